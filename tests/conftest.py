@@ -1,0 +1,21 @@
+"""What every test shares: one thread, so that results do not hang on the machine, and a tiny network."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from vitral.models.vit import ViTConfig
+
+TINY = ViTConfig(image_size=(16, 16), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=3)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny_config() -> ViTConfig:
+    """A ViT of two blocks for pictures of 16 pixels and 3 classes."""
+    return dataclasses.replace(TINY)

@@ -1,0 +1,212 @@
+"""The network's contract over its fields, and its numbers worked by hand."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from vitral.errors import ModelError
+from vitral.models.catalog import build, create_model
+from vitral.models.layers import Attention, Block, attend
+from vitral.models.position import resize_position_embedding, sincos_table
+from vitral.models.record import record
+from vitral.models.vit import ViT, ViTConfig
+
+CHANGES: dict[str, dict[str, object]] = {
+    "paper": {},
+    "gap": {"pooling": "gap"},
+    "map": {"pooling": "map"},
+    "registers": {"registers": 3},
+    "registers-gap": {"registers": 3, "pooling": "gap"},
+    "layer-scale": {"layer_scale": 0.1},
+    "tanh-head": {"representation_size": 24},
+    "learned-2d": {"position": "learned-2d"},
+    "sincos-2d": {"position": "sincos-2d"},
+    "sincos-2d-gap": {"position": "sincos-2d", "pooling": "gap"},
+    "no-position": {"position": "none"},
+    "overlapping": {"patch_stride": (2, 3)},
+    "rectangular": {"image_size": (16, 24), "patch_size": (4, 8)},
+    "exact-gelu": {"gelu": "exact"},
+}
+
+
+def tiny(config: ViTConfig, change: str) -> ViT:
+    changes = dict(CHANGES[change])
+    if change == "overlapping":
+        changes["patch_size"] = (4, 4)
+    model = build(dataclasses.replace(config, **changes), seed=3)  # type: ignore[arg-type]
+    assert isinstance(model, ViT)
+    with torch.no_grad():  # a head of zeros would hide every difference
+        model.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+    return model
+
+
+def images(model: ViT, batch: int = 2) -> Tensor:
+    return torch.randn(batch, 3, *model.image_size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+class TestContract:
+    def test_logits_are_the_head_of_the_features(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change)
+        features = model.features(images(model))
+        assert features.shape == (2, model.num_features)
+        torch.testing.assert_close(model.head(features), model(images(model)))
+        torch.testing.assert_close(model.outputs(images(model)).logits, model(images(model)))
+
+    def test_every_parameter_gets_a_gradient(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change).train()
+        model(images(model)).square().sum().backward()
+        without = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+        assert without == []
+
+    def test_weights_are_a_function_of_the_seed(self, tiny_config: ViTConfig, change: str) -> None:
+        config = tiny(tiny_config, change).config
+        first, again, other = (build(config, seed=seed).state_dict() for seed in (5, 5, 6))
+        assert all(torch.equal(first[name], again[name]) for name in first)
+        assert any(not torch.equal(first[name], other[name]) for name in first)
+
+    def test_replacing_the_head_keeps_the_rest(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change)
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        model.replace_head(7)
+        assert torch.equal(model(images(model)), torch.zeros(2, 7))
+        kept = [name for name in model.state_dict() if not name.startswith("head.")]
+        assert all(torch.equal(before[name], model.state_dict()[name]) for name in kept)
+
+    def test_resizing_to_the_same_size_changes_nothing(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change)
+        logits = model(images(model))
+        model.resize(model.image_size)
+        assert torch.equal(model(images(model)), logits)
+
+    def test_resizing_takes_larger_pictures(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change)
+        height, width = model.image_size
+        larger = (height + 2 * model.config.stride[0], width + 4 * model.config.stride[1])
+        model.resize(larger)
+        assert model.image_size == larger
+        assert model(images(model)).shape == (2, 3)
+
+    def test_bfloat16_is_near_float32(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change).train()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rounded = model(images(model))
+        exact = model(images(model)).detach()
+        rounded = rounded.detach()
+        assert float((rounded.float() - exact).abs().max()) < 0.05 * float(exact.std() + 1)
+
+    def test_decay_spares_tables_norms_and_biases(self, tiny_config: ViTConfig, change: str) -> None:
+        model = tiny(tiny_config, change)
+        decayed = {name for name, _ in model.named_parameters()} - model.no_weight_decay()
+        assert all(name.endswith(".weight") for name in decayed)
+        assert "head.weight" in decayed
+        assert not any("norm" in name or "position" in name for name in decayed)
+
+
+def test_the_last_block_computes_the_class_token_alone(tiny_config: ViTConfig) -> None:
+    model = tiny(tiny_config, "paper")
+    tokens = model.embed(images(model))
+    for block in model.blocks():
+        tokens = block(tokens)
+    torch.testing.assert_close(model.features(images(model)), model.norm(tokens)[:, 0])
+
+
+def test_attention_worked_by_hand() -> None:
+    layer = Attention(4, 2)
+    with torch.no_grad():
+        layer.qkv.weight.copy_(torch.cat([torch.zeros(8, 4), torch.eye(4)]))
+        layer.qkv.bias.zero_()
+        layer.out.weight.copy_(torch.eye(4))
+        layer.out.bias.zero_()
+    tokens = torch.arange(8.0).reshape(1, 2, 4)
+    # Queries of zero attend evenly, so each token becomes the mean of the values.
+    expected = torch.tensor([[[2.0, 3, 4, 5], [2, 3, 4, 5]]])
+    torch.testing.assert_close(layer(tokens), expected)
+    torch.testing.assert_close(layer.probabilities(tokens), torch.full((1, 2, 2, 2), 0.5))
+
+
+def test_training_kernel_equals_the_fused_one_in_bfloat16() -> None:
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 5, 8, generator=generator) for _ in range(3))
+    fused = attend(query, key, value, 0.0)
+    plain = attend(query.bfloat16().requires_grad_(), key.bfloat16(), value.bfloat16(), 0.0)
+    torch.testing.assert_close(plain.float(), fused, atol=0.02, rtol=0.02)
+
+
+def test_position_resize_worked_by_hand() -> None:
+    grid = torch.tensor([0.0, 2.0, 4.0, 6.0]).reshape(1, 4, 1)
+    expected = torch.tensor([0.0, 1, 2, 2, 3, 4, 4, 5, 6]).reshape(1, 9, 1)
+    assert torch.equal(resize_position_embedding(grid, (2, 2), (3, 3)), expected)
+    # As many tokens on a grid of another shape are still other positions.
+    assert not torch.equal(resize_position_embedding(expected[:, :8], (2, 4), (4, 2)), expected[:, :8])
+
+
+def test_sincos_of_the_corner_is_zeros_and_ones() -> None:
+    assert torch.equal(sincos_table((2, 2), 8)[0, 0], torch.tensor([0.0, 0, 1, 1, 0, 0, 1, 1]))
+
+
+def test_class_token_survives_a_resize(tiny_config: ViTConfig) -> None:
+    model = tiny(tiny_config, "paper")
+    row = model.position.embedding[0, 0].clone()
+    model.resize(32)
+    assert torch.equal(model.position.embedding[0, 0], row)
+    assert model.position.embedding.shape == (1, 65, 16)
+
+
+def test_stochastic_depth_grows_linearly_and_dropout_is_seeded(tiny_config: ViTConfig) -> None:
+    config = dataclasses.replace(tiny_config, depth=3, stochastic_depth=0.2, dropout=0.1)
+    model = build(config, seed=0).train()
+    rates = [block.stochastic_depth.rate for block in model.blocks() if isinstance(block, Block)]
+    assert rates == pytest.approx([0.0, 0.1, 0.2])
+    picture = torch.randn(4, 3, 16, 16)
+    torch.manual_seed(7)
+    first = model.features(picture)
+    torch.manual_seed(7)
+    assert torch.equal(model.features(picture), first)
+    assert not torch.equal(model.features(picture), first)
+
+
+def test_record_gives_probabilities_of_every_token(tiny_config: ViTConfig) -> None:
+    model = tiny(tiny_config, "paper")
+    with record(model, "blocks.*.attention") as recorded:
+        model(images(model))
+    assert list(recorded) == ["blocks.0.attention", "blocks.1.attention"]
+    for probabilities in recorded.values():
+        assert probabilities.shape == (2, 2, 17, 17)
+        torch.testing.assert_close(probabilities.sum(-1), torch.ones(2, 2, 17))
+    with pytest.raises(ModelError, match="No part"), record(model, "blocks.9.*"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"image_size": (18, 16)}, "height 18 is not divided by the patch size 4; use 16 or 20"),
+        ({"image_size": (16, 15), "patch_stride": (4, 2)}, "use 14 or 16"),
+        ({"image_size": (2, 16)}, "smaller than the patch"),
+        ({"dim": 15}, "heads"),
+        ({"dropout": 1.0}, "below 1"),
+        ({"depth": 0}, "at least 1"),
+        ({"position": "sincos-2d", "dim": 18}, "divides"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(tiny_config: ViTConfig, fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        dataclasses.replace(tiny_config, **fields)  # type: ignore[arg-type]
+
+
+def test_pictures_of_another_size_are_refused(tiny_config: ViTConfig) -> None:
+    model = build(tiny_config)
+    with pytest.raises(ModelError, match="16x16 pixels, not 16x20"):
+        model(torch.zeros(1, 3, 16, 20))
+    with pytest.raises(ModelError, match="not divided"):
+        model.resize(33)
+
+
+def test_create_model_takes_a_stride() -> None:
+    model = create_model("vit-mu16", num_classes=5, image_size=48, patch_stride=8)
+    assert isinstance(model, ViT)
+    assert model.config.grid == (5, 5)
+    assert model(torch.zeros(1, 3, 48, 48)).shape == (1, 5)

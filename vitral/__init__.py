@@ -1,0 +1,61 @@
+"""Vitral: the Vision Transformer from the paper to production.
+
+import vitral
+
+result = vitral.finetune("photos/")                 # a folder with one sub-folder a class
+classifier = vitral.load("runs/photos/classifier")  # or "vit-b16", "ViT-B_16.npz", "hf:owner/name"
+classifier.predict("photo.jpg")
+vitral.evaluate(classifier, "photos/")
+vitral.explain(classifier, "photo.jpg")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitral.classifier.classifier import Classifier as Classifier
+    from vitral.classifier.load import load as load
+    from vitral.errors import VitralError as VitralError
+    from vitral.evaluation.evaluate import evaluate as evaluate
+    from vitral.explain.explain import explain as explain
+    from vitral.models.catalog import create_model as create_model
+    from vitral.models.catalog import list_models as list_models
+    from vitral.training.finetune import finetune as finetune
+    from vitral.training.pretrain import pretrain as pretrain
+
+__version__ = "0.1.0"
+
+# Where each public name lives: importing it only when it is asked for keeps `vitral --help` free of torch's start-up time.
+_HOMES = {
+    "Classifier": "vitral.classifier.classifier",
+    "VitralError": "vitral.errors",
+    "create_model": "vitral.models.catalog",
+    "evaluate": "vitral.evaluation.evaluate",
+    "explain": "vitral.explain.explain",
+    "finetune": "vitral.training.finetune",
+    "list_models": "vitral.models.catalog",
+    "load": "vitral.classifier.load",
+    "pretrain": "vitral.training.pretrain",
+}
+
+__all__ = [
+    "Classifier",
+    "VitralError",
+    "create_model",
+    "evaluate",
+    "explain",
+    "finetune",
+    "list_models",
+    "load",
+    "pretrain",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # PEP 562: a module's attributes have any type
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vitral' has no attribute '{name}'")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,1 @@
+"""A classifier is a folder: weights, preprocessing, class names, provenance."""

@@ -1,0 +1,1 @@
+"""Labelled pictures: sources, splits, deterministic sampling, loaders."""

@@ -1,0 +1,55 @@
+"""What can go wrong by the user's hand, each error one clear line.
+
+    VitralError
+    ├── ModelError      an unknown variant, or a size that the network cannot take
+    ├── RecipeError     an unknown or impossible setting
+    ├── ImageError      a picture that cannot be read as a picture
+    ├── DataError       a folder or split that is no data set, or class names that do not match
+    ├── WeightsError    a weights file or classifier folder that cannot be loaded
+    ├── TrainingError   a run that cannot start, go on or be resumed
+    └── StorageError    a file that could not be written: the disk is full or the folder read-only
+
+A message names the thing, says what is wrong and what to do. The command line prints it alone, without
+a traceback, and exits with status 1. Faults of our own are plain assertions.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class VitralError(Exception):
+    """The root of all errors that a user can mend."""
+
+
+class ModelError(VitralError):
+    """An unknown variant, or a size or setting that the network cannot take."""
+
+
+class RecipeError(VitralError):
+    """A recipe with an unknown key or an impossible value."""
+
+
+class ImageError(VitralError):
+    """A picture that cannot be read; the message names the file."""
+
+
+class DataError(VitralError):
+    """A folder or split that is no data set, or class names that do not match."""
+
+
+class WeightsError(VitralError):
+    """A weights file or classifier folder that cannot be loaded; the message names file and tensor."""
+
+
+class TrainingError(VitralError):
+    """A run that cannot start, go on or be resumed."""
+
+
+class StorageError(VitralError):
+    """A file that could not be written."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the known name nearest to `name`, or an empty string."""
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean '{nearest[0]}'?" if nearest else ""

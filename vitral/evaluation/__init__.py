@@ -1,0 +1,1 @@
+"""What a classifier is worth, in figures."""

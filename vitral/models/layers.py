@@ -1,0 +1,269 @@
+"""The blocks that the transformer families share, with the initialisation and the dropout places of the original."""
+
+import math
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+Tokens = Float[Tensor, "batch tokens dim"]
+Heads = Float[Tensor, "batch heads tokens head_dim"]
+
+LAYER_NORM_EPS = 1e-6  # flax's default, on which the published weights were trained; torch's own is 1e-5
+# A normal distribution cut at two standard deviations has this much of the standard deviation left.
+TRUNCATED_STD = 0.87962566103423978
+
+
+@torch.no_grad()
+def lecun_normal_(weight: Tensor, generator: torch.Generator) -> None:
+    """Fill `weight` from a normal distribution of variance 1/fan_in, truncated at two standard deviations."""
+    std = math.sqrt(1.0 / weight[0].numel()) / TRUNCATED_STD
+    nn.init.trunc_normal_(weight, std=std, a=-2 * std, b=2 * std, generator=generator)
+
+
+@torch.no_grad()
+def init_linear(layer: nn.Linear, generator: torch.Generator, *, bias_std: float = 0.0) -> None:
+    """Xavier-uniform weights; biases normal with `bias_std`, or zero."""
+    limit = math.sqrt(6.0 / (layer.in_features + layer.out_features))
+    layer.weight.uniform_(-limit, limit, generator=generator)
+    layer.bias.normal_(std=bias_std, generator=generator) if bias_std else layer.bias.zero_()
+
+
+def attend(query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
+    """Scaled dot-product attention (paper appendix A), by the kernel that is fastest where it runs.
+
+    The fused CPU kernel's backward pass is several times slower than the plain products in bfloat16, so training there
+    takes the plain ones; everything else takes the fused kernel.
+    """
+    if query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad:
+        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+        probabilities = functional.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
+        return probabilities @ value
+    return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (paper appendix A, equations 5-8), with biases on every projection.
+
+    Args:
+        dim: width of a token.
+        num_heads: heads; each has `dim / num_heads` channels.
+        dropout: rate after the output projection.
+        attention_dropout: rate on the attention probabilities.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0, attention_dropout: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention_dropout = attention_dropout
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tokens, num_queries: int | None = None) -> Float[Tensor, "batch queries dim"]:
+        """Return the mixed tokens; only the first `num_queries` of them where that is given."""
+        query, key, value = self._project(tokens, num_queries)
+        rate = self.attention_dropout if self.training else 0.0
+        mixed = attend(query, key, value, rate).transpose(1, 2).flatten(2)
+        return self.dropout(self.out(mixed))
+
+    def probabilities(self, tokens: Tokens) -> Float[Tensor, "batch heads tokens tokens"]:
+        """Return the attention probabilities, rows summing to one: fused kernels never give them."""
+        query, key, _ = self._project(tokens, None)
+        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+        return scores.float().softmax(dim=-1)
+
+    def _project(self, tokens: Tokens, num_queries: int | None) -> tuple[Heads, Heads, Heads]:
+        if num_queries is None:
+            query, key, value = self._split(self.qkv(tokens), 3)
+            return query, key, value
+        dim = tokens.shape[-1]
+        weight, bias = self.qkv.weight, self.qkv.bias
+        (query,) = self._split(functional.linear(tokens[:, :num_queries], weight[:dim], bias[:dim]), 1)
+        key, value = self._split(functional.linear(tokens, weight[dim:], bias[dim:]), 2)
+        return query, key, value
+
+    def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        batch, tokens, _ = projected.shape
+        return projected.view(batch, tokens, parts, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Xavier-uniform over each of query, key, value and output on its own: limit sqrt(3 / dim); biases zero."""
+        limit = math.sqrt(3.0 / self.out.in_features)
+        with torch.no_grad():
+            for layer in (self.qkv, self.out):
+                layer.weight.uniform_(-limit, limit, generator=generator)
+                layer.bias.zero_()
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between (paper section 3.1), dropout after each.
+
+    Args:
+        dim: width in and out.
+        hidden_dim: width between.
+        gelu: "tanh", the original's approximation, or "exact".
+        dropout: rate after the GELU and after the second layer.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, *, gelu: Literal["tanh", "exact"], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden_dim)
+        self.gelu = nn.GELU(approximate="tanh" if gelu == "tanh" else "none")
+        self.fc2 = nn.Linear(hidden_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the transformed tokens."""
+        return self.dropout(self.fc2(self.dropout(self.gelu(self.fc1(tokens)))))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Xavier-uniform weights; biases normal with standard deviation 1e-6."""
+        init_linear(self.fc1, generator, bias_std=1e-6)
+        init_linear(self.fc2, generator, bias_std=1e-6)
+
+
+class LayerScale(nn.Module):
+    """A learned factor a channel on a residual branch (CaiT, arXiv 2103.17239)."""
+
+    def __init__(self, dim: int, initial: float) -> None:
+        super().__init__()
+        self.initial = initial
+        self.scale = nn.Parameter(torch.empty(dim))
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the scaled tokens."""
+        return tokens * self.scale
+
+
+class StochasticDepth(nn.Module):
+    """Leaves a residual branch out for whole examples while training (arXiv 1603.09382)."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, branch: Tokens) -> Tokens:
+        """Return the branch, zero for a share `rate` of the examples and scaled up for the others."""
+        if not self.training or self.rate == 0.0:
+            return branch
+        keep = torch.full((branch.shape[0], 1, 1), 1.0 - self.rate, device=branch.device)
+        return branch * (torch.bernoulli(keep) / keep).to(branch.dtype)
+
+
+class Block(nn.Module):
+    """A pre-norm encoder block (paper equations 2 and 3).
+
+    Args:
+        dim: width of a token.
+        num_heads: attention heads.
+        mlp_dim: width inside the MLP.
+        gelu: "tanh" or "exact".
+        dropout: rate after every dense layer but the query, key and value projections.
+        attention_dropout: rate on the attention probabilities.
+        stochastic_depth: rate at which a residual branch is left out.
+        layer_scale: initial factor on the residual branches; None for none.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        gelu: Literal["tanh", "exact"] = "tanh",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.attention = Attention(dim, num_heads, dropout=dropout, attention_dropout=attention_dropout)
+        self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.mlp = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout)
+        self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.stochastic_depth = StochasticDepth(stochastic_depth)
+
+    def forward(self, tokens: Tokens, num_queries: int | None = None) -> Float[Tensor, "batch queries dim"]:
+        """Return the tokens after the block; only the first `num_queries` of them where that is given."""
+        mixed = self.attention(self.norm1(tokens), num_queries)
+        tokens = tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed))
+        return tokens + self.stochastic_depth(self.scale2(self.mlp(self.norm2(tokens))))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Norms to scale 1 and bias 0, LayerScale to its initial value, the rest as its own layer says."""
+        init_norm(self.norm1)
+        init_norm(self.norm2)
+        self.attention.init_weights(generator)
+        self.mlp.init_weights(generator)
+        for scale in (self.scale1, self.scale2):
+            if isinstance(scale, LayerScale):
+                nn.init.constant_(scale.scale, scale.initial)
+
+
+def init_norm(norm: nn.LayerNorm) -> None:
+    """Set a norm's scale to 1 and its bias to 0."""
+    nn.init.ones_(norm.weight)
+    nn.init.zeros_(norm.bias)
+
+
+class ProbeAttention(nn.Module):
+    """Multi-head attention of one learned probe to all tokens, as in the MAP head of big_vision."""
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(dim, dim)
+        self.value = nn.Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)
+
+    def forward(self, probe: Float[Tensor, "batch 1 dim"], tokens: Tokens) -> Float[Tensor, "batch 1 dim"]:
+        """Return the probe's mix of the tokens."""
+        query, key, value = (
+            self._heads(self.query(probe)),
+            self._heads(self.key(tokens)),
+            self._heads(self.value(tokens)),
+        )
+        return self.out(attend(query, key, value, 0.0).transpose(1, 2).flatten(2))
+
+    def probabilities(
+        self, probe: Float[Tensor, "batch 1 dim"], tokens: Tokens
+    ) -> Float[Tensor, "batch heads 1 tokens"]:
+        """Return how much the probe attends to each token, summing to one."""
+        query, key = self._heads(self.query(probe)), self._heads(self.key(tokens))
+        return ((query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)).float().softmax(dim=-1)
+
+    def _heads(self, projected: Tokens) -> Heads:
+        batch, tokens, _ = projected.shape
+        return projected.view(batch, tokens, self.num_heads, -1).transpose(1, 2)
+
+
+class MapHead(nn.Module):
+    """Multi-head attention pooling (Scaling Vision Transformers, arXiv 2106.04560; big_vision, models/vit.py)."""
+
+    def __init__(self, dim: int, num_heads: int, mlp_dim: int, *, gelu: Literal["tanh", "exact"]) -> None:
+        super().__init__()
+        self.probe = nn.Parameter(torch.empty(1, 1, dim))
+        self.attention = ProbeAttention(dim, num_heads)
+        self.norm = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.mlp = Mlp(dim, mlp_dim, gelu=gelu)
+
+    def forward(self, tokens: Tokens) -> Float[Tensor, "batch dim"]:
+        """Return one vector an example."""
+        pooled = self.attention(self.probe.expand(tokens.shape[0], -1, -1), tokens)
+        return (pooled + self.mlp(self.norm(pooled)))[:, 0]
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Probe and projections Xavier-uniform, biases of the attention zero."""
+        limit = math.sqrt(6.0 / (1 + self.probe.shape[-1]))
+        self.probe.uniform_(-limit, limit, generator=generator)
+        for layer in (self.attention.query, self.attention.key, self.attention.value, self.attention.out):
+            init_linear(layer, generator)
+        init_norm(self.norm)
+        self.mlp.init_weights(generator)

@@ -1,0 +1,125 @@
+"""Position embeddings: learned 1-D, learned 2-D, fixed 2-D sin-cos, or none (paper sections 3.1 and D.4)."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+PositionKind = Literal["learned", "learned-2d", "sincos-2d", "none"]
+
+TEMPERATURE = 10_000.0
+
+
+def resize_position_embedding(
+    grid: Float[Tensor, "1 old_tokens dim"], old: tuple[int, int], new: tuple[int, int]
+) -> Float[Tensor, "1 new_tokens dim"]:
+    """Interpolate position embeddings to a grid of another size, by their place in the picture.
+
+    Bilinear with the corner positions kept in place and no antialiasing, computed in float64: what the original
+    does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. The class
+    token's row is not part of `grid`. An equal size returns the very same tensor.
+
+    Args:
+        grid: the embeddings in row-major order.
+        old: rows and columns of `grid`.
+        new: rows and columns wanted.
+    """
+    if old == new:
+        return grid
+    square = grid.detach().reshape(1, *old, -1).permute(0, 3, 1, 2).double()
+    resized = nn.functional.interpolate(square, size=new, mode="bilinear", align_corners=True)
+    return resized.permute(0, 2, 3, 1).reshape(1, new[0] * new[1], -1).to(grid.dtype)
+
+
+def sincos_table(grid: tuple[int, int], dim: int) -> Float[Tensor, "1 tokens dim"]:
+    """Return the fixed 2-D sin-cos embedding of big_vision (models/vit.py, posemb_sincos_2d).
+
+    Each quarter of the channels holds, in this order: sine and cosine of the column, sine and cosine of the row, over
+    geometrically spaced frequencies from 1 down to 1/10000.
+    """
+    rows, columns = np.mgrid[: grid[0], : grid[1]]
+    exponent = np.arange(dim // 4) / max(dim // 4 - 1, 1)
+    frequency = 1.0 / TEMPERATURE**exponent
+    x = columns.reshape(-1, 1) * frequency
+    y = rows.reshape(-1, 1) * frequency
+    table = np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+    return torch.from_numpy(table.astype(np.float32))[None]
+
+
+class PositionEmbedding(nn.Module):
+    """Adds to every token what says where it stands.
+
+    `learned` is the paper's default: one vector a token, the class token's included, in raster order. `learned-2d`
+    has a table for rows and one for columns, each of half the width, concatenated (appendix D.4); it and `sincos-2d`
+    leave the class token as it is.
+
+    Args:
+        kind: which embedding.
+        grid: rows and columns of patches.
+        dim: width of a token.
+        covers_class_token: whether a class token stands before the patches.
+    """
+
+    table: Tensor
+
+    def __init__(self, kind: PositionKind, grid: tuple[int, int], dim: int, *, covers_class_token: bool) -> None:
+        super().__init__()
+        self.kind = kind
+        self.grid = grid
+        self.dim = dim
+        self.prefix = 1 if covers_class_token else 0
+        if kind == "learned":
+            self.embedding = nn.Parameter(torch.empty(1, self.prefix + grid[0] * grid[1], dim))
+        elif kind == "learned-2d":
+            self.rows = nn.Parameter(torch.empty(1, grid[0], 1, dim // 2))
+            self.columns = nn.Parameter(torch.empty(1, 1, grid[1], dim // 2))
+        elif kind == "sincos-2d":
+            self.register_buffer("table", sincos_table(grid, dim), persistent=False)
+
+    def patch_embedding(self) -> Float[Tensor, "1 patches dim"] | None:
+        """Return what is added to the patches, in row-major order; None where nothing is."""
+        if self.kind == "learned":
+            return self.embedding[:, self.prefix :]
+        if self.kind == "learned-2d":
+            rows, columns = self.grid
+            halves = [self.rows.expand(1, rows, columns, -1), self.columns.expand(1, rows, columns, -1)]
+            return torch.cat(halves, dim=-1).flatten(1, 2)
+        return self.table if self.kind == "sincos-2d" else None
+
+    def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
+        """Return the tokens, class token first where there is one, with their positions added."""
+        if self.kind == "learned":
+            return tokens + self.embedding
+        patches = self.patch_embedding()
+        if patches is None:
+            return tokens
+        if self.prefix:
+            return torch.cat([tokens[:, :1], tokens[:, 1:] + patches], dim=1)
+        return tokens + patches
+
+    @torch.no_grad()
+    def resize(self, grid: tuple[int, int]) -> None:
+        """Interpolate to another grid of (rows, columns); an equal grid changes nothing."""
+        old, self.grid = self.grid, grid
+        if old == grid:
+            return
+        if self.kind == "learned":
+            patches = resize_position_embedding(self.embedding[:, self.prefix :], old, grid)
+            self.embedding = nn.Parameter(torch.cat([self.embedding[:, : self.prefix], patches], dim=1))
+        elif self.kind == "learned-2d":
+            rows = resize_position_embedding(self.rows.flatten(1, 2), (old[0], 1), (grid[0], 1))
+            columns = resize_position_embedding(self.columns.flatten(1, 2), (1, old[1]), (1, grid[1]))
+            self.rows = nn.Parameter(rows[:, :, None])
+            self.columns = nn.Parameter(columns[:, None])
+        elif self.kind == "sincos-2d":
+            self.table = sincos_table(grid, self.dim).to(self.table)
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Draw the learned embeddings from a normal distribution of standard deviation 0.02; build the fixed one."""
+        for parameter in self.parameters():
+            parameter.normal_(std=0.02, generator=generator)
+        if self.kind == "sincos-2d":
+            self.table = sincos_table(self.grid, self.dim).to(self.table.device)

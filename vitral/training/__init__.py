@@ -1,0 +1,1 @@
+"""Recipe, loop, state: from data to a classifier folder."""

@@ -1,0 +1,1 @@
+"""Foreign checkpoints to our tensors and preprocessing."""
