@@ -165,7 +165,8 @@ class ViT(Model):
         tokens = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, dim)
         if self.config.pooling == "token":
             tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
-        tokens = self.dropout(self.position(tokens))
+        # Under autocast the sum would turn float32 and every block would cast it down again.
+        tokens = self.dropout(self.position(tokens).to(tokens.dtype))
         if self.config.registers:
             prefix = int(self.config.pooling == "token")
             registers = self.registers.to(tokens.dtype).expand(len(tokens), -1, -1)

@@ -1,0 +1,65 @@
+"""The model card, written from what the classifier knows of itself."""
+
+import json
+
+from vitral.classifier.classifier import Classifier
+from vitral.models.catalog import variant_name
+from vitral.models.cost import count_parameters
+from vitral.models.vit import ViT
+
+
+def model_card(classifier: Classifier, *, name: str) -> str:
+    """Return the card as Markdown, with the front matter that the Hugging Face Hub reads."""
+    model = classifier.model
+    assert isinstance(model, ViT)
+    architecture = variant_name(model.config) or "ViT"
+    height, width = model.image_size
+    lines = [
+        *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
+        f"# {name}",
+        "",
+        f"An image classifier: {architecture}, {count_parameters(model):,} parameters, pictures of {height}x{width} "
+        f"pixels, {model.num_classes} classes. Started from {classifier.provenance.source}.",
+        "",
+        *_scores(classifier),
+        "## Use",
+        "",
+        "```python",
+        "import vitral",
+        "",
+        'classifier = vitral.load("path/to/this/folder")',
+        'print(classifier.predict("photo.jpg")[0].label)',
+        "```",
+        "",
+        "## Classes, in order",
+        "",
+        *(f"{index}. {_escape(label)}" for index, label in enumerate(classifier.class_names)),
+        "",
+        "## Preprocessing",
+        "",
+        "```json",
+        json.dumps(classifier.preprocessing.to_json(), indent=2),
+        "```",
+        "",
+        *_training(classifier),
+    ]
+    return "\n".join(lines)
+
+
+def _scores(classifier: Classifier) -> list[str]:
+    scores = classifier.provenance.scores
+    if not scores:
+        return []
+    rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
+    return ["## Scores", "", "| figure | value |", "|---|---|", *rows, ""]
+
+
+def _training(classifier: Classifier) -> list[str]:
+    training = classifier.provenance.training
+    if not training:
+        return []
+    return ["## Training", "", "```json", json.dumps(training, indent=2, ensure_ascii=False, default=str), "```", ""]
+
+
+def _escape(label: str) -> str:
+    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|" else letter for letter in label).replace("\n", " ")

@@ -1,0 +1,174 @@
+"""`Classifier`: a network that knows how to prepare its pictures and what its classes are called."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor, nn
+
+from vitral.errors import ImageError, ModelError
+from vitral.events import Listener, Message, Progress, ignore
+from vitral.images.decode import list_images, read_image, to_rgb
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.model import Images, Logits, Model
+
+Picture = str | Path | bytes | Image.Image | np.ndarray
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a classifier says of one picture.
+
+    Attributes:
+        source: the path, or "picture 3" for one given in memory.
+        label: the most probable class.
+        probability: its probability, 0 to 1.
+        top: the most probable classes with their probabilities, highest first.
+    """
+
+    source: str
+    label: str
+    probability: float
+    top: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a classifier came from and what it scored; plain JSON values throughout.
+
+    Attributes:
+        source: the weights that it started from.
+        training: recipe, steps, data and versions, as they were; empty for weights as published.
+        scores: figures by name, such as "test/top1".
+    """
+
+    source: str = "random weights"
+    training: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+class Classifier(nn.Module):
+    """A network with its preprocessing, its class names in order, and its provenance.
+
+    Calling it takes a batch of prepared images (batch, 3, height, width) and gives logits; `predict` takes pictures.
+
+    Args:
+        model: the network.
+        preprocessing: how a picture becomes its input; of the network's size.
+        class_names: one name a logit, in order; None names them "class 0", "class 1", ...
+        provenance: where it came from.
+
+    Raises:
+        ModelError: names or sizes do not fit the network.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        preprocessing: Preprocessing,
+        class_names: Sequence[str] | None = None,
+        *,
+        provenance: Provenance | None = None,
+    ) -> None:
+        super().__init__()
+        names = tuple(class_names or (f"class {index}" for index in range(model.num_classes)))
+        if len(names) != model.num_classes:
+            raise ModelError(f"The network has {model.num_classes} classes, but {len(names)} names were given.")
+        if len(set(names)) != len(names):
+            raise ModelError("Two classes have the same name; each needs its own.")
+        if preprocessing.image_size != model.image_size:
+            raise ModelError(
+                f"The network takes {model.image_size} pixels, its preprocessing {preprocessing.image_size}."
+            )
+        self.model = model
+        self.preprocessing = preprocessing
+        self.class_names = names
+        self.provenance = provenance or Provenance()
+        self.eval()
+
+    def forward(self, images: Images) -> Logits:
+        """Return the logits of prepared images."""
+        return self.model(images)
+
+    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+        """Return the pooled representations of prepared images."""
+        return self.model.features(images)
+
+    def predict(
+        self,
+        pictures: Picture | Iterable[Picture],
+        *,
+        top: int = 5,
+        batch_size: int = 16,
+        skip_bad_images: bool = False,
+        listener: Listener = ignore,
+    ) -> list[Prediction]:
+        """Return a prediction for each picture, in order.
+
+        Args:
+            pictures: one or several of: a path, a folder (all pictures below it, by name), encoded bytes, a PIL image,
+                or an array (height, width, 3) or (height, width) of uint8.
+            top: how many classes to name.
+            batch_size: pictures computed at once.
+            skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
+            listener: hears progress and warnings.
+
+        Raises:
+            ImageError: a picture cannot be read; the message names it.
+        """
+        sources = list(_sources(pictures))
+        predictions: list[Prediction] = []
+        loaded = self._load(sources, skip_bad_images=skip_bad_images, listener=listener)
+        while batch := list(islice(loaded, batch_size)):
+            names, images = zip(*batch, strict=True)
+            probabilities = self.probabilities(torch.stack(images))
+            predictions += [self._prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
+            listener(Progress("predict", len(predictions), len(sources)))
+        return predictions
+
+    def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
+        """Return the softmax probabilities of prepared images, in float32 on the CPU."""
+        device = next(self.parameters()).device
+        with torch.inference_mode():
+            return self(images.to(device)).float().softmax(dim=-1).cpu()
+
+    def _load(
+        self, sources: list[tuple[str, Picture]], *, skip_bad_images: bool, listener: Listener
+    ) -> Iterator[tuple[str, Tensor]]:
+        for name, picture in sources:
+            try:
+                yield name, self.preprocessing(_pixels(picture))
+            except ImageError as error:
+                if not skip_bad_images:
+                    raise
+                listener(Message(f"Skipped: {error}", warning=True))
+
+    def _prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
+        values, indices = probabilities.topk(min(top, len(probabilities)))
+        ranked = tuple(
+            (self.class_names[index], value) for index, value in zip(indices.tolist(), values.tolist(), strict=True)
+        )
+        return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked)
+
+
+def _sources(pictures: Picture | Iterable[Picture]) -> Iterator[tuple[str, Picture]]:
+    several = not isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray)
+    for index, picture in enumerate(pictures if several else [pictures]):
+        if isinstance(picture, str | Path) and Path(picture).is_dir():
+            yield from ((str(path), path) for path in list_images(Path(picture)))
+        else:
+            yield (str(picture) if isinstance(picture, str | Path) else f"picture {index}"), picture
+
+
+def _pixels(picture: Picture) -> np.ndarray:
+    if isinstance(picture, np.ndarray):
+        if picture.dtype != np.uint8:
+            raise ImageError(f"An array must be uint8 with values 0 to 255, not {picture.dtype}.")
+        return to_rgb(Image.fromarray(picture))
+    return to_rgb(picture) if isinstance(picture, Image.Image) else read_image(picture)

@@ -1,0 +1,104 @@
+"""The classifier folder: weights.safetensors, classifier.json, README.md; read without ever unpickling."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from vitral.classifier.card import model_card
+from vitral.classifier.classifier import Classifier, Provenance
+from vitral.errors import VitralError, WeightsError
+from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.catalog import build, config_from_json, config_to_json
+from vitral.models.vit import ViT
+from vitral.weights.containers import assign, read_tensors
+
+FORMAT = "vitral-classifier"
+FORMAT_VERSION = 1
+DESCRIPTION = "classifier.json"
+WEIGHTS = "weights.safetensors"
+
+
+def save(classifier: Classifier, folder: str | Path) -> Path:
+    """Write a classifier folder at once: an interrupted save leaves the older folder as it was.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    assert isinstance(classifier.model, ViT)
+    path = Path(folder)
+    with new_folder(path) as partial:
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.model.state_dict().items()}
+        save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+        sync_file(partial / WEIGHTS)
+        description = {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "architecture": config_to_json(classifier.model.config),
+            "preprocessing": classifier.preprocessing.to_json(),
+            "class_names": list(classifier.class_names),
+            "weights_sha256": sha256(partial / WEIGHTS),
+            "provenance": dataclasses.asdict(classifier.provenance),
+        }
+        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False)
+        write_through(partial / DESCRIPTION, text.encode())
+        write_through(partial / "README.md", model_card(classifier, name=path.name).encode())
+    return path
+
+
+def is_classifier(folder: Path) -> bool:
+    """Tell whether a folder holds a classifier."""
+    restore_swapped(folder)
+    return (folder / DESCRIPTION).is_file()
+
+
+def read(folder: Path) -> Classifier:
+    """Read a classifier folder.
+
+    Raises:
+        WeightsError: a file is missing, damaged or does not fit the others; the message names it.
+    """
+    path = folder / DESCRIPTION
+    description = _description(path)
+    try:
+        config = config_from_json(description["architecture"])
+        preprocessing = Preprocessing.from_json(description["preprocessing"])
+        provenance = Provenance(**description["provenance"])
+        names = [str(name) for name in description["class_names"]]
+        model = build(config, seed=None)
+        _check_weights(folder / WEIGHTS, description["weights_sha256"])
+        assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
+        return Classifier(model, preprocessing, names, provenance=provenance)
+    except KeyError as error:
+        raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
+    except TypeError as error:
+        raise WeightsError(f"'{path}' has an entry of the wrong type ({error}); save the classifier again.") from error
+    except WeightsError:
+        raise
+    except VitralError as error:
+        raise WeightsError(f"'{path}' cannot be used: {error}") from error
+
+
+def _description(path: Path) -> dict[str, Any]:
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise WeightsError(f"'{path}' cannot be read as JSON ({error}); save the classifier again.") from error
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise WeightsError(f"'{path}' does not describe a Vitral classifier.")
+    if description.get("version") != FORMAT_VERSION:
+        raise WeightsError(
+            f"'{path}' has format version {description.get('version')}, and this Vitral reads {FORMAT_VERSION}; "
+            "update Vitral."
+        )
+    return description
+
+
+def _check_weights(path: Path, expected: str) -> None:
+    if not path.is_file():
+        raise WeightsError(f"'{path}' is missing; the folder needs it beside {DESCRIPTION}.")
+    if sha256(path) != expected:
+        raise WeightsError(f"'{path}' is damaged or of another classifier: it does not match {DESCRIPTION}.")

@@ -1,0 +1,76 @@
+"""From whatever names a classifier to the classifier."""
+
+import re
+from pathlib import Path
+
+from vitral.classifier import folder
+from vitral.classifier.classifier import Classifier, Provenance
+from vitral.errors import WeightsError, did_you_mean
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import create_model, list_models
+from vitral.weights.hub import download
+from vitral.weights.load import read_weights
+
+HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
+RUN_CLASSIFIER = "classifier"  # where a run folder keeps the classifier that it made
+RUNS = Path("runs")
+
+
+def load(source: str | Path, *, image_size: int | tuple[int, int] | None = None) -> Classifier:
+    """Return a classifier, ready to predict; nothing is ever unpickled.
+
+    Args:
+        source: a classifier folder or the run folder around one; a weights file such as "ViT-B_16.npz" of the original
+            or of big_vision; a variant's name for random weights ("vit-b16"); or a Hub id ("hf:owner/name").
+        image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
+
+    Raises:
+        WeightsError: there is no such thing, or it cannot be read; the message names file and tensor.
+        ModelError: the network cannot take `image_size`.
+    """
+    classifier = _load(source)
+    if image_size is not None:
+        classifier.model.resize(image_size)
+        classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
+    return classifier
+
+
+def _load(source: str | Path) -> Classifier:
+    path = Path(source)
+    if folder.is_classifier(path):
+        return folder.read(path)
+    if folder.is_classifier(path / RUN_CLASSIFIER):
+        return folder.read(path / RUN_CLASSIFIER)
+    if path.is_dir():
+        raise WeightsError(f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}.")
+    if path.exists():
+        loaded = read_weights(path)
+        return Classifier(loaded.model, loaded.preprocessing, provenance=Provenance(source=loaded.source))
+    return _named(str(source))
+
+
+def _named(name: str) -> Classifier:
+    if name in list_models():
+        model = create_model(name)
+        provenance = Provenance(source=f"random weights ({name})")
+        return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
+    looks_like_file = name.endswith((".npz", ".safetensors", ".pth", ".pt", ".bin")) or name.startswith((".", "/", "~"))
+    if HUB_ID.fullmatch(name) and not looks_like_file:
+        return _load(download(name))
+    raise WeightsError(
+        f"'{name}' is no file, no classifier folder, no model name and no Hub id.{did_you_mean(name, list_models())}"
+    )
+
+
+def newest_run(runs: Path = RUNS) -> Path:
+    """Return the classifier folder that was written last below `runs`.
+
+    Raises:
+        WeightsError: there is none.
+    """
+    made = [path.parent for path in runs.glob(f"*/{RUN_CLASSIFIER}/{folder.DESCRIPTION}")]
+    if not made:
+        raise WeightsError(
+            f"No run below '{runs}' has made a classifier yet; name one with --classifier, or run 'vitral finetune' first."
+        )
+    return max(made, key=lambda path: (path / folder.DESCRIPTION).stat().st_mtime_ns)

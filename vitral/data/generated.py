@@ -1,0 +1,216 @@
+"""VisualAtom: an endless source of generated pictures with labels, to pre-train on when there is no large set.
+
+A picture is a stack of closed contours around one centre, each an ellipse whose radius swings with two sine waves and is
+roughened by noise; a class is one choice of the numbers behind it, a picture of the class draws new noise, a new centre and
+new grey levels. Source: Takashima et al., CVPR 2023 (arXiv 2303.01112), after its released renderer
+(render_VisualAtom.py), in closed form.
+"""
+
+import functools
+import hashlib
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+from jaxtyping import Float32, Int64, UInt8
+
+from vitral.data.source import DataSet
+from vitral.images.augment import Augmentation
+from vitral.images.decode import Pixels
+from vitral.seeds import generator
+
+CANVAS = 512  # pixels: the side that every length below refers to
+INSTANCES = 1 << 40
+VALIDATION_START = 1 << 41  # instances from here on are never trained on
+VALIDATION_INSTANCES = 2
+NOISE_SAMPLES = 65_536
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """From what a class draws its numbers, each uniformly; lengths are pixels of a canvas of 512.
+
+    Attributes:
+        vertices: corners of a contour (q).
+        orbits: contours of a picture (K).
+        noise: strength of the noise (eta).
+        increment: how much an orbit grows (w).
+        radius: of the innermost ellipse (R).
+        frequency: of the two waves (n1, n2).
+        ellipse: stretch along each axis (ox, oy).
+        centre: share of the canvas, around its middle, in which a picture's centre lies.
+    """
+
+    vertices: tuple[int, int] = (200, 1000)
+    orbits: tuple[int, int] = (1, 200)
+    noise: tuple[float, float] = (0.0, 4.0)
+    increment: tuple[float, float] = (0.0, 0.1)
+    radius: tuple[int, int] = (10, 60)
+    frequency: tuple[int, int] = (0, 20)
+    ellipse: tuple[float, float] = (1.0, 2.0)
+    centre: float = 1.0
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set: how many classes, from which ranges, drawn on a canvas of how many pixels a side."""
+
+    num_classes: int
+    ranges: Ranges
+    canvas: int
+    augmentation: Augmentation
+
+
+CROPPED = Augmentation(crop="inception", min_area=0.25, flip=False)
+PRESETS = {
+    "visualatom": Preset(1_000, Ranges(), CANVAS, CROPPED),
+    "visualatom-21k": Preset(21_000, Ranges(), CANVAS, CROPPED),
+}
+
+
+@dataclass(frozen=True)
+class Atom:
+    """One class's numbers."""
+
+    vertices: int
+    orbits: int
+    noise: float
+    increment: float
+    radius: int
+    frequencies: tuple[int, int]
+    ellipse: tuple[float, float]
+
+
+def atom(ranges: Ranges, seed: int, index: int) -> Atom:
+    """Return the numbers of class `index`, a pure function of the arguments."""
+    rng = generator(seed, "visualatom/class", index)
+    first, second = rng.integers(*ranges.frequency, size=2, endpoint=True)
+    while first == second and first != 0:  # equal waves would only add up to a larger one
+        first, second = rng.integers(*ranges.frequency, size=2, endpoint=True)
+    return Atom(
+        vertices=int(rng.integers(*ranges.vertices, endpoint=True)),
+        orbits=int(rng.integers(*ranges.orbits, endpoint=True)),
+        noise=rng.uniform(*ranges.noise),
+        increment=rng.uniform(*ranges.increment),
+        radius=int(rng.integers(*ranges.radius, endpoint=True)),
+        frequencies=(int(first), int(second)),
+        ellipse=(rng.uniform(*ranges.ellipse), rng.uniform(*ranges.ellipse)),
+    )
+
+
+def contours(
+    shape: Atom, centre: tuple[float, float], noise: Float32[np.ndarray, "2 orbits vertices"]
+) -> Float32[np.ndarray, "orbits vertices 2"]:
+    """Return the corners (x, y) of all contours, pixels of a canvas of 512.
+
+    The released renderer moves each corner outwards orbit by orbit; the sum of its moves after k orbits is k times their
+    constant part less the cumulated noise.
+    """
+    angle = np.linspace(0, 2 * np.pi, shape.vertices, endpoint=False, dtype=np.float32)
+    first, second = shape.frequencies
+    wave = 0.5 * np.sin(first * angle) + 0.5 * np.sin(second * angle)
+    orbit = np.arange(1, shape.orbits + 1, dtype=np.float32)[:, None]
+    grown = orbit * (shape.noise + shape.increment + wave)
+    rough = np.cumsum(noise, axis=1, dtype=np.float32) * np.float32(shape.noise)
+    corners = np.empty((shape.orbits, shape.vertices, 2), dtype=np.float32)
+    for axis, direction in enumerate((np.cos(angle), np.sin(angle))):
+        start = shape.radius * shape.ellipse[axis]
+        corners[:, :, axis] = centre[axis] + direction * (start + grown - rough[axis])
+    return corners
+
+
+def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: int) -> UInt8[np.ndarray, "side side"]:
+    """Return a grey picture of `canvas` pixels a side, lines one pixel wide on black, later orbits over earlier ones."""
+    shape = _cached_atom(ranges, seed, class_index)
+    rng = generator(seed, "visualatom/picture", class_index, instance)
+    margin = CANVAS * (1 - ranges.centre) / 2
+    centre = tuple(rng.uniform(margin, CANVAS - margin, 2).tolist())
+    greys = rng.integers(0, 256, shape.orbits)
+    places = rng.integers(0, NOISE_SAMPLES, (2, shape.orbits, shape.vertices), dtype=np.uint16)
+    corners = contours(shape, centre, noise_table()[places])
+    corners = np.rint(corners * np.float32(canvas / CANVAS)).astype(np.int32)
+    picture = np.zeros((canvas, canvas), dtype=np.uint8)
+    for corner, grey in zip(corners, greys.tolist(), strict=True):
+        cv2.polylines(picture, [corner], isClosed=True, color=grey)
+    return picture
+
+
+@functools.lru_cache(maxsize=32_768)
+def _cached_atom(ranges: Ranges, seed: int, index: int) -> Atom:
+    return atom(ranges, seed, index)
+
+
+@functools.cache
+def noise_table() -> Float32[np.ndarray, " samples"]:
+    """Return samples of one-dimensional Perlin noise at independent places, as the renderer draws for every corner.
+
+    Gradients are whole numbers from 1 to 8 of either sign at whole-numbered places; the noise between two of them is
+    blended with 6t^5 - 15t^4 + 10t^3 and scaled by 0.4.
+    """
+    rng = generator(0, "visualatom/noise")
+    hashes = rng.integers(0, 16, (2, NOISE_SAMPLES))
+    gradients = ((hashes & 7) + 1) * np.where(hashes & 8, -1, 1)
+    place = rng.random(NOISE_SAMPLES)
+    blend = place**3 * (place * (place * 6 - 15) + 10)
+    left, right = gradients[0] * place, gradients[1] * (place - 1)
+    return (0.4 * (left + blend * (right - left))).astype(np.float32)
+
+
+class GeneratedPictures:
+    """A split of generated pictures: index i is instance i // classes of class i % classes.
+
+    Args:
+        name: of the preset.
+        seed: of classes and pictures.
+        first_instance: where this split's instances begin.
+        instances: how many pictures a class.
+        endless: whether it is sampled from at random, for training.
+    """
+
+    def __init__(self, name: str, *, seed: int, first_instance: int, instances: int, endless: bool) -> None:
+        self.preset = PRESETS[name]
+        self.name = name
+        self.seed = seed
+        self.first_instance = first_instance
+        self.instances = instances
+        self.endless = endless
+
+    def __len__(self) -> int:
+        """Return how many indices there are."""
+        return self.preset.num_classes * self.instances
+
+    def image(self, index: int) -> Pixels:
+        """Return a picture as three equal channels."""
+        instance = self.first_instance + index // self.preset.num_classes
+        grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+
+    def label(self, index: int) -> int:
+        """Return the class of a picture."""
+        return index % self.preset.num_classes
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes of all pictures of a finite split."""
+        return np.arange(len(self), dtype=np.int64) % self.preset.num_classes
+
+    def describe(self, index: int) -> str:
+        """Return class and instance, such as "visualatom[class 12, instance 7]"."""
+        instance = self.first_instance + index // self.preset.num_classes
+        return f"{self.name}[class {self.label(index)}, instance {instance}]"
+
+
+def open_generated(name: str, *, seed: int = 0) -> DataSet:
+    """Return a preset's endless training split, and a validation split of pictures that training never shows."""
+    preset = PRESETS[name]
+    train = GeneratedPictures(name, seed=seed, first_instance=0, instances=INSTANCES, endless=True)
+    validation = GeneratedPictures(
+        name, seed=seed, first_instance=VALIDATION_START, instances=VALIDATION_INSTANCES, endless=False
+    )
+    digits = len(str(preset.num_classes - 1))
+    return DataSet(
+        name=name,
+        class_names=tuple(f"atom-{index:0{digits}}" for index in range(preset.num_classes)),
+        splits={"train": train, "validation": validation},
+        augmentation=preset.augmentation,
+        fingerprint=hashlib.sha256(f"{preset} {seed}".encode()).hexdigest(),
+    )

@@ -1,0 +1,68 @@
+"""What a set of labelled pictures is to the rest of the house."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Int64
+
+from vitral.images.augment import Augmentation
+from vitral.images.decode import Pixels
+
+
+class Source(Protocol):
+    """One split: pictures and labels by index."""
+
+    endless: bool
+
+    def __len__(self) -> int:
+        """Return how many pictures there are; of an endless source, how many indices."""
+        ...
+
+    def image(self, index: int) -> Pixels:
+        """Return picture `index` as RGB pixels."""
+        ...
+
+    def label(self, index: int) -> int:
+        """Return the class of picture `index`."""
+        ...
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes of all pictures of a finite source, in order."""
+        ...
+
+    def describe(self, index: int) -> str:
+        """Return what a person would call picture `index`: its path, or "digits[17]"."""
+        ...
+
+
+@dataclass(frozen=True)
+class BadImage:
+    """A picture that could not be read, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Labelled pictures in splits, with one order of class names for all of them.
+
+    Attributes:
+        name: short, for people and folder names.
+        class_names: in order; a label is an index into them.
+        splits: "train", and "validation" and "test" where there are any.
+        augmentation: how training pictures of this kind may vary.
+        bad_images: pictures left out because they could not be read.
+        notes: what was found and decided, one line each.
+        fingerprint: SHA-256 of names, sizes, classes and splits.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    splits: Mapping[str, Source]
+    augmentation: Augmentation
+    bad_images: tuple[BadImage, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    fingerprint: str = ""

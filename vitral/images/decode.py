@@ -1,0 +1,141 @@
+"""From encoded bytes to RGB pixels: content decides the format, and every failure is one line that names the file."""
+
+import io
+import os
+import stat
+import warnings
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, ImageOps
+
+from vitral.errors import ImageError
+
+Pixels = UInt8[np.ndarray, "height width 3"]
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
+EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
+MAX_PIXELS = 50_000_000
+WHITE = (255, 255, 255)
+
+
+def read_image(source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS) -> Pixels:
+    """Read a picture as RGB, the right way up.
+
+    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, of an
+    animation the first frame is taken, transparency is laid over white, 16-bit values are scaled to 8 bits, and grey
+    becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
+
+    Args:
+        source: a path, the encoded bytes, or an open binary file.
+        max_pixels: the most pixels that are decoded; larger pictures are refused before they take memory.
+
+    Raises:
+        ImageError: it cannot be read as a picture; the message names it and says why.
+    """
+    name = _name(source)
+    try:
+        with warnings.catch_warnings():
+            # Pillow warns of damaged metadata and of large pictures; the first does not matter, the second is refused below.
+            warnings.simplefilter("ignore")
+            with Image.open(_open(source, name), formats=FORMATS) as image:
+                _check_size(image, name, max_pixels)
+                image.load()
+                return to_rgb(image)
+    except ImageError:
+        raise
+    except Image.UnidentifiedImageError as error:
+        raise ImageError(f"{name} is no picture that can be read; the formats are {', '.join(FORMATS)}.") from error
+    except (Image.DecompressionBombError, MemoryError) as error:
+        raise ImageError(f"{name} is too large to decode.") from error
+    except Exception as error:  # a damaged file can make a decoder raise anything
+        raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
+
+
+def to_rgb(image: Image.Image) -> Pixels:
+    """Return a PIL image of any mode as RGB pixels, EXIF rotation applied and transparency over white."""
+    image = _upright(image)
+    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N", "I", "F"):
+        image = _from_deep_grey(image)
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        with_alpha = image.convert("RGBA")
+        image = Image.new("RGB", image.size, WHITE)
+        image.paste(with_alpha, mask=with_alpha.getchannel("A"))
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return the files below `folder` that are named like pictures, by path; hidden ones are left out.
+
+    Raises:
+        ImageError: there is none.
+    """
+    found = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in EXTENSIONS
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    if not found:
+        raise ImageError(f"'{folder}' holds no pictures; they are known by {', '.join(EXTENSIONS)}.")
+    return found
+
+
+def _name(source: str | Path | bytes | BinaryIO) -> str:
+    if isinstance(source, str | Path):
+        return f"'{source}'"
+    return f"'{source.name}'" if isinstance(getattr(source, "name", None), str) else "The picture"  # type: ignore[union-attr]
+
+
+def _open(source: str | Path | bytes | BinaryIO, name: str) -> str | BinaryIO:
+    if isinstance(source, bytes):
+        _refuse_empty(len(source), name)
+        return io.BytesIO(source)
+    if not isinstance(source, str | Path):
+        return source
+    try:
+        status = os.stat(source)
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        # Opening a pipe would wait for a writer for ever.
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
+        raise ImageError(f"{name} is {kind}, not a picture.")
+    _refuse_empty(status.st_size, name)
+    return str(source)
+
+
+def _refuse_empty(size: int, name: str) -> None:
+    if size == 0:
+        raise ImageError(f"{name} is empty (0 bytes); replace or remove it.")
+
+
+def _check_size(image: Image.Image, name: str, max_pixels: int) -> None:
+    width, height = image.size
+    if min(width, height) < 1:
+        raise ImageError(f"{name} has no pixels ({width}x{height}); replace or remove it.")
+    if width * height > max_pixels:
+        raise ImageError(f"{name} has {width}x{height} pixels, more than the limit of {max_pixels:,}; make it smaller.")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # damaged metadata says nothing of the pixels, which are whole
+        return image
+
+
+def _from_deep_grey(image: Image.Image) -> Image.Image:
+    """Scale 16-bit grey to 8 bits; Pillow's own conversion clips at 255."""
+    values = np.asarray(image)
+    if image.mode == "F":
+        return Image.fromarray(np.clip(values, 0, 255).astype(np.uint8))
+    deep = image.mode.startswith("I;16") or values.max(initial=0) > 255
+    return Image.fromarray((np.clip(values, 0, 65535) // 257 if deep else np.clip(values, 0, 255)).astype(np.uint8))
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:120] or type(error).__name__
