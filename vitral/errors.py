@@ -7,6 +7,7 @@
     ├── DataError       a folder or split that is no data set, or class names that do not match
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
     ├── TrainingError   a run that cannot start, go on or be resumed
+    │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
     └── StorageError    a file that could not be written: the disk is full or the folder read-only
 
 A message names the thing, says what is wrong and what to do. The command line prints it alone, without
@@ -43,6 +44,18 @@ class WeightsError(VitralError):
 
 class TrainingError(VitralError):
     """A run that cannot start, go on or be resumed."""
+
+
+class TrainingInterrupted(TrainingError):
+    """A run that was stopped by a signal and saved itself.
+
+    Attributes:
+        exit_code: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for a termination.
+    """
+
+    def __init__(self, message: str, *, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class StorageError(VitralError):

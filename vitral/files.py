@@ -62,6 +62,15 @@ def write_file(path: Path, content: bytes | str) -> None:
         sync_folder(path.parent)
 
 
+def sync_file(path: Path) -> None:
+    """Flush a file that another library wrote to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def write_through(path: Path, data: bytes) -> None:
     """Write `data` to `path` and flush it to the disk."""
     with open(path, "wb") as file:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress, ignore
-from vitral.images.decode import list_images, read_image, to_rgb
+from vitral.images.decode import Pixels, list_images, read_image, to_rgb
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images, Logits, Model
 
@@ -143,7 +143,7 @@ class Classifier(nn.Module):
     ) -> Iterator[tuple[str, Tensor]]:
         for name, picture in sources:
             try:
-                yield name, self.preprocessing(_pixels(picture))
+                yield name, self.preprocessing(to_pixels(picture))
             except ImageError as error:
                 if not skip_bad_images:
                     raise
@@ -166,7 +166,12 @@ def _sources(pictures: Picture | Iterable[Picture]) -> Iterator[tuple[str, Pictu
             yield (str(picture) if isinstance(picture, str | Path) else f"picture {index}"), picture
 
 
-def _pixels(picture: Picture) -> np.ndarray:
+def to_pixels(picture: Picture) -> Pixels:
+    """Return a picture in any of the forms that `predict` takes as RGB pixels.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
     if isinstance(picture, np.ndarray):
         if picture.dtype != np.uint8:
             raise ImageError(f"An array must be uint8 with values 0 to 255, not {picture.dtype}.")

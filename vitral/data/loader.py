@@ -18,7 +18,6 @@ from vitral.images.augment import Augmentation, augment
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 
-
 PREFETCH = 2  # batches each worker is ahead
 
 

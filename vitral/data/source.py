@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -11,6 +11,7 @@ from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels
 
 
+@runtime_checkable  # the tests check types at run time
 class Source(Protocol):
     """One split: pictures and labels by index."""
 

@@ -59,9 +59,7 @@ class Preprocessing:
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return a picture at the network's size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
-        if self.resize == "crop":
-            image = _crop_to_shape(image, height / width, self.crop_fraction)
-        pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None].float()
+        pixels = torch.from_numpy(np.ascontiguousarray(self.view(image))).permute(2, 0, 1)[None].float()
         if pixels.shape[-2:] == (height, width):
             return pixels[0]
         if self.interpolation == "nearest":
@@ -70,6 +68,13 @@ class Preprocessing:
             pixels, size=(height, width), mode=self.interpolation, align_corners=False, antialias=self.antialias
         )
         return resized[0].clamp_(0, 255)
+
+    def view(self, image: Pixels) -> Pixels:
+        """Return the part of a picture that the network sees, at the picture's own resolution."""
+        if self.resize == "squash":
+            return image
+        height, width = self.image_size
+        return _crop_to_shape(image, height / width, self.crop_fraction)
 
     def normalize(self, images: Num[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:
         """Return images of values 0 to 255 with mean and standard deviation taken out, on their own device."""

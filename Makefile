@@ -1,0 +1,45 @@
+# Set-up is plain pip into .venv; every target does its own.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test check docs reliability peers clean
+
+demo: $(VENV)/.installed
+	$(BIN)/vitral demo
+
+test: $(VENV)/.developed
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope
+
+check: $(VENV)/.developed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+docs: $(VENV)/.developed
+	$(BIN)/python docs/build.py
+
+# The full counts of the reliability tests (R1, R2, R4, R7, R8, R13, R14, R15); figures go to reliability/*.json.
+reliability: $(VENV)/.developed
+	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -m slow tests
+
+# timm beside Vitral in one run: training speed.
+peers: $(VENV)/.developed
+	$(BIN)/python -m pip install -q -e '.[peers]'
+	$(BIN)/python benchmarks/train_speed.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+$(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info docs/api

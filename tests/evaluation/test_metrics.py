@@ -1,0 +1,125 @@
+"""Scores worked by hand, and against torchmetrics."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
+
+from vitral.errors import DataError, ModelError
+from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
+from vitral.evaluation.metrics import MAX_MISTAKES, Evaluation, evaluate_probabilities, wilson_interval
+
+
+def score(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> Evaluation:
+    """Evaluate with made-up names."""
+    names = [f"class {index}" for index in range(probabilities.shape[1])]
+    files = [f"{index}.png" for index in range(len(labels))]
+    return evaluate_probabilities(probabilities, labels, class_names=names, descriptions=files)
+
+
+def random_case(examples: int, classes: int) -> tuple[Float[Tensor, "n k"], Int64[Tensor, " n"]]:
+    """Make probabilities that lean towards the right class."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(classes, (examples,), generator=generator)
+    logits = torch.randn(examples, classes, generator=generator)
+    logits[torch.arange(examples), labels] += 1.0
+    return logits.softmax(dim=1), labels
+
+
+def test_small_case_by_hand() -> None:
+    probabilities = torch.tensor([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0], [0.2, 0.8, 0.0], [0.0, 1.0, 0.0]])
+    evaluation = score(probabilities, torch.tensor([0, 1, 1, 0]))
+    assert evaluation.num_examples == 4
+    assert evaluation.top1 == 0.5
+    assert evaluation.top5 is None
+    assert evaluation.confusion == ((1, 1, 0), (1, 1, 0), (0, 0, 0))
+    assert evaluation.precision == (0.5, 0.5, None)
+    assert evaluation.recall == (0.5, 0.5, None)
+    assert evaluation.support == (2, 2, 0)
+    likelihood = [0.9, 0.4, 0.8, 1e-12]
+    assert evaluation.nll == pytest.approx(-sum(map(math.log, likelihood)) / 4, rel=1e-6)
+
+
+def test_mistakes_are_sorted_by_how_sure_they_are() -> None:
+    probabilities = torch.tensor([[0.6, 0.4], [0.9, 0.1], [0.3, 0.7], [0.2, 0.8]])
+    mistakes = score(probabilities, torch.tensor([1, 1, 1, 0])).mistakes
+    assert [(mistake.index, mistake.description) for mistake in mistakes] == [(1, "1.png"), (3, "3.png"), (0, "0.png")]
+    assert (mistakes[0].truth, mistakes[0].predicted) == ("class 1", "class 0")
+    assert mistakes[0].probability == pytest.approx(0.9)
+
+
+def test_the_list_of_mistakes_is_bounded() -> None:
+    evaluation = score(torch.tensor([[0.9, 0.1]]).repeat(80, 1), torch.ones(80, dtype=torch.int64))
+    assert len(evaluation.mistakes) == MAX_MISTAKES
+    assert [mistake.index for mistake in evaluation.mistakes] == list(range(MAX_MISTAKES))
+
+
+def test_top5_counts_the_five_most_probable() -> None:
+    ranking = torch.tensor([[0.3, 0.25, 0.2, 0.15, 0.07, 0.03]]).repeat(6, 1)
+    assert score(ranking, torch.arange(6)).top5 == pytest.approx(5 / 6)
+
+
+def test_equal_probabilities_never_make_a_class_count_twice() -> None:
+    evaluation = score(torch.full((10, 10), 0.1), torch.arange(10))
+    assert evaluation.top1 == 0.1
+    assert evaluation.top5 == 0.5
+    assert sum(evaluation.confusion[index][index] for index in range(10)) == 1
+
+
+def test_agrees_with_torchmetrics() -> None:
+    probabilities, labels = random_case(500, 10)
+    evaluation = score(probabilities, labels)
+    for top_k, found in ((1, evaluation.top1), (5, evaluation.top5)):
+        expected = multiclass_accuracy(probabilities, labels, num_classes=10, average="micro", top_k=top_k)
+        assert found == pytest.approx(float(expected))
+    error = multiclass_calibration_error(probabilities.double(), labels, num_classes=10, n_bins=15)
+    assert evaluation.ece == pytest.approx(float(error), abs=1e-6)
+    assert sum(map(sum, evaluation.confusion)) == 500
+
+
+def test_json_round_trip() -> None:
+    evaluation = score(*random_case(60, 7))
+    assert Evaluation.from_json(json.loads(json.dumps(evaluation.to_json()))) == evaluation
+
+
+def test_wilson_interval_by_hand() -> None:
+    # 8 of 10: centre (0.8 + z²/20) / (1 + z²/10), as in Newcombe (1998).
+    assert wilson_interval(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)
+    assert wilson_interval(0, 10) == pytest.approx((0.0, 0.2775328), abs=1e-6)
+    assert wilson_interval(0, 10)[0] == 0.0
+    assert wilson_interval(360, 360)[1] == 1.0
+
+
+def test_wilson_interval_holds_the_share() -> None:
+    for trials in range(1, 40):
+        for successes in range(trials + 1):
+            low, high = wilson_interval(successes, trials)
+            assert 0.0 <= low <= successes / trials <= high <= 1.0
+
+
+def test_calibration_error_by_hand() -> None:
+    # Two bins are used: 0.9 three times, two right (gap 0.9 - 2/3), and 0.5 once, wrong (gap 0.5).
+    bins = reliability(np.array([0.9, 0.9, 0.9, 0.5]), np.array([True, True, False, False]))
+    assert expected_calibration_error(bins) == pytest.approx(3 / 4 * (0.9 - 2 / 3) + 1 / 4 * 0.5)
+    assert sum(bin.count for bin in bins) == 4
+
+
+def test_a_probability_on_an_edge_belongs_to_the_bin_below() -> None:
+    bins = reliability(np.array([0.0, 0.2, 0.4, 1.0]), np.ones(4, dtype=bool), num_bins=5)
+    assert [bin.count for bin in bins] == [2, 1, 0, 0, 1]
+    assert bins[2] == ReliabilityBin(bins[2].low, bins[2].high, 0, None, None)
+
+
+def test_no_pictures_is_a_clear_error() -> None:
+    with pytest.raises(DataError, match="no pictures"):
+        score(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
+
+
+def test_damaged_weights_are_a_clear_error() -> None:
+    with pytest.raises(ModelError, match="for 1 of 2 pictures"):
+        score(torch.tensor([[0.5, 0.5], [math.nan, math.nan]]), torch.tensor([0, 1]))

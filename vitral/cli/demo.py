@@ -1,0 +1,34 @@
+"""`vitral demo`: the whole pipeline on real data, in minutes."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.studies.demo import demo as run_demo
+
+
+def demo(
+    *,
+    out: Path = Path("runs/demo"),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Pre-train a small ViT on generated pictures, fine-tune it on handwritten digits, compare with training from scratch.
+
+    Example: vitral demo
+
+    Args:
+        out: the folder of the result; an earlier demo there is replaced.
+        json: print JSON for a program.
+    """
+    with ConsoleListener() as listener:
+        study = run_demo(out, listener=listener)
+    if json:
+        print_json(study.to_json())
+        return
+    for arm in study.arms:
+        print_line(f"{arm.name:32} {arm.mean:.2%} ± {arm.deviation:.2%}   ({len(arm.accuracies)} seeds)")
+    print_line(f"Report      {study.report}")
+    print_line(f"Classifier  {study.classifier}")
+    print_line(f"Try         vitral explain PICTURE --classifier {study.classifier}")

@@ -1,0 +1,69 @@
+"""`vitral evaluate`: how good is a classifier on labelled pictures?"""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.classifier.load import load, newest_run
+from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.evaluation.evaluate import evaluate as score
+from vitral.evaluation.metrics import Evaluation
+from vitral.report.page import RunReport, write_report
+
+
+def evaluate(
+    *,
+    data: str,
+    classifier: str | None = None,
+    split: str = "test",
+    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    report: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Score a classifier: top-1 and top-5, precision and recall a class, confusion, calibration, likelihood.
+
+    Example: vitral evaluate --data photos/ --classifier runs/photos
+
+    Args:
+        data: "digits", or a folder with one sub-folder a class; classes are matched by name.
+        classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
+        split: "test", "validation" or "train".
+        skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
+        report: write the figures and pictures as one HTML file there.
+        json: print JSON for a program.
+    """
+    source = load(classifier or newest_run())
+    with ConsoleListener() as listener:
+        evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
+    if report is not None:
+        facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split))
+        write_report(RunReport(title=f"{data}: {split}", facts=facts, evaluation=evaluation), report)
+    if json:
+        print_json(evaluation.to_json())
+    else:
+        show(evaluation)
+
+
+def show(evaluation: Evaluation) -> None:
+    """Print an evaluation as tables."""
+    low, high = evaluation.top1_interval
+    print_line(f"{evaluation.num_examples} pictures, {len(evaluation.class_names)} classes")
+    print_line(f"top-1 accuracy  {evaluation.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})")
+    if evaluation.top5 is not None:
+        print_line(f"top-5 accuracy  {evaluation.top5:.2%}")
+    print_line(f"calibration error  {evaluation.ece:.4f}   negative log-likelihood  {evaluation.nll:.4f}")
+    rows = [
+        [name, _percent(precision), _percent(recall), str(support)]
+        for name, precision, recall, support in zip(
+            evaluation.class_names, evaluation.precision, evaluation.recall, evaluation.support, strict=True
+        )
+        if support or precision is not None
+    ]
+    print_table(["class", "precision", "recall", "pictures"], rows)
+    for mistake in evaluation.mistakes[:5]:
+        print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"

@@ -1,0 +1,64 @@
+"""`vitral finetune`: from a folder of pictures to a classifier."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.cli.console import ConsoleListener, print_json
+from vitral.cli.durations import seconds
+from vitral.cli.reporting import announce, write_run_report
+from vitral.training.finetune import finetune as train
+
+
+def finetune(
+    *,
+    data: str,
+    source: Annotated[str | None, Parameter("--from")] = None,
+    out: Path | None = None,
+    recipe: str | None = None,
+    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    image_size: int | None = None,
+    time: str | None = None,
+    seed: int | None = None,
+    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Fine-tune a network on labelled pictures and leave a run folder with classifier, scores and report.
+
+    Example: vitral finetune --data photos/ --from ViT-B_16.npz --time 30m
+
+    Args:
+        data: "digits", or a folder with one sub-folder a class, with or without train/ val/ test/ above them.
+        source: where the weights come from: a file, a classifier or run folder, a Hub id, or a model's name for
+            random weights; a model that fits pictures and hardware if left out.
+        out: the run folder; runs/NAME if left out.
+        recipe: a recipe's name or a TOML file.
+        overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
+        image_size: pixels; the network's own if left out.
+        time: a budget such as 10m or 1h30m, which the run keeps.
+        seed: of every random choice.
+        skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
+        resume: go on with the run in --out, to the same bits.
+        json: print JSON for a program.
+    """
+    with ConsoleListener() as listener:
+        result = train(
+            data,
+            source=source,
+            out=out,
+            recipe=recipe,
+            overrides=overrides,
+            image_size=image_size,
+            budget_seconds=None if time is None else seconds(time),
+            seed=seed,
+            skip_bad_images=skip_bad_images,
+            resume=resume,
+            listener=listener,
+        )
+        report = write_run_report(result, listener=listener)
+    if json:
+        print_json({**result.to_json(), "report": str(report)})
+    else:
+        announce(result, report)

@@ -1,0 +1,56 @@
+"""The entry point: find the command, run it, turn every error of the user's into one line and a status."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+from rich.console import Console
+
+from vitral import __version__
+from vitral.errors import TrainingInterrupted, VitralError
+
+EPILOGUE = """Examples:
+  vitral demo                                      the whole pipeline on real data, in minutes
+  vitral finetune --data photos/                   a classifier from a folder with one sub-folder a class
+  vitral predict photo.jpg --classifier runs/photos
+"""
+
+app = App(
+    name="vitral",
+    version=f"vitral {__version__}",
+    help="The Vision Transformer from the paper to production: pretrain, fine-tune, evaluate, explain.",
+    help_epilogue=EPILOGUE,
+    help_format="plaintext",
+)
+# Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
+for command in ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "models"):
+    app.command(f"vitral.cli.{command}:{command}", name=command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(tokens, exit_on_error=False, print_error=False, suppress_keyboard_interrupt=False)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
+        return _fail(f"{error} 'vitral{command} --help' shows what there is.", 2)
+    except TrainingInterrupted as interruption:
+        return _fail(str(interruption), interruption.exit_code)
+    except VitralError as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("Interrupted.", 130)
+    except BrokenPipeError:
+        # The reader went away (`vitral models | head`); what is left in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return 0
+
+
+def _fail(message: str, status: int) -> int:
+    line = " ".join(message.split())
+    Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    return status

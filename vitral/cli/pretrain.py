@@ -1,0 +1,63 @@
+"""`vitral pretrain`: from nothing to a network worth fine-tuning."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.cli.console import ConsoleListener, print_json
+from vitral.cli.durations import seconds
+from vitral.cli.reporting import announce, write_run_report
+from vitral.training.pretrain import pretrain as train
+
+
+def pretrain(
+    *,
+    data: str = "visualatom",
+    model: str | None = None,
+    out: Path | None = None,
+    recipe: str | None = None,
+    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    image_size: int | None = None,
+    time: str | None = None,
+    seed: int | None = None,
+    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Pre-train a network from random weights, on generated pictures or on a large labelled set.
+
+    Example: vitral pretrain --model vit-ti16 --time 8h
+
+    Args:
+        data: "visualatom" (an endless source of generated pictures), or a folder with one sub-folder a class.
+        model: a model's name ('vitral models' lists them); the recipe's if left out.
+        out: the run folder; runs/NAME if left out.
+        recipe: a recipe's name or a TOML file.
+        overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.001; may be repeated.
+        image_size: pixels; the network's own if left out.
+        time: a budget such as 10m or 8h, which the run keeps.
+        seed: of every random choice.
+        skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
+        resume: go on with the run in --out, to the same bits.
+        json: print JSON for a program.
+    """
+    with ConsoleListener() as listener:
+        result = train(
+            data,
+            model=model,
+            out=out,
+            recipe=recipe,
+            overrides=overrides,
+            image_size=image_size,
+            budget_seconds=None if time is None else seconds(time),
+            seed=seed,
+            skip_bad_images=skip_bad_images,
+            resume=resume,
+            listener=listener,
+        )
+        report = write_run_report(result, listener=listener)
+    if json:
+        print_json({**result.to_json(), "report": str(report)})
+    else:
+        announce(result, report)

@@ -1,0 +1,30 @@
+"""The end of a training command: its report beside the run, its scores on the screen."""
+
+from pathlib import Path
+
+from vitral.cli.console import print_line
+from vitral.events import Listener, Message
+from vitral.report.page import write_report
+from vitral.studies.run_report import run_report
+from vitral.training.run import RunResult
+
+
+def write_run_report(result: RunResult, *, listener: Listener) -> Path:
+    """Write the run's HTML report into its folder and return where it is."""
+    target = result.plan.folder / "report.html"
+    listener(Message("Drawing the report …"))
+    write_report(run_report(result), target)
+    return target
+
+
+def announce(result: RunResult, report: Path) -> None:
+    """Print what came out and the commands that one would want next."""
+    evaluation = result.evaluation
+    low, high = evaluation.top1_interval
+    print_line(
+        f"Accuracy {evaluation.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {evaluation.num_examples} pictures"
+    )
+    print_line(f"Classifier  {result.classifier_folder}")
+    print_line(f"Report      {report}")
+    for line in result.next_commands():
+        print_line(line)

@@ -1,0 +1,66 @@
+"""Does a probability mean what it says? Reliability bins and the expected calibration error (arXiv 1706.04599)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+NUM_BINS = 15
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The pictures whose top probability lies above `low` and at most at `high`.
+
+    Attributes:
+        low: lower bound of the bin, 0 to 1; the first bin holds it too.
+        high: upper bound, 0 to 1, inside the bin.
+        count: pictures in the bin.
+        confidence: their mean top probability; None in an empty bin.
+        accuracy: the share of them that is right; None in an empty bin.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
+
+
+def reliability(
+    confidences: Float[np.ndarray, " examples"], correct: Bool[np.ndarray, " examples"], *, num_bins: int = NUM_BINS
+) -> tuple[ReliabilityBin, ...]:
+    """Sort pictures into bins of equal width by their top probability.
+
+    Args:
+        confidences: the top probability of each picture, 0 to 1.
+        correct: whether its class is right.
+        num_bins: bins between 0 and 1.
+    """
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    # Compared with the very edges that are shown, so that a probability on an edge falls where the reader expects it.
+    bins = np.searchsorted(edges[1:-1], confidences, side="left")
+    return tuple(
+        _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])
+        for index in range(num_bins)
+    )
+
+
+def _bin(
+    low: float, high: float, confidences: Float[np.ndarray, " members"], correct: Bool[np.ndarray, " members"]
+) -> ReliabilityBin:
+    if not len(confidences):
+        return ReliabilityBin(low, high, 0, None, None)
+    return ReliabilityBin(low, high, len(confidences), float(confidences.mean()), float(correct.mean()))
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Return the mean distance between confidence and accuracy over the bins, weighted by their pictures, 0 to 1."""
+    total = sum(bin.count for bin in bins)
+    gaps = (
+        bin.count * abs(bin.confidence - bin.accuracy)
+        for bin in bins
+        if bin.confidence is not None and bin.accuracy is not None
+    )
+    return sum(gaps) / total if total else 0.0

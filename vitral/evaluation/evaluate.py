@@ -1,0 +1,199 @@
+"""Score a classifier on labelled pictures, each counted exactly once, classes matched by name."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.loader import load_evaluation
+from vitral.data.open import open_data
+from vitral.data.source import DataSet, Source
+from vitral.errors import DataError, did_you_mean
+from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
+from vitral.events import Listener, Progress, ignore
+from vitral.images.preprocessing import Preprocessing
+
+BATCH_SIZE = 64
+
+
+def evaluate(
+    classifier: Classifier,
+    data: DataSet | str | Path,
+    *,
+    split: str = "test",
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    skip_bad_images: bool = False,
+    undivided_is_test: bool = False,
+    listener: Listener = ignore,
+) -> Evaluation:
+    """Score a classifier on one split of labelled pictures.
+
+    Classes are matched by name, so the data's own order and classes that it lacks change nothing.
+
+    Args:
+        classifier: what to score.
+        data: "digits", a folder with one sub-folder a class, or a data set already open.
+        split: "test", "validation" or "train".
+        batch_size: pictures computed at once.
+        workers: processes that decode; 0 decodes here.
+        skip_bad_images: leave out pictures that cannot be read, in place of an error.
+        undivided_is_test: take all pictures of a folder without split folders as its test split; by default they are
+            shared out as for training, and the test split holds only what training left out.
+        listener: hears progress and warnings.
+
+    Raises:
+        DataError: no such data or split, or a class that the classifier does not know.
+        ImageError: a picture cannot be read.
+    """
+    if not isinstance(data, DataSet):
+        data = open_data(
+            data,
+            class_names=classifier.class_names,
+            skip_bad_images=skip_bad_images,
+            undivided_is_test=undivided_is_test,
+            listener=listener,
+        )
+    if split not in data.splits:
+        known = ", ".join(data.splits)
+        raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
+    columns = _match(data, classifier.class_names)
+    return evaluate_source(
+        classifier, data.splits[split], columns=columns, batch_size=batch_size, workers=workers, listener=listener
+    )
+
+
+def evaluate_source(
+    classifier: Classifier,
+    source: Source,
+    *,
+    columns: Int64[np.ndarray, " data_classes"] | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    limit: int | None = None,
+    listener: Listener = ignore,
+) -> Evaluation:
+    """Score a classifier on one source of labelled pictures.
+
+    Args:
+        classifier: what to score.
+        source: pictures and labels.
+        columns: the classifier's class for each class of the source; None where they are the same.
+        batch_size: pictures computed at once.
+        workers: processes that decode; 0 decodes here.
+        limit: pictures to take of an endless source; a finite one is always taken whole.
+        listener: hears progress.
+
+    Raises:
+        ImageError: a picture cannot be read.
+    """
+    probabilities, labels = predict_probabilities(
+        classifier, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
+    )
+    return evaluate_probabilities(
+        probabilities,
+        labels if columns is None else torch.from_numpy(columns)[labels],
+        class_names=classifier.class_names,
+        descriptions=[source.describe(index) for index in range(len(labels))],
+    )
+
+
+def predict_probabilities(
+    classifier: Classifier,
+    source: Source,
+    *,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    limit: int | None = None,
+    listener: Listener = ignore,
+) -> tuple[Float[Tensor, "examples classes"], Int64[Tensor, " examples"]]:
+    """Return the probabilities and the label of every picture of a source, in order.
+
+    The network's training mode is as before when it ends.
+
+    Args:
+        classifier: the network with its preprocessing.
+        source: pictures and labels.
+        batch_size: pictures computed at once.
+        workers: processes that decode; 0 decodes here.
+        limit: pictures to take of an endless source; a finite one is always taken whole.
+        listener: hears progress.
+
+    Raises:
+        ImageError: a picture cannot be read.
+    """
+    training = classifier.model.training
+    classifier.model.eval()
+    try:
+        return collect(
+            classifier.probabilities,
+            source,
+            classifier.preprocessing,
+            batch_size=batch_size,
+            workers=workers,
+            limit=limit,
+            task="evaluate",
+            listener=listener,
+        )
+    finally:
+        classifier.model.train(training)
+
+
+def collect(
+    compute: Callable[[Float[Tensor, "batch 3 height width"]], Float[Tensor, "batch values"]],
+    source: Source,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    workers: int,
+    limit: int | None,
+    task: str,
+    listener: Listener,
+) -> tuple[Float[Tensor, "examples values"], Int64[Tensor, " examples"]]:
+    """Return one row of values and the label of every picture of a source, in order, each exactly once.
+
+    Args:
+        compute: gives the rows of a batch of prepared images, on the CPU.
+        source: pictures and labels.
+        preprocessing: prepares the pictures.
+        batch_size: pictures computed at once.
+        workers: processes that decode; 0 decodes here.
+        limit: pictures to take of an endless source; a finite one is always taken whole.
+        task: the name under which the listener hears of the progress.
+        listener: hears progress.
+
+    Raises:
+        DataError: the source is empty.
+        ImageError: a picture cannot be read.
+    """
+    count = min(len(source), limit) if source.endless and limit is not None else len(source)
+    if count == 0:
+        raise DataError("There are no pictures to evaluate; name a split that has some.")
+    rows: list[Tensor] = []
+    labels: list[Tensor] = []
+    done = 0
+    for batch in load_evaluation(source, preprocessing, batch_size=batch_size, workers=workers, limit=count):
+        rows.append(compute(batch.images))
+        labels.append(batch.labels)
+        done += len(batch.labels)
+        listener(Progress(task, done, count))
+    assert done == count, f"{done} pictures were counted, not {count}"
+    return torch.cat(rows), torch.cat(labels)
+
+
+def _match(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
+    places = {name: place for place, name in enumerate(class_names)}
+    return np.array(list(_columns(data, places)), dtype=np.int64)
+
+
+def _columns(data: DataSet, places: dict[str, int]) -> Iterator[int]:
+    for name in data.class_names:
+        if name not in places:
+            raise DataError(
+                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, places)}"
+            )
+        yield places[name]

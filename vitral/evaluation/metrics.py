@@ -1,0 +1,197 @@
+"""How good is a classifier: accuracy with its interval, every class, confusion, calibration, its surest mistakes."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from torch import Tensor
+
+from vitral.errors import DataError, ModelError
+from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
+
+MAX_MISTAKES = 50
+SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other picture
+Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A picture whose most probable class is wrong.
+
+    Attributes:
+        index: its place in the split.
+        description: its file, or its name in a built-in set.
+        truth: the name of its class.
+        predicted: the name of the most probable class.
+        probability: the probability of that class, 0 to 1.
+    """
+
+    index: int
+    description: str
+    truth: str
+    predicted: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The scores of a classifier on one split.
+
+    Attributes:
+        num_examples: pictures, each counted once.
+        top1: share of pictures whose most probable class is right, 0 to 1.
+        top1_interval: Wilson's 95 % interval of `top1`.
+        top5: share whose class is among the five most probable; None with five classes or fewer, where it is always 1.
+        class_names: the classifier's classes, in order.
+        precision: by class; None for a class that is never predicted.
+        recall: by class; None for a class without pictures.
+        support: pictures by class.
+        confusion: counts, one row a true class, one column a predicted class.
+        ece: expected calibration error over 15 bins, 0 to 1.
+        reliability: the bins.
+        nll: mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
+        mistakes: at most 50, the surest first.
+    """
+
+    num_examples: int
+    top1: float
+    top1_interval: tuple[float, float]
+    top5: float | None
+    class_names: tuple[str, ...]
+    precision: tuple[float | None, ...]
+    recall: tuple[float | None, ...]
+    support: tuple[int, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    ece: float
+    reliability: tuple[ReliabilityBin, ...]
+    nll: float
+    mistakes: tuple[Mistake, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as JSON values."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
+        """Return the scores that `to_json` gave, also after a way through a file."""
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list | tuple)}
+        nested = {
+            "confusion": tuple(tuple(row) for row in values["confusion"]),
+            "reliability": tuple(ReliabilityBin(**bin) for bin in values["reliability"]),
+            "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
+        }
+        return cls(**{**values, **lists, **nested})
+
+
+def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share, which stays between 0 and 1 and holds for few trials too."""
+    share, z2 = successes / trials, Z_95**2
+    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    reach = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    # At the ends the exact value is 0 or 1; rounding would leave it a hair beside, or outside.
+    low = 0.0 if successes == 0 else centre - reach
+    high = 1.0 if successes == trials else centre + reach
+    return low, high
+
+
+def evaluate_probabilities(
+    probabilities: Float[Tensor, "examples classes"],
+    labels: Int64[Tensor, " examples"],
+    *,
+    class_names: Sequence[str],
+    descriptions: Sequence[str],
+) -> Evaluation:
+    """Score predicted probabilities against the true classes.
+
+    Args:
+        probabilities: one row a picture, summing to 1.
+        labels: the true classes, as columns of `probabilities`.
+        class_names: one name a column.
+        descriptions: one line a picture, such as its path.
+
+    Raises:
+        DataError: there are no pictures.
+        ModelError: a probability is no number, as damaged weights give it.
+    """
+    values, truth = probabilities.double().numpy(), labels.numpy()
+    _check(values, class_names)
+    ranked = np.argsort(-values, axis=1, kind="stable")  # equal probabilities: the first class wins, as in argmax
+    predicted = ranked[:, 0]
+    correct = predicted == truth
+    confidences = np.take_along_axis(values, ranked[:, :1], axis=1)[:, 0]
+    bins = reliability(confidences, correct)
+    precision, recall, support = _by_class(truth, predicted, len(class_names))
+    likelihood = np.maximum(values[np.arange(len(truth)), truth], SMALLEST_PROBABILITY)
+    return Evaluation(
+        num_examples=len(truth),
+        top1=float(correct.mean()),
+        top1_interval=wilson_interval(int(correct.sum()), len(truth)),
+        top5=float((ranked[:, :5] == truth[:, None]).any(axis=1).mean()) if len(class_names) > 5 else None,
+        class_names=tuple(class_names),
+        precision=precision,
+        recall=recall,
+        support=support,
+        confusion=_confusion(truth, predicted, len(class_names)),
+        ece=expected_calibration_error(bins),
+        reliability=bins,
+        nll=float(-np.log(likelihood).mean()),
+        mistakes=_mistakes(truth, predicted, confidences, class_names, descriptions),
+    )
+
+
+def _check(probabilities: Float[np.ndarray, "examples classes"], class_names: Sequence[str]) -> None:
+    assert probabilities.shape[1] == len(class_names), "one column a class"
+    if not len(probabilities):
+        raise DataError("There are no pictures to evaluate; name a split that has some.")
+    broken = int((~np.isfinite(probabilities)).any(axis=1).sum())
+    if broken:
+        raise ModelError(
+            f"The network gives no number (NaN) for {broken} of {len(probabilities)} pictures: its weights are "
+            "damaged; load an earlier checkpoint."
+        )
+
+
+def _by_class(
+    truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
+) -> tuple[tuple[float | None, ...], tuple[float | None, ...], tuple[int, ...]]:
+    precision, recall, _, support = precision_recall_fscore_support(
+        truth, predicted, labels=np.arange(num_classes), zero_division=np.nan
+    )
+    return _known(precision), _known(recall), tuple(int(count) for count in support)
+
+
+def _known(shares: Float[np.ndarray, " classes"]) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(share) else share for share in shares.tolist())
+
+
+def _confusion(
+    truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
+) -> tuple[tuple[int, ...], ...]:
+    counts = confusion_matrix(truth, predicted, labels=np.arange(num_classes))
+    return tuple(tuple(row) for row in counts.tolist())
+
+
+def _mistakes(
+    truth: Int64[np.ndarray, " examples"],
+    predicted: Int64[np.ndarray, " examples"],
+    confidences: Float[np.ndarray, " examples"],
+    class_names: Sequence[str],
+    descriptions: Sequence[str],
+) -> tuple[Mistake, ...]:
+    wrong: Bool[np.ndarray, " examples"] = truth != predicted
+    surest = np.argsort(-confidences, kind="stable")
+    return tuple(
+        Mistake(
+            index=index,
+            description=descriptions[index],
+            truth=class_names[truth[index]],
+            predicted=class_names[predicted[index]],
+            probability=float(confidences[index]),
+        )
+        for index in surest[wrong[surest]][:MAX_MISTAKES].tolist()
+    )

@@ -1,0 +1,56 @@
+"""What the network learned about patches and places: the panels of the paper's figure 7, left and centre."""
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch.nn import functional
+
+from vitral.explain.attention import as_transformer
+from vitral.models.model import Model
+
+NUM_FILTERS = 28  # as in the paper's figure
+
+
+@torch.no_grad()
+def patch_filters(
+    model: Model, *, num_filters: int = NUM_FILTERS
+) -> Float32[np.ndarray, "filters patch_height patch_width 3"]:
+    """Return the first principal components of the RGB patch embedding as small pictures (figure 7, left).
+
+    The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
+    say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is chosen
+    such that its largest weight is positive.
+
+    Args:
+        model: a Vision Transformer.
+        num_filters: how many components at most; there are no more than filters, nor than values in a patch.
+
+    Raises:
+        ModelError: the network is no Vision Transformer.
+    """
+    weight = as_transformer(model).patch_embedding.weight.detach().double().cpu()  # (dim, 3, height, width)
+    filters = weight.flatten(1)
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
+    largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+    components = components * largest.sign()
+    low, high = components.amin(dim=1, keepdim=True), components.amax(dim=1, keepdim=True)
+    pictures = ((components - low) / (high - low).clamp_min(1e-12)).unflatten(1, weight.shape[1:])
+    return pictures.permute(0, 2, 3, 1).float().numpy()
+
+
+@torch.no_grad()
+def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows columns"] | None:
+    """Return the cosine between the position embedding of every patch and every other's (figure 7, centre).
+
+    The class token's embedding is left out. None where the network has no position embedding.
+
+    Raises:
+        ModelError: the network is no Vision Transformer.
+    """
+    transformer = as_transformer(model)
+    table = transformer.position.patch_embedding()
+    if table is None:
+        return None
+    places = functional.normalize(table[0].double().cpu(), dim=-1)
+    grid = transformer.config.grid
+    return (places @ places.T).reshape(*grid, *grid).float().numpy()

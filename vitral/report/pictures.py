@@ -1,0 +1,73 @@
+"""Pictures inside a page: encoded small enough to travel with it, as `data:` addresses."""
+
+import base64
+import io
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+from PIL import Image
+
+from vitral.images.decode import Pixels
+
+LOSSLESS_BYTES = 60_000  # drawings and tiny pictures stay exact; a photo would swell the page
+QUALITY = 82
+PIXELATED = 64  # pixels of the longer side up to which a picture is shown with its pixels as squares
+
+
+@dataclass(frozen=True)
+class Inlined:
+    """A picture ready for a page.
+
+    Attributes:
+        uri: a `data:` address.
+        width: pixels.
+        height: pixels.
+        pixelated: whether it is so small that its pixels are to be shown as squares.
+    """
+
+    uri: str
+    width: int
+    height: int
+    pixelated: bool
+
+
+def inline(picture: Pixels | bytes, *, largest: int) -> Inlined:
+    """Encode pixels or an encoded picture for a page, its longer side at most `largest` pixels.
+
+    PNG where that is small, else JPEG.
+    """
+    image = Image.open(io.BytesIO(picture)) if isinstance(picture, bytes) else Image.fromarray(picture)
+    image = image.convert("RGB")
+    image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
+    return Inlined(_uri(image), image.width, image.height, max(image.size) <= PIXELATED)
+
+
+def _uri(image: Image.Image) -> str:
+    content, kind = _encoded(image, "PNG"), "png"
+    if len(content) > LOSSLESS_BYTES:
+        content, kind = _encoded(image, "JPEG"), "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _encoded(image: Image.Image, kind: str) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, optimize=True, **({"quality": QUALITY} if kind == "JPEG" else {}))
+    return buffer.getvalue()
+
+
+def filter_sheet(
+    filters: Float32[np.ndarray, "filters patch_height patch_width 3"], *, columns: int = 7, side: int = 64
+) -> UInt8[np.ndarray, "height width 3"]:
+    """Lay pictures of values 0 to 1 out in rows on mid-grey, each enlarged to about `side` pixels (figure 7, left)."""
+    factor = max(1, side // max(filters.shape[1:3]))
+    cells = np.rint(filters * 255).astype(np.uint8).repeat(factor, axis=1).repeat(factor, axis=2)
+    height, width, gap = cells.shape[1], cells.shape[2], max(2, side // 8)
+    columns = min(columns, len(cells))
+    rows = -(-len(cells) // columns)
+    shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, 3)
+    sheet = np.full(shape, 128, dtype=np.uint8)
+    for place, cell in enumerate(cells):
+        top, left = gap + place // columns * (height + gap), gap + place % columns * (width + gap)
+        sheet[top : top + height, left : left + width] = cell
+    return sheet

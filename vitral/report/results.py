@@ -1,0 +1,156 @@
+"""What a report may hold: plain values, every one but title and facts optional."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from vitral.data.source import BadImage
+from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.metrics import Evaluation
+from vitral.explain.distance import AttentionDistance
+from vitral.explain.explain import Explanation
+from vitral.images.decode import Pixels
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison, such as "from scratch".
+
+    Attributes:
+        name: what was done.
+        accuracies: one a seed, 0 to 1.
+    """
+
+    name: str
+    accuracies: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over the seeds."""
+        return statistics.fmean(self.accuracies)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation over the seeds (n - 1); not a number with one seed."""
+        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The history of one run.
+
+    Attributes:
+        name: of the run; runs of one name, such as several seeds, share a colour.
+        rows: figures by name, each row with its "step": "loss", "accuracy", "validation/loss", "validation/accuracy".
+    """
+
+    name: str
+    rows: Sequence[Mapping[str, int | float]]
+
+
+@dataclass(frozen=True)
+class CurveGroup:
+    """Runs drawn into the same plots.
+
+    Attributes:
+        title: such as "Pre-training".
+        curves: one a run.
+    """
+
+    title: str
+    curves: tuple[Curve, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A picture with its caption.
+
+    Attributes:
+        content: pixels, or an encoded PNG or JPEG.
+        caption: what is to be seen; it is the text for those who cannot see it, too.
+    """
+
+    content: Pixels | bytes
+    caption: str
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionPicture:
+    """A classified picture and where the network looked.
+
+    Attributes:
+        image: the picture.
+        overlay: the same with the relevance drawn over it.
+        truth: its class.
+        predicted: the most probable class.
+        probability: of that class, 0 to 1.
+        description: its file, or its name in a built-in set.
+    """
+
+    image: Pixels
+    overlay: UInt8[np.ndarray, "drawn_height drawn_width 3"]
+    truth: str
+    predicted: str
+    probability: float
+    description: str
+
+    @classmethod
+    def of(cls, explanation: Explanation, *, truth: str, description: str) -> "AttentionPicture":
+        """Draw an explanation."""
+        return cls(
+            image=explanation.image,
+            overlay=explanation.overlay(),
+            truth=truth,
+            predicted=explanation.label,
+            probability=explanation.probability,
+            description=description,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RunReport:
+    """Everything that one page may show, in its order.
+
+    Attributes:
+        title: the heading.
+        facts: what was trained, on what and how, as pairs of name and value.
+        summary: one or two sentences under the heading.
+        comparison: arms to compare, such as "from scratch" against "pre-trained, then fine-tuned".
+        comparison_note: on what terms they were compared.
+        command: what one would type to make it again.
+        notes: what was found in the data and decided, one line each.
+        bad_images: pictures left out because they could not be read.
+        pictures: what the network saw.
+        curves: histories.
+        baselines: what simple classifiers reach on the frozen features.
+        evaluation: the scores.
+        split: which split `evaluation` is of.
+        mistakes: the surest mistakes.
+        examples: pictures classified right.
+        patch_filters: principal components of the patch embedding, values 0 to 1.
+        position_similarity: cosines between position embeddings.
+        attention_distance: how far the heads look.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    summary: str = ""
+    comparison: tuple[Arm, ...] = ()
+    comparison_note: str = ""
+    command: str = ""
+    notes: tuple[str, ...] = ()
+    bad_images: tuple[BadImage, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    curves: tuple[CurveGroup, ...] = ()
+    baselines: Baselines | None = None
+    evaluation: Evaluation | None = None
+    split: str = "test"
+    mistakes: tuple[AttentionPicture, ...] = ()
+    examples: tuple[AttentionPicture, ...] = ()
+    patch_filters: Float32[np.ndarray, "filters patch_height patch_width 3"] | None = None
+    position_similarity: Float32[np.ndarray, "rows columns rows columns"] | None = None
+    attention_distance: AttentionDistance | None = None

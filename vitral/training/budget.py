@@ -1,0 +1,41 @@
+"""A time budget that a run keeps by becoming shorter."""
+
+CHECKS = 20  # how often in a run the pace is looked at
+WARM_STEPS = 3  # the first steps allocate and compile, and say nothing of the pace
+RESERVE = 0.06  # share of the budget for the last validation, the save and the final evaluation
+
+
+class Budget:
+    """Shortens the run when it would last longer than it may; it never makes it longer.
+
+    Args:
+        seconds: what the run may take from now on; None for as long as it needs.
+    """
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self._warm: tuple[int, float] | None = None
+
+    def total_steps(self, *, step: int, first_step: int, total_steps: int, elapsed: float) -> int:
+        """Return how many updates the run will make in all.
+
+        Args:
+            step: updates made.
+            first_step: updates that earlier processes of the run had made.
+            total_steps: updates planned.
+            elapsed: seconds since this process began to train.
+        """
+        if self.seconds is None or step - first_step < WARM_STEPS:
+            return total_steps
+        if self._warm is None:
+            self._warm = (step, elapsed)
+            return total_steps
+        warm_step, warm_elapsed = self._warm
+        often = max(1, (total_steps - first_step) // CHECKS)
+        if (step - warm_step) % often and step - warm_step != WARM_STEPS:
+            return total_steps
+        pace = (elapsed - warm_elapsed) / (step - warm_step) if step > warm_step else None
+        if pace is None:
+            return total_steps
+        affordable = step + int((self.seconds * (1 - RESERVE) - elapsed) / pace)
+        return max(step + 1, min(total_steps, affordable))

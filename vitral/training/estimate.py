@@ -1,0 +1,67 @@
+"""What a run will cost, measured on one step of the very network before it starts."""
+
+import copy
+import time
+from dataclasses import dataclass
+
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.models.cost import count_parameters
+from vitral.objectives.classification import softmax_cross_entropy
+from vitral.training.precision import autocast
+from vitral.training.recipe import Recipe
+
+# Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
+STATE_BYTES = 4 * 4 + 2
+PROBE_IMAGES = 16
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Expected seconds and bytes of a run's training steps."""
+
+    seconds: float
+    images_per_second: float
+    bytes: int
+
+    def sentence(self) -> str:
+        """Return the expectation as one line for the user."""
+        minutes = f"{self.seconds / 60:.0f} min" if self.seconds >= 100 else f"{self.seconds:.0f} s"
+        return (
+            f"Expected: about {minutes} of training at {self.images_per_second:.0f} images/s, "
+            f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
+        )
+
+
+def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
+    """Time one forward and backward pass on a copy of the network; the network itself is not touched."""
+    model = copy.deepcopy(classifier.model).train()
+    device = next(model.parameters()).device
+    count = min(PROBE_IMAGES, recipe.batch_size)
+    pictures = torch.zeros(count, 3, *model.image_size, device=device)
+    labels = torch.zeros(count, dtype=torch.int64, device=device)
+
+    def step() -> int:
+        kept = 0
+
+        def count_saved(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal kept
+            kept += tensor.numel() * tensor.element_size()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count_saved, lambda tensor: tensor):
+            with autocast(device, recipe.precision):
+                loss = softmax_cross_entropy(model(pictures), labels)
+            loss.backward()
+        return kept
+
+    saved = step()
+    start = time.perf_counter()
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    rate = count / (time.perf_counter() - start)
+    memory = saved * recipe.batch_size // count + count_parameters(model) * STATE_BYTES
+    images = (recipe.steps or 0) * recipe.batch_size
+    return Cost(seconds=images / rate, images_per_second=rate, bytes=memory)

@@ -1,0 +1,26 @@
+"""In which precision a step computes."""
+
+import contextlib
+from typing import Literal
+
+import torch
+
+Precision = Literal["auto", "bf16", "fp32"]
+
+
+def has_native_bf16(device: torch.device) -> bool:
+    """Tell whether the hardware multiplies bfloat16 faster than float32: a GPU since Ampere, a CPU with AVX512-BF16 or AMX."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:
+    """Return the context in which a forward pass runs; weights stay float32, and so does everything around it.
+
+    "auto" is bfloat16 where the hardware has it and float32 elsewhere. Float16 is not offered: its range makes the loss
+    overflow, which bfloat16's does not.
+    """
+    if precision == "bf16" or (precision == "auto" and has_native_bf16(device)):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()

@@ -1,0 +1,103 @@
+"""Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitral.classifier.classifier import Classifier, Provenance
+from vitral.data.open import open_data
+from vitral.events import Listener, ignore
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build, variant
+from vitral.seeds import derive
+from vitral.training.estimate import estimate
+from vitral.training.finetune import fit_length, kept_recipe, run_folder
+from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.run import Plan, RunResult, execute
+
+DEFAULT_RECIPE = "pretrain"
+DEFAULT_MODEL = "vit-ti16"
+
+
+def pretrain(
+    data: str | Path = "visualatom",
+    *,
+    model: str | None = None,
+    out: str | Path | None = None,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    image_size: int | None = None,
+    budget_seconds: float | None = None,
+    seed: int | None = None,
+    skip_bad_images: bool = False,
+    resume: bool = False,
+    listener: Listener = ignore,
+) -> RunResult:
+    """Pre-train a network from random weights; the run folder holds everything that it made.
+
+    Args:
+        data: "visualatom", the endless source of generated pictures, or a folder with one sub-folder a class.
+        model: a model's name; None for the recipe's.
+        out: the run folder; runs/NAME if None.
+        recipe: a recipe's name or a TOML file; "pretrain" if None.
+        overrides: changes to the recipe, such as "optimizer.lr=0.001".
+        image_size: pixels; None for the recipe's, or the model's own.
+        budget_seconds: a time budget that the run keeps, evaluation included.
+        seed: of every random choice, the weights included; None for the recipe's.
+        skip_bad_images: train without unreadable pictures, and list them, in place of an error.
+        resume: go on with the run in `out`, to the same bits.
+        listener: hears messages and progress.
+
+    Raises:
+        VitralError: bad input, by kind; one line that names the thing.
+    """
+    started = time.monotonic()
+    found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
+    folder = run_folder(out, found, resume=resume)
+    kept = kept_recipe(folder) if resume else None
+    settings = load_recipe(recipe or kept or DEFAULT_RECIPE, overrides)
+    chosen = {"model": model or settings.model or DEFAULT_MODEL, "image_size": image_size or settings.image_size}
+    settings = settings.model_copy(update=chosen if seed is None else {**chosen, "seed": seed})
+    settings, why_length = fit_length(settings, found.splits["train"])
+    classifier = _random_network(settings, found.class_names)
+    plan = Plan(
+        kind="pre-train",
+        folder=folder,
+        data=found,
+        data_spec=str(data),
+        classifier=classifier,
+        recipe=settings,
+        augmentation=settings.augmentation or found.augmentation,
+        reasons=(
+            f"Recipe: {settings.name} ({settings.summary()}).",
+            *why_length,
+            estimate(classifier, settings).sentence(),
+        ),
+        budget_seconds=budget_seconds,
+        started=started,
+        resume=resume,
+        baselines=False,
+    )
+    return execute(plan, listener)
+
+
+def _random_network(recipe: Recipe, class_names: Sequence[str]) -> Classifier:
+    name = recipe.model or DEFAULT_MODEL
+    config = variant(name)
+    rates = recipe.regularization
+    size = config.image_size if recipe.image_size is None else (recipe.image_size, recipe.image_size)
+    config = dataclasses.replace(
+        config,
+        image_size=size,
+        num_classes=len(class_names),
+        patch_stride=None if recipe.patch_stride is None else (recipe.patch_stride, recipe.patch_stride),
+        representation_size=config.dim if recipe.head.representation else None,
+        head_bias=recipe.objective.head_bias,
+        dropout=rates.dropout,
+        attention_dropout=rates.attention_dropout,
+        stochastic_depth=rates.stochastic_depth,
+    )
+    network = build(config, seed=derive(recipe.seed, "weights"))
+    provenance = Provenance(source=f"random weights ({name})")
+    return Classifier(network, PHOTOS.with_size(size), class_names, provenance=provenance)

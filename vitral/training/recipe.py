@@ -1,0 +1,300 @@
+"""`Recipe`: every setting of a training run, as one typed tree that is read from TOML and written back to it."""
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vitral.errors import RecipeError, did_you_mean
+from vitral.images.augment import Augmentation
+from vitral.training.precision import Precision
+from vitral.training.schedules import Decay
+
+PACKAGE = "vitral.recipes"
+
+
+class Section(BaseModel):
+    """A part of a recipe: immutable, with no room for unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class OptimizerSettings(Section):
+    """Optimizer and clipping.
+
+    Attributes:
+        name: "adamw" (and "adam", the same: see `build_optimizer`) or "sgd".
+        lr: learning rate at the peak.
+        weight_decay: decoupled, times the learning rate.
+        betas: of Adam.
+        eps: of Adam.
+        momentum: of SGD.
+        clip_norm: limit of the global gradient norm; None for no clipping.
+    """
+
+    name: Literal["adam", "adamw", "sgd"] = "adamw"
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    clip_norm: float | None = Field(default=1.0, gt=0)
+
+
+class ScheduleSettings(Section):
+    """The learning rate over time.
+
+    Attributes:
+        decay: "cosine", "linear" or "constant".
+        warmup_steps: updates of linear warm-up.
+        final_lr: rate at the end of the decay.
+    """
+
+    decay: Decay = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+    final_lr: float = Field(default=0.0, ge=0)
+
+
+class RegularizationSettings(Section):
+    """Regularisation inside the network and in the labels; rates from 0 to 1.
+
+    Attributes:
+        dropout: after every dense layer but query, key and value, and after the position embedding.
+        attention_dropout: on attention probabilities.
+        stochastic_depth: of the last block's residual branches.
+        label_smoothing: share of a label that is spread over all classes.
+    """
+
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
+    stochastic_depth: float = Field(default=0.0, ge=0, lt=1)
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+
+
+class ObjectiveSettings(Section):
+    """The loss.
+
+    Attributes:
+        name: "softmax" or "sigmoid" cross-entropy.
+        head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
+    """
+
+    name: Literal["softmax", "sigmoid"] = "softmax"
+    head_bias: float = 0.0
+
+
+class HeadSettings(Section):
+    """The head of a network that starts from random weights.
+
+    Attributes:
+        representation: whether the pre-training head has its tanh layer, as wide as a token (paper section 3.1).
+    """
+
+    representation: bool = False
+
+
+class AveragingSettings(Section):
+    """Polyak averaging.
+
+    Attributes:
+        decay: what stays of the average at an update; 0.9999 in the paper, None for no averaging.
+    """
+
+    decay: float | None = Field(default=None, gt=0, lt=1)
+
+
+class CheckpointSettings(Section):
+    """When a run is saved.
+
+    Attributes:
+        every_steps: updates between checkpoints.
+        keep: how many of the newest are kept, besides the best.
+    """
+
+    every_steps: int = Field(default=500, ge=1)
+    keep: int = Field(default=2, ge=2)
+
+
+class EvaluationSettings(Section):
+    """When a run is validated.
+
+    Attributes:
+        every_steps: updates between validations; None for one about every tenth of the run.
+    """
+
+    every_steps: int | None = Field(default=None, ge=1)
+
+
+class Recipe(Section):
+    """Everything that decides what a run learns; the same recipe, data and hardware give the same weights.
+
+    Attributes:
+        name: what it is called.
+        model: the network of a run from random weights; None where it is given otherwise.
+        image_size: pixels; None for the network's own.
+        patch_stride: pixels between patches of a run from random weights; None for the patch size.
+        seed: of weights, order, augmentation and dropout.
+        steps: updates in all; None to follow `epochs`.
+        epochs: passes over the data; None to follow `steps`.
+        batch_size: pictures an update.
+        workers: processes that prepare pictures; 0 prepares in the training process.
+        precision: "auto", "bf16" or "fp32".
+        optimizer: optimizer and clipping.
+        schedule: learning rate over time.
+        regularization: dropout and its like.
+        objective: the loss.
+        head: of a network from random weights.
+        augmentation: how pictures vary; None for what suits the data.
+        averaging: Polyak averaging.
+        checkpoint: when to save.
+        evaluation: when to validate.
+    """
+
+    name: str = "custom"
+    model: str | None = None
+    image_size: int | None = Field(default=None, ge=1)
+    patch_stride: int | None = Field(default=None, ge=1)
+    seed: int = Field(default=0, ge=0)
+    steps: int | None = Field(default=None, ge=1)
+    epochs: float | None = Field(default=None, gt=0)
+    batch_size: int = Field(default=128, ge=1)
+    workers: int = Field(default=1, ge=0)
+    precision: Precision = "auto"
+    optimizer: OptimizerSettings = OptimizerSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
+    regularization: RegularizationSettings = RegularizationSettings()
+    objective: ObjectiveSettings = ObjectiveSettings()
+    head: HeadSettings = HeadSettings()
+    augmentation: Augmentation | None = None
+    averaging: AveragingSettings = AveragingSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "Recipe":
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give steps or epochs, not both")
+        return self
+
+    def summary(self) -> str:
+        """Return the settings that matter most in one line."""
+        optimizer, schedule = self.optimizer, self.schedule
+        return (
+            f"{optimizer.name}, learning rate {optimizer.lr:g}, weight decay {optimizer.weight_decay:g}, "
+            f"{schedule.decay} decay, batch {self.batch_size}"
+        )
+
+    def to_toml(self) -> str:
+        """Return the recipe as TOML; what is None is left out."""
+        return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
+
+
+def list_recipes() -> list[str]:
+    """Return the names of the recipes that come with Vitral."""
+    return sorted(entry.name.removesuffix(".toml") for entry in _packaged() if entry.name.endswith(".toml"))
+
+
+def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Return a recipe with changes applied.
+
+    Args:
+        source: the name of one that comes with Vitral, or the path of a TOML file.
+        overrides: changes such as "optimizer.lr=0.01" or "precision=fp32"; values are TOML, or bare words.
+
+    Raises:
+        RecipeError: no such recipe, a file that is no TOML, an unknown key (the nearest is offered) or an impossible value.
+    """
+    text = _read(source)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"The recipe '{source}' is not valid TOML: {error}.") from error
+    values.setdefault("name", Path(str(source)).stem)
+    for override in overrides:
+        _apply(values, override)
+    return build_recipe(values, str(source))
+
+
+def build_recipe(values: dict[str, Any], source: str) -> Recipe:
+    """Return the recipe of a tree of values.
+
+    Raises:
+        RecipeError: an unknown key or an impossible value.
+    """
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise RecipeError(_explain(error, source)) from error
+
+
+def first_difference(one: Recipe, other: Recipe, *, ignoring: tuple[str, ...] = ()) -> str | None:
+    """Return the first key, dotted, in which two recipes differ."""
+    mine, theirs = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (one, other))
+    return next((key for key in mine if mine[key] != theirs.get(key) and key not in ignoring), None)
+
+
+def _packaged() -> Iterator[Any]:
+    yield from resources.files(PACKAGE).iterdir()
+
+
+def _read(source: str | Path) -> str:
+    path = Path(source)
+    name = str(source)
+    if path.is_file():
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RecipeError(f"The recipe '{path}' cannot be read: {error}.") from error
+    for entry in _packaged():
+        if entry.name == f"{name}.toml":
+            return str(entry.read_text(encoding="utf-8"))
+    hint = did_you_mean(name, list_recipes())
+    raise RecipeError(f"There is no recipe '{name}'.{hint} Those that come with Vitral: {', '.join(list_recipes())}.")
+
+
+def _apply(values: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key.strip():
+        raise RecipeError(f"'{override}' is no change to a recipe; write KEY=VALUE, such as optimizer.lr=0.01.")
+    *sections, leaf = key.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise RecipeError(f"'{key}' names no setting: '{section}' is a value, not a section.")
+    try:
+        values[leaf] = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        values[leaf] = None if text == "none" else text
+
+
+def _explain(error: ValidationError, source: str) -> str:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    key = ".".join(place)
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        known = [leaf for leaf, _ in _leaves(Recipe().model_dump(mode="json"))]
+        known += [f"augmentation.{name}" for name in Augmentation.__dataclass_fields__]
+        hint = did_you_mean(key, known) or did_you_mean(place[-1], [leaf.rpartition(".")[2] for leaf in known])
+        return f"The recipe '{source}' has an unknown key '{key}'.{hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"The recipe '{source}' has an impossible '{key or 'length'}' ({first['input']!r:.60}): {message}."
+
+
+def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _without_none(tree: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_none(value) if isinstance(value, dict) else value
+        for name, value in tree.items()
+        if value is not None
+    }

@@ -1,0 +1,238 @@
+"""Files of named tensors: npz, safetensors and torch's zip. Bytes and shapes; what the names mean is not known here.
+
+Nothing is ever unpickled: numpy's object arrays are refused, and torch's files go through its weights-only reader, without a
+fall-back. Shapes are known before any tensor is read, and a file cannot make us allocate much more than its own size.
+"""
+
+import math
+import os
+import stat
+import struct
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from vitral.errors import WeightsError
+
+Shape = tuple[int, ...]
+
+NAMED = 3  # tensors that an error names
+SAFETENSORS_HEADER_LIMIT = 100_000_000
+INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, and so many bytes on top
+
+
+class Container(ABC):
+    """An open weights file.
+
+    Attributes:
+        path: where it is.
+        shapes: of every tensor, by name.
+    """
+
+    path: Path
+    shapes: dict[str, Shape]
+
+    @abstractmethod
+    def read(self, name: str) -> Tensor:
+        """Return one tensor in float32.
+
+        Raises:
+            WeightsError: its bytes are damaged.
+        """
+
+
+@contextmanager
+def open_container(path: str | Path) -> Iterator[Container]:
+    """Open a weights file; its content decides the format, never the extension.
+
+    Raises:
+        WeightsError: it is no weights file, damaged, or not safe to read.
+    """
+    path = Path(path)
+    with weights_errors(path):
+        _check_file(path)
+        yield _open(path)
+
+
+@contextmanager
+def weights_errors(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged weights file makes the readers raise into one line that names it."""
+    try:
+        yield
+    except WeightsError:
+        raise
+    except SafetensorError as error:
+        raise WeightsError(f"'{path}' is no whole safetensors file ({_line(error)}).") from error
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, IndexError) as error:
+        raise WeightsError(f"'{path}' is damaged or no weights file ({_line(error)}); fetch it again.") from error
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeError) as error:
+        raise WeightsError(f"'{path}' is a damaged archive ({_line(error)}); fetch it again.") from error
+
+
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
+    """Return every tensor of a weights file, in float32.
+
+    Raises:
+        WeightsError: it cannot be read.
+    """
+    with open_container(path) as container:
+        return {name: container.read(name) for name in container.shapes}
+
+
+def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
+    """Make `tensors` the parameters of a network, which may be on the `meta` device; nothing is copied.
+
+    Raises:
+        WeightsError: a tensor is missing, extra or of another shape; the first are named, all are counted.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    compare(wanted, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
+    model.load_state_dict(dict(tensors), assign=True)
+    model.requires_grad_(True)
+
+
+def compare(wanted: Mapping[str, Shape], found: Mapping[str, Shape], source: str) -> None:
+    """Check that a file holds just the tensors that a network needs.
+
+    Raises:
+        WeightsError: a tensor is missing, extra or of another shape; the first are named, all are counted.
+    """
+    problems = []
+    if missing := [name for name in wanted if name not in found]:
+        problems.append(f"lacks {_some(missing)}")
+    if extra := [name for name in found if name not in wanted]:
+        problems.append(f"has {_some(extra)} that the network has no place for")
+    if wrong := [name for name in wanted if name in found and wanted[name] != found[name]]:
+        shapes = [f"{name} of {found[name]} in place of {wanted[name]}" for name in wrong]
+        problems.append(f"has {_some(shapes)}")
+    if problems:
+        raise WeightsError(f"'{source}' does not fit the network: it {'; it '.join(problems)}.")
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    return f"{shown} and {len(names) - NAMED} more" if len(names) > NAMED else shown
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+def _check_file(path: Path) -> None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"'{path}' cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise WeightsError(f"'{path}' is no regular file.")
+    if status.st_size == 0:
+        raise WeightsError(f"'{path}' is empty (0 bytes); fetch it again.")
+
+
+def _open(path: Path) -> Container:
+    with open(path, "rb") as file:
+        start = file.read(9)
+    if start.startswith(b"PK"):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        return _Torch(path) if any(name.endswith("data.pkl") for name in names) else _Npz(path)
+    if len(start) == 9 and start[8:] == b"{":
+        return _Safetensors(path, int.from_bytes(start[:8], "little"))
+    if start.startswith(b"\x93NUMPY"):
+        raise WeightsError(f"'{path}' is a single numpy array, not a file of named tensors (.npz).")
+    if start.startswith(b"\x80"):
+        return _Torch(path)
+    raise WeightsError(f"'{path}' is no weights file: its content is neither npz, nor safetensors, nor torch's.")
+
+
+def _check_total(path: Path, declared: int) -> None:
+    size = path.stat().st_size
+    if declared > INFLATION * size + ALLOWANCE:
+        raise WeightsError(
+            f"'{path}' would unpack from {size:,} to {declared:,} bytes, far more than weights do; it is not read."
+        )
+
+
+class _Npz(Container):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.shapes = {}
+        self._archive = zipfile.ZipFile(path)
+        declared = 0
+        for info in self._archive.infolist():
+            name = info.filename.removesuffix(".npy")
+            if name in self.shapes:
+                raise WeightsError(f"'{path}' holds the tensor '{name}' twice.")
+            shape, size = self._header(info)
+            self.shapes[name] = shape
+            declared += size
+        _check_total(path, declared)
+
+    def _header(self, info: zipfile.ZipInfo) -> tuple[Shape, int]:
+        with self._archive.open(info) as member:
+            version = np.lib.format.read_magic(member)
+            if version not in ((1, 0), (2, 0)):
+                raise WeightsError(f"'{self.path}': '{info.filename}' is of an unknown numpy version {version}.")
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(member)
+            if dtype.hasobject or not (dtype.kind == "f" or dtype.str in ("|V2", "<V2")):
+                raise WeightsError(f"'{self.path}': '{info.filename}' holds {dtype}, not floating-point numbers.")
+            size = math.prod(shape) * dtype.itemsize
+            if member.tell() + size != info.file_size:
+                raise WeightsError(
+                    f"'{self.path}': '{info.filename}' is cut short or longer than its shape {shape} says."
+                )
+        return tuple(shape), size
+
+    def read(self, name: str) -> Tensor:
+        with weights_errors(self.path), self._archive.open(f"{name}.npy") as member:
+            array = np.lib.format.read_array(member, allow_pickle=False)
+            if array.dtype.kind == "V":  # bfloat16, for which numpy has no name
+                return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).float()
+            return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+class _Safetensors(Container):
+    def __init__(self, path: Path, header: int) -> None:
+        if header > min(SAFETENSORS_HEADER_LIMIT, path.stat().st_size):
+            raise WeightsError(f"'{path}' declares a header of {header:,} bytes, which it does not have.")
+        self.path = path
+        self._file = safe_open(path, framework="pt")
+        self.shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
+
+    def read(self, name: str) -> Tensor:
+        with weights_errors(self.path):
+            return _floating(self._file.get_tensor(name), name, self.path)
+
+
+class _Torch(Container):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # the weights-only reader refuses in many ways
+            raise WeightsError(
+                f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
+            ) from error
+        tree = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else None
+        if not isinstance(tree, dict) or not all(isinstance(value, Tensor) for value in tree.values()):
+            raise WeightsError(f"'{path}' is no state_dict: it holds something other than named tensors.")
+        self._tensors = {str(name): tensor for name, tensor in tree.items()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
+
+    def read(self, name: str) -> Tensor:
+        return _floating(self._tensors[name], name, self.path)
+
+
+def _floating(tensor: Tensor, name: str, path: Path) -> Tensor:
+    if not tensor.is_floating_point():
+        raise WeightsError(f"'{path}': '{name}' holds {tensor.dtype}, not floating-point numbers.")
+    return tensor.float()

@@ -1,0 +1,1 @@
+"""One module a family: what its tensors are called elsewhere."""
