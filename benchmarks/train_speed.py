@@ -7,16 +7,8 @@ steps each, so that a machine whose speed drifts slows both. The figure is the r
 Vitral's step is the one that `vitral finetune` runs: `vitral.training.step`.
 """
 
-import argparse
-import json
-import multiprocessing
-import platform
-import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from pathlib import Path
 
 import torch
 

@@ -43,7 +43,7 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
             "weights_sha256": sha256(partial / WEIGHTS),
             "provenance": dataclasses.asdict(classifier.provenance),
         }
-        text = json.dumps(description, indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(description, indent=2, allow_nan=False, default=str)
         write_through(partial / DESCRIPTION, text.encode())
         write_through(partial / "README.md", model_card(classifier, name=path.name).encode())
     return path

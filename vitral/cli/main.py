@@ -22,6 +22,7 @@ app = App(
     help="The Vision Transformer from the paper to production: pretrain, fine-tune, evaluate, explain.",
     help_epilogue=EPILOGUE,
     help_format="plaintext",
+    suppress_keyboard_interrupt=False,
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
 for command in ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "models"):
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(tokens, exit_on_error=False, print_error=False, suppress_keyboard_interrupt=False)
+        app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in app else ""

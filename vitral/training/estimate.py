@@ -2,6 +2,7 @@
 
 import copy
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from vitral.training.recipe import Recipe
 # Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
 STATE_BYTES = 4 * 4 + 2
 PROBE_IMAGES = 16
+TIMED_STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -42,26 +44,35 @@ def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
     pictures = torch.zeros(count, 3, *model.image_size, device=device)
     labels = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def step() -> int:
-        kept = 0
+    def step() -> None:
+        with autocast(device, recipe.precision):
+            loss = softmax_cross_entropy(model(pictures), labels)
+        loss.backward()
 
-        def count_saved(tensor: torch.Tensor) -> torch.Tensor:
-            nonlocal kept
-            kept += tensor.numel() * tensor.element_size()
-            return tensor
+    saved = _saved_bytes(step)
+    rate = count / min(_timed(step, device) for _ in range(TIMED_STEPS))
+    memory = saved * recipe.batch_size // count + count_parameters(model) * STATE_BYTES
+    images = (recipe.steps or 0) * recipe.batch_size
+    return Cost(seconds=images / rate, images_per_second=rate, bytes=memory)
 
-        with torch.autograd.graph.saved_tensors_hooks(count_saved, lambda tensor: tensor):
-            with autocast(device, recipe.precision):
-                loss = softmax_cross_entropy(model(pictures), labels)
-            loss.backward()
-        return kept
 
-    saved = step()
+def _saved_bytes(step: Callable[[], None]) -> int:
+    """Run a step and return the bytes that it keeps for its backward pass; it warms the kernels up, too."""
+    kept: dict[int, int] = {}
+
+    def note(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        step()
+    return sum(kept.values())
+
+
+def _timed(step: Callable[[], None], device: torch.device) -> float:
     start = time.perf_counter()
     step()
     if device.type == "cuda":
         torch.cuda.synchronize()
-    rate = count / (time.perf_counter() - start)
-    memory = saved * recipe.batch_size // count + count_parameters(model) * STATE_BYTES
-    images = (recipe.steps or 0) * recipe.batch_size
-    return Cost(seconds=images / rate, images_per_second=rate, bytes=memory)
+    return time.perf_counter() - start

@@ -16,14 +16,12 @@ import dataclasses
 import json
 import shlex
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.folder import save
@@ -40,9 +38,10 @@ from vitral.images.augment import Augmentation
 from vitral.images.contact_sheet import contact_sheet
 from vitral.models.catalog import variant_name
 from vitral.models.cost import count_parameters
+from vitral.models.model import Model
 from vitral.models.vit import ViT
 from vitral.training.environment import environment
-from vitral.training.loop import TrainingResult, train
+from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
 from vitral.training.recipe import Recipe
 
 Kind = Literal["fine-tune", "pre-train"]
@@ -105,6 +104,19 @@ class RunResult:
     evaluation: Evaluation
     seconds: float
 
+    @property
+    def split(self) -> str:
+        """The split that `evaluation` is of."""
+        return scored_split(self.plan.data)
+
+    def command(self) -> str:
+        """Return what one would type to make the run again."""
+        plan = self.plan
+        verb = "finetune" if plan.kind == "fine-tune" else "pretrain"
+        return (
+            f"vitral {verb} --data {shlex.quote(plan.data_spec)} --recipe {shlex.quote(str(plan.folder / RECIPE_FILE))}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
         return {
@@ -118,8 +130,7 @@ class RunResult:
 
     def next_commands(self) -> list[str]:
         """Return the commands that a user would want next, ready to paste."""
-        splits = self.plan.data.splits
-        example = splits["test" if "test" in splits else "validation"].describe(0)
+        example = self.plan.data.splits[self.split].describe(0)
         picture = shlex.quote(example if Path(example).is_file() else "PICTURE.jpg")
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
         return [
@@ -128,6 +139,11 @@ class RunResult:
             f"  vitral predict {picture} --classifier {folder}",
             f"  vitral explain {picture} --classifier {folder}",
         ]
+
+
+def scored_split(data: DataSet) -> str:
+    """Return the split that a run is scored on: test, or validation where there is no test."""
+    return "test" if "test" in data.splits else "validation"
 
 
 def free_folder(name: str) -> Path:
@@ -201,7 +217,7 @@ def _write_description(plan: Plan) -> None:
         "bad_images": [dataclasses.asdict(bad) for bad in plan.data.bad_images],
         "environment": environment(),
     }
-    write_file(plan.folder / "run.json", json.dumps(description, indent=2, ensure_ascii=False, default=str))
+    write_file(plan.folder / "run.json", json.dumps(description, indent=2, default=str))
 
 
 def _write_pictures(plan: Plan, batches: TrainingBatches) -> None:
@@ -227,14 +243,14 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines:
     return baselines
 
 
-def _validation(plan: Plan) -> Callable[[nn.Module], dict[str, float]] | None:
+def _validation(plan: Plan) -> Validate | None:
     source = plan.data.splits.get("validation")
     if source is None:
         return None
 
-    def validate(model: nn.Module) -> dict[str, float]:
-        classifier = plan.classifier
-        assert model is classifier.model
+    def validate(model: Model) -> dict[str, float]:
+        # The averaged network is not the one that the plan began with, only of its kind.
+        classifier = Classifier(model, plan.classifier.preprocessing, plan.classifier.class_names)
         probabilities, labels = predict_probabilities(classifier, source, limit=VALIDATION_PICTURES)
         correct = probabilities.argmax(dim=1) == labels
         picked = probabilities[torch.arange(len(labels)), labels].clamp_min(1e-12)
@@ -256,7 +272,7 @@ def _time_left(plan: Plan) -> float | None:
 
 
 def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
-    split = "test" if "test" in plan.data.splits else "validation"
+    split = scored_split(plan.data)
     evaluation = evaluate_source(plan.classifier, plan.data.splits[split], limit=VALIDATION_PICTURES, listener=listener)
     classifier = Classifier(
         plan.classifier.model,
@@ -265,7 +281,7 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
         provenance=_provenance(plan, training, evaluation, split),
     )
     folder = save(classifier, plan.folder / RUN_CLASSIFIER)
-    write_file(plan.folder / "evaluation.json", json.dumps(evaluation.to_json(), indent=2, ensure_ascii=False))
+    write_file(plan.folder / "evaluation.json", json.dumps(evaluation.to_json(), indent=2))
     seconds = time.monotonic() - plan.started
     return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds)
 

@@ -1,0 +1,79 @@
+"""The page in a real browser: every picture shows, nothing is fetched, nothing sticks out of a narrow window."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitral.evaluation.metrics import evaluate_probabilities
+from vitral.images.contact_sheet import contact_sheet
+from vitral.report.page import render_report
+from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+PROBE = """
+<script>
+addEventListener("load", () => {
+  const shown = document.body.dataset, images = [...document.images];
+  shown.images = images.length;
+  shown.broken = images.filter(image => image.naturalWidth === 0).length;
+  const drawn = [...document.querySelectorAll("img, figure > svg")];
+  shown.flat = drawn.filter(it => it.getBoundingClientRect().height < 20).length;
+  shown.fetched = performance.getEntriesByType("resource").filter(it => !it.name.startsWith("data:")).length;
+  shown.overhang = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+});
+</script></body>
+"""
+
+
+def report() -> RunReport:
+    """Make a report of every kind of drawing, with long names."""
+    names = [f"a rather long class name, number {index}" for index in range(12)]
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.randn(60, 12, generator=generator).softmax(dim=1)
+    labels = torch.randint(12, (60,), generator=generator)
+    files = [f"photos/{'very-long-folder-name/' * 8}{index}.jpg" for index in range(60)]
+    scores = evaluate_probabilities(probabilities, labels, class_names=names, descriptions=files)
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 60, 3), dtype=np.uint8)
+    shown = AttentionPicture(pixels[:8, :8], pixels, names[0], names[1], 0.9, files[0])
+    return RunReport(
+        title="A run",
+        facts=(("Fingerprint", "0123456789abcdef" * 8),),
+        command="vitral finetune --data photos " + "--set optimizer.lr=0.01 " * 8,
+        comparison=(Arm("from scratch", (0.8, 0.9)), Arm("pre-trained, then fine-tuned", (0.95, 0.96))),
+        curves=(CurveGroup("Run", (Curve("run", [{"step": step, "loss": 1.0} for step in range(9)]),)),),
+        pictures=(Picture(contact_sheet([pixels] * 9, names[:9]), "Training pictures"),),
+        evaluation=scores,
+        mistakes=(shown,) * 3,
+        patch_filters=np.zeros((28, 4, 4, 3), dtype=np.float32),
+        position_similarity=np.eye(16, dtype=np.float32).reshape(4, 4, 4, 4),
+    )
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
+    page = render_report(report())
+    probed = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", PROBE)
+    path = tmp_path / "report.html"
+    path.write_text(probed, encoding="utf-8")
+    command = [
+        str(BROWSER),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=500,900",
+        "--virtual-time-budget=5000",
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    body = re.search(r"<body[^>]*>", dom)
+    assert body is not None
+    found = dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
+    assert found == {"images": "8", "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}

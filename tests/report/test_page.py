@@ -1,0 +1,192 @@
+"""The page as text: whole, escaped, self-contained, and honest about what is missing."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitral.data.source import BadImage
+from vitral.errors import StorageError
+from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
+from vitral.explain.distance import AttentionDistance
+from vitral.report.page import confused_pairs, percent, render_report, write_report
+from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
+
+EVIL = "<script>alert('x')</script>"
+NAMES = (EVIL, "$cat_1^2", "猫", 'a"b\' onload="alert(1)', "--><b>", "dog", "</svg><img src=x>")
+
+
+def evaluation(names: tuple[str, ...] = NAMES) -> Evaluation:
+    """Make scores with some mistakes."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(len(names) - 1, (80,), generator=generator)
+    logits = torch.randn(80, len(names), generator=generator)
+    logits[torch.arange(80), labels] += 3.0
+    logits[:, -1] -= 100.0
+    files = [f"photos/{EVIL}/{index}.jpg" for index in range(80)]
+    return evaluate_probabilities(logits.softmax(dim=1), labels, class_names=names, descriptions=files)
+
+
+def full_report() -> RunReport:
+    """Make a report with everything in it, all texts hostile."""
+    scores = evaluation()
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 60, 3), dtype=np.uint8)
+    rows = [{"step": step, "loss": 2 / (step + 1), "accuracy": step / 300} for step in range(300)]
+    rows += [{"step": step, "validation/loss": 1.0, "validation/accuracy": 0.5} for step in (100, 200)]
+    shown = [
+        AttentionPicture(pixels, pixels, mistake.truth, mistake.predicted, mistake.probability, mistake.description)
+        for mistake in scores.mistakes
+    ]
+    return RunReport(
+        title=EVIL,
+        facts=(("Model", "vit-ti4"), (EVIL, EVIL)),
+        summary=EVIL,
+        comparison=(Arm("from scratch", (0.9, 0.92, 0.88)), Arm(EVIL, (0.97,))),
+        comparison_note=EVIL,
+        command=f"vitral finetune --data '{EVIL}'",
+        notes=(EVIL,),
+        bad_images=tuple(BadImage(f"{index}{EVIL}", EVIL) for index in range(30)),
+        pictures=(Picture(pixels, EVIL),),
+        curves=(
+            CurveGroup(EVIL, (Curve(EVIL, rows),)),
+            CurveGroup("Arms", (Curve("a", rows), Curve("a", rows), Curve(EVIL, rows[:1]))),
+            CurveGroup("Nothing logged", (Curve("none", []),)),
+        ),
+        baselines=Baselines(knn=0.8, linear_probe=0.85, split="test", num_train=100, num_test=80),
+        evaluation=scores,
+        mistakes=tuple(shown),
+        examples=tuple(shown[:1]),
+        patch_filters=np.random.default_rng(0).random((28, 4, 4, 3), dtype=np.float32),
+        position_similarity=np.eye(6, dtype=np.float32).reshape(2, 3, 2, 3),
+        attention_distance=AttentionDistance(((3.0, 4.0), (5.0, 6.0)), 8, (16, 16)),
+    )
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    """Render the full report once."""
+    return render_report(full_report())
+
+
+def test_nothing_of_the_users_becomes_markup(page: str) -> None:
+    tags: list[tuple[str, list[str]]] = []
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            tags.append((tag, [name for name, _ in attrs]))
+
+    Reader().feed(page)
+    assert len(tags) > 500
+    assert not [tag for tag, _ in tags if tag in ("script", "iframe", "object", "embed", "form", "base", "link")]
+    assert not [names for _, names in tags if any(name.startswith("on") for name in names)]
+    assert not [names for tag, names in tags if tag == "img" and "alt" not in names]
+    assert "&lt;script&gt;" in page
+
+
+def test_the_page_fetches_nothing(page: str) -> None:
+    assert "http" not in page.replace("http-equiv", "")
+    for address in re.findall(r"""(?:src|href)\s*=\s*["']([^"']*)""", page):
+        assert address.startswith(("data:image/", "#"))
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+    assert "default-src 'none'" in page
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
+    ids = re.findall(r'\sid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for target in re.findall(r'href="#([^"]+)"', page) + re.findall(r"url\(#([^)]+)\)", page):
+        assert target in ids
+
+
+def test_every_picture_has_a_text(page: str) -> None:
+    for tag in re.findall(r"<img [^>]*>", page):
+        assert re.search(r'alt="[^"]+"', tag)
+    for tag in re.findall(r"<svg[^>]*>", page):
+        assert "aria-label=" in tag or "aria-hidden" in tag
+
+
+def test_every_part_is_there(page: str) -> None:
+    for part in ("comparison", "facts", "pictures", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
+        assert f'<section id="{part}">' in page
+    assert "30 pictures were left out" in page
+    assert "and 10 more" in page
+    assert "±" in page
+
+
+def test_a_class_without_pictures_shows_a_dash(page: str) -> None:
+    scores = evaluation()
+    assert scores.recall[-1] is None
+    assert '<td class="number">–</td><td class="number">–</td><td class="number">0</td>' in page
+
+
+def test_the_least_report_has_no_empty_parts() -> None:
+    page = render_report(RunReport(title="Least", facts=(("Model", "vit-ti4"),)))
+    assert re.findall(r'<section id="(\w+)">', page) == ["facts"]
+
+
+@pytest.mark.parametrize("num_classes", [2, 26, 27, 300])
+def test_any_number_of_classes_stays_small(num_classes: int) -> None:
+    names = tuple(f"class {index}" for index in range(num_classes))
+    page = render_report(RunReport(title="Classes", facts=(), evaluation=evaluation(names)))
+    assert len(page) < 600_000
+
+
+def test_a_perfect_run_has_no_mistakes_to_show() -> None:
+    scores = evaluate_probabilities(
+        torch.eye(3), torch.arange(3), class_names=["a", "b", "c"], descriptions=["x", "y", "z"]
+    )
+    page = render_report(RunReport(title="Perfect", facts=(), evaluation=scores))
+    assert "100.0\u202f%" in page
+    assert "taken for" not in page
+
+
+def test_photos_are_made_small(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
+    shown = AttentionPicture(noise, noise, "a", "b", 0.9, "x.jpg")
+    report = RunReport(title="Photos", facts=(), pictures=(Picture(noise, "noise"),), mistakes=(shown,) * 24)
+    write_report(report, tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+
+
+def test_a_file_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
+    name = b"x\xe9y\x07".decode("utf-8", "surrogateescape")
+    scores = evaluation((name, "b", "c"))
+    report = RunReport(title=name, facts=(("Data", name),), evaluation=scores, comparison=(Arm(name, (0.5,)),))
+    write_report(report, tmp_path / "report.html")
+    assert "x?y" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="report.html"):
+        write_report(RunReport(title="x", facts=()), tmp_path / "file" / "report.html")
+
+
+def test_the_same_report_gives_the_same_page(page: str) -> None:
+    assert render_report(full_report()) == page
+
+
+def test_percentages() -> None:
+    assert percent(0.98061) == "98.1\u202f%"
+    assert percent(1.0, 2) == "100.00\u202f%"
+    assert percent(None) == "–"
+    assert percent(float("nan")) == "–"
+
+
+def test_arms() -> None:
+    arm = Arm("a", (0.9, 0.92, 0.94))
+    assert arm.mean == pytest.approx(0.92)
+    assert arm.deviation == pytest.approx(0.02)
+    assert np.isnan(Arm("a", (0.9,)).deviation)
+
+
+def test_confused_pairs_are_sorted_by_count() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 2])
+    predicted = torch.eye(3)[torch.tensor([1, 1, 0, 2, 2])]
+    scores = evaluate_probabilities(predicted, labels, class_names=["a", "b", "c"], descriptions=list("12345"))
+    assert confused_pairs(scores) == [("a", "b", 2), ("b", "c", 1)]

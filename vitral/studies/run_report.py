@@ -1,0 +1,108 @@
+"""From a finished run to what its report shows."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.source import Source
+from vitral.evaluation.metrics import Evaluation
+from vitral.explain.distance import attention_distance
+from vitral.explain.embeddings import patch_filters, position_similarity
+from vitral.explain.explain import explain
+from vitral.models.catalog import variant_name
+from vitral.models.cost import count_macs, count_parameters
+from vitral.models.vit import ViT
+from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport
+from vitral.training.environment import environment
+from vitral.training.run import RunResult
+
+MISTAKES, EXAMPLES = 8, 8
+SEARCHED = 64  # pictures among which examples classified right are looked for
+DISTANCE_PICTURES = 64  # the paper averaged over 128
+
+
+def run_report(result: RunResult) -> RunReport:
+    """Return everything that one run's page shows."""
+    plan = result.plan
+    split = result.split
+    source = plan.data.splits[split]
+    model = result.classifier.model
+    noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
+    return RunReport(
+        title=f"{noun} on {plan.data.name}",
+        facts=run_facts(result),
+        summary=f"{result.evaluation.top1:.1%} of {result.evaluation.num_examples} {split} pictures are classified right.",
+        command=result.command(),
+        notes=(*plan.data.notes, *plan.reasons),
+        bad_images=plan.data.bad_images,
+        pictures=(training_pictures(result),),
+        curves=(CurveGroup("Training", (Curve(plan.kind, result.training.history),)),),
+        baselines=result.baselines,
+        evaluation=result.evaluation,
+        split=split,
+        mistakes=mistakes(result.classifier, source, result.evaluation),
+        examples=examples(result.classifier, source),
+        patch_filters=patch_filters(model),
+        position_similarity=position_similarity(model),
+        attention_distance=attention_distance(model, first_images(result.classifier, source)),
+    )
+
+
+def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
+    """Return what was trained, on what and how, as pairs of name and value."""
+    plan, training = result.plan, result.training
+    model = result.classifier.model
+    assert isinstance(model, ViT)
+    counts = ", ".join(
+        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in plan.data.splits.items()
+    )
+    machine = environment()
+    height, width = model.image_size
+    return (
+        ("Network", f"{variant_name(model.config) or 'ViT'}, {count_parameters(model):,} parameters"),
+        ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G a picture of {height}x{width} pixels"),
+        ("Started from", plan.classifier.provenance.source),
+        ("Data", f"{plan.data.name}: {len(plan.data.class_names)} classes; {counts}"),
+        ("Recipe", f"{plan.recipe.name}: {plan.recipe.summary()}, seed {plan.recipe.seed}"),
+        ("Length", f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"),
+        ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
+        ("Versions", f"Python {machine['python']}, torch {machine['torch']}, torchvision {machine['torchvision']}"),
+    )
+
+
+def training_pictures(result: RunResult) -> Picture:
+    """Return the contact sheet of what the network saw."""
+    sheet = result.plan.folder / "pictures" / "training.png"
+    return Picture(sheet.read_bytes(), f"Training pictures of {result.plan.data.name} as the network saw them")
+
+
+def mistakes(classifier: Classifier, source: Source, evaluation: Evaluation) -> tuple[AttentionPicture, ...]:
+    """Return the surest mistakes, each with where the network looked."""
+    return tuple(
+        AttentionPicture.of(
+            explain(classifier, source.image(mistake.index)), truth=mistake.truth, description=mistake.description
+        )
+        for mistake in evaluation.mistakes[:MISTAKES]
+    )
+
+
+def examples(classifier: Classifier, source: Source) -> tuple[AttentionPicture, ...]:
+    """Return some pictures that are classified right, spread over the split, each with where the network looked."""
+    return tuple(islice(_right(classifier, source), EXAMPLES))
+
+
+def first_images(classifier: Classifier, source: Source) -> torch.Tensor:
+    """Return some prepared pictures of a split."""
+    count = min(DISTANCE_PICTURES, len(source))
+    return torch.stack([classifier.preprocessing(source.image(index)) for index in range(count)])
+
+
+def _right(classifier: Classifier, source: Source) -> Iterator[AttentionPicture]:
+    count = len(source)
+    for index in range(0, count, max(1, count // SEARCHED)):
+        explanation = explain(classifier, source.image(index))
+        truth = classifier.class_names[source.label(index)]
+        if explanation.label == truth:
+            yield AttentionPicture.of(explanation, truth=truth, description=source.describe(index))
