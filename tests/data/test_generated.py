@@ -81,7 +81,8 @@ def test_classes_keep_within_their_ranges(name: str) -> None:
         values = [getattr(shape, field) for shape in shapes]
         assert low <= min(values) < low + 0.1 * (high - low)
         assert high >= max(values) > high - 0.1 * (high - low)
-    assert {n for shape in shapes for n in shape.frequencies} == set(range(21))
+    low, high = ranges.frequency
+    assert {n for shape in shapes for n in shape.frequencies} == set(range(low, high + 1))
     assert all(first != second or first == 0 for first, second in (shape.frequencies for shape in shapes))
     assert all(1 <= stretch <= 2 for shape in shapes for stretch in shape.ellipse)
 
@@ -113,6 +114,11 @@ def test_the_last_orbit_lies_on_top_and_lines_are_one_pixel_wide() -> None:
     assert len(levels) == 2
     lit_columns = np.flatnonzero(picture[256])
     assert len(lit_columns) in (2, 3)
+
+
+def test_grey_levels_keep_within_their_range() -> None:
+    picture = render(Ranges(orbits=(20, 20), grey=(96, 100)), 0, 0, 0, 128)
+    assert set(np.unique(picture).tolist()) == {0, 96, 97, 98, 99, 100}
 
 
 def test_pictures_differ_within_a_class_and_repeat_by_index(train: Source) -> None:

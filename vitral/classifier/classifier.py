@@ -158,8 +158,9 @@ class Classifier(nn.Module):
 
 
 def _sources(pictures: Picture | Iterable[Picture]) -> Iterator[tuple[str, Picture]]:
-    several = not isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray)
-    for index, picture in enumerate(pictures if several else [pictures]):
+    if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray):
+        pictures = [pictures]
+    for index, picture in enumerate(pictures):
         if isinstance(picture, str | Path) and Path(picture).is_dir():
             yield from ((str(path), path) for path in list_images(Path(picture)))
         else:

@@ -90,6 +90,6 @@ def _affine(image: Pixels, augmentation: Augmentation, rng: np.random.Generator)
     height, width = image.shape[:2]
     angle = rng.uniform(-augmentation.rotate, augmentation.rotate)
     zoom = 1 + rng.uniform(-augmentation.scale, augmentation.scale)
-    matrix = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, zoom)
-    matrix[:, 2] += rng.uniform(-augmentation.shift, augmentation.shift, 2) * (width, height)
+    matrix = np.asarray(cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, zoom), dtype=np.float64)
+    matrix[:, 2] += rng.uniform(-augmentation.shift, augmentation.shift, 2) * np.array([width, height])
     return cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)

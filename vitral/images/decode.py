@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import UInt8
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vitral.errors import ImageError
 
@@ -46,7 +46,7 @@ def read_image(source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_P
                 return to_rgb(image)
     except ImageError:
         raise
-    except Image.UnidentifiedImageError as error:
+    except UnidentifiedImageError as error:
         raise ImageError(f"{name} is no picture that can be read; the formats are {', '.join(FORMATS)}.") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise ImageError(f"{name} is too large to decode.") from error

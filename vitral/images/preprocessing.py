@@ -104,8 +104,11 @@ class Preprocessing:
                 raise VitralError(f"Preprocessing has an unknown field '{name}'.{did_you_mean(name, known)}")
         if missing := [name for name in known if name not in values]:
             raise VitralError(f"Preprocessing lacks the field '{missing[0]}'.")
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
         try:
-            return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+            return cls(**fields)
         except (TypeError, ValueError) as error:
             raise VitralError(f"Preprocessing has a field of the wrong type ({error}).") from error
 

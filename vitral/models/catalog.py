@@ -17,6 +17,7 @@ class Width:
     """A size of the family: width, depth, MLP width and heads of the encoder.
 
     Sources: paper Table 1 (B, L, H); DeiT (Ti, S); Scaling ViT Table 2 (g, G); big_vision, models/vit.py (mu).
+    nano is ours, of no paper: small enough to train on a CPU in a minute.
     """
 
     dim: int
@@ -27,6 +28,7 @@ class Width:
 
 WIDTHS: dict[str, Width] = {
     "mu": Width(32, 1, 128, 2),
+    "nano": Width(128, 4, 512, 4),
     "ti": Width(192, 12, 768, 3),
     "s": Width(384, 12, 1536, 6),
     "b": Width(768, 12, 3072, 12),
@@ -37,7 +39,7 @@ WIDTHS: dict[str, Width] = {
 }
 PATCHES = (8, 14, 16, 32)
 SMALL_PATCH = 4  # for pictures of 32 pixels, such as CIFAR's and the digits
-SMALL_WIDTHS = ("mu", "ti", "s")
+SMALL_WIDTHS = ("mu", "nano", "ti", "s")
 POOLINGS = {"": "token", "-gap": "gap", "-map": "map"}
 
 

@@ -15,6 +15,7 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, ignore
 from vitral.models.catalog import list_models
 from vitral.models.vit import ViT
+from vitral.seeds import derive
 from vitral.training.estimate import estimate
 from vitral.training.loop import RECIPE_FILE
 from vitral.training.recipe import Recipe, load_recipe
@@ -70,6 +71,8 @@ def finetune(
     chosen = recipe or kept or ("scratch" if start.provenance.source.startswith("random weights") else "finetune")
     settings = load_recipe(chosen, overrides)
     settings = settings if seed is None else settings.model_copy(update={"seed": seed})
+    if str(source) in list_models() or source is None:
+        start.model.init_weights(derive(settings.seed, "weights"))
     classifier = prepare(start, found, image_size or settings.image_size, settings)
     settings, why_length = fit_length(settings, found.splits["train"])
     reasons = [*why_source, f"Recipe: {settings.name} ({settings.summary()}).", *why_length]

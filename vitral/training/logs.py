@@ -29,7 +29,7 @@ class MetricsLog:
             warnings.simplefilter("ignore")  # tensorboard's own imports warn of their future
             from torch.utils.tensorboard import SummaryWriter
 
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)  # type: ignore[no-untyped-call]
+        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add the figures after update `step`."""
@@ -37,20 +37,20 @@ class MetricsLog:
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
         for name, value in values.items():
-            self._board.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
+            self._board.add_scalar(name, value, step)
 
     def flush(self) -> int:
         """Bring everything to the disk and return the length of metrics.jsonl."""
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._board.flush()  # type: ignore[no-untyped-call]
+            self._board.flush()
             return self._file.tell()
 
     def close(self) -> None:
         """Close both."""
         self._file.close()
-        self._board.close()  # type: ignore[no-untyped-call]
+        self._board.close()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

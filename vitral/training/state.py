@@ -124,10 +124,10 @@ def pack(model: Model, average: Model | None, optimizer: Optimizer) -> dict[str,
     if average is not None:
         tensors |= {f"average/{name}": tensor for name, tensor in average.state_dict().items()}
     names = _parameter_names(model)
-    for parameter, values in optimizer.state.items():
-        for key, value in values.items():
+    for parameter, name in names.items():
+        for key, value in optimizer.state[parameter].items():
             if isinstance(value, Tensor):
-                tensors[f"optimizer/{names[parameter]}/{key}"] = value
+                tensors[f"optimizer/{name}/{key}"] = value
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
 
