@@ -46,11 +46,13 @@ class Provenance:
         source: the weights that it started from.
         training: recipe, steps, data and versions, as they were; empty for weights as published.
         scores: figures by name, such as "test/top1".
+        notes: what a user should know of it, one line each.
     """
 
     source: str = "random weights"
     training: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 class Classifier(nn.Module):

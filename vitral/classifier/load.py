@@ -45,14 +45,15 @@ def _load(source: str | Path) -> Classifier:
         raise WeightsError(f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}.")
     if path.exists():
         loaded = read_weights(path)
-        return Classifier(loaded.model, loaded.preprocessing, provenance=Provenance(source=loaded.source))
+        return Classifier(loaded.model, loaded.preprocessing, provenance=Provenance(loaded.source, notes=loaded.notes))
     return _named(str(source))
 
 
 def _named(name: str) -> Classifier:
     if name in list_models():
         model = create_model(name)
-        provenance = Provenance(source=f"random weights ({name})")
+        note = "The weights are random: its predictions mean nothing until it is trained."
+        provenance = Provenance(source=f"random weights ({name})", notes=(note,))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     looks_like_file = name.endswith((".npz", ".safetensors", ".pth", ".pt", ".bin")) or name.startswith((".", "/", "~"))
     if HUB_ID.fullmatch(name) and not looks_like_file:

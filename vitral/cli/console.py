@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from vitral.classifier.classifier import Classifier
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 
@@ -50,6 +51,11 @@ class ConsoleListener:
             self.progress.console.print(event.text, style=style, markup=False, soft_wrap=True)
         elif isinstance(event, ProgressEvent):
             self._advance(event)
+
+    def note(self, classifier: Classifier) -> None:
+        """Show what a user should know of a classifier."""
+        for note in classifier.provenance.notes:
+            self(Message(note, warning=True))
 
     def _advance(self, event: ProgressEvent) -> None:
         figures = "  ".join(FIGURES[name].format(value) for name, value in event.figures.items() if name in FIGURES)

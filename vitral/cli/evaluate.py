@@ -35,6 +35,7 @@ def evaluate(
     """
     source = load(classifier or newest_run())
     with ConsoleListener() as listener:
+        listener.note(source)
         evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
     if report is not None:
         facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split))

@@ -32,6 +32,7 @@ def predict(
     """
     source = load(classifier or newest_run())
     with ConsoleListener() as listener:
+        listener.note(source)
         predictions = source.predict(list(pictures), top=top, skip_bad_images=skip_bad_images, listener=listener)
     if json:
         print_json([dataclasses.asdict(prediction) for prediction in predictions])

@@ -89,7 +89,7 @@ def open_folder(
     *,
     class_names: Sequence[str] | None = None,
     skip_bad_images: bool = False,
-    undivided_is_test: bool = False,
+    trained_on: str | None = None,
     listener: Listener = ignore,
 ) -> DataSet:
     """Read a folder's classes and splits, and decode every picture once to know that it can be read.
@@ -101,8 +101,8 @@ def open_folder(
         folder: the root.
         class_names: the order of the classes, as a classifier has it; None takes the folder's own.
         skip_bad_images: leave out pictures that cannot be read, and list them, in place of an error.
-        undivided_is_test: take all pictures of a folder without split folders as its test split, in place of sharing
-            them out.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: a
+            folder without split folders is then shared out as for training if it is the same, and else scored whole.
         listener: hears of the checking's progress.
 
     Raises:
@@ -118,7 +118,8 @@ def open_folder(
     entries = {split: _entries(folder, root, notes) for split, root in roots.items()}
     entries, bad = _check(folder, entries, skip_bad_images=skip_bad_images, listener=listener)
     names = _class_names(folder, entries, class_names, notes)
-    splits = _share_out(entries, names, notes, undivided_is_test=undivided_is_test)
+    fingerprint = _fingerprint(entries)
+    splits = _share_out(entries, names, notes, whole=trained_on is not None and trained_on != fingerprint)
     return DataSet(
         name=folder.resolve().name or "folder",
         class_names=names,
@@ -131,7 +132,7 @@ def open_folder(
         augmentation=AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
-        fingerprint=_fingerprint(entries),
+        fingerprint=fingerprint,
     )
 
 
@@ -252,10 +253,10 @@ def _class_names(
 
 
 def _share_out(
-    entries: dict[str, list[Entry]], names: tuple[str, ...], notes: list[str], *, undivided_is_test: bool
+    entries: dict[str, list[Entry]], names: tuple[str, ...], notes: list[str], *, whole: bool
 ) -> dict[str, list[Entry]]:
-    if "all" in entries and undivided_is_test:
-        notes.append("The folder has no train/ and test/, so all of its pictures are scored.")
+    if "all" in entries and whole:
+        notes.append("The folder has no train/ and test/ and is not what was trained on, so all of it is scored.")
         return {"test": entries["all"]}
     if "all" in entries:
         parts = _stratify(entries["all"], names, (SHARE, SHARE))

@@ -18,7 +18,7 @@ def open_data(
     *,
     class_names: Sequence[str] | None = None,
     skip_bad_images: bool = False,
-    undivided_is_test: bool = False,
+    trained_on: str | None = None,
     listener: Listener = ignore,
 ) -> DataSet:
     """Open a data set by name or folder.
@@ -27,7 +27,8 @@ def open_data(
         spec: "digits", "visualatom" or one of its presets, or a folder with one sub-folder a class.
         class_names: the order of the classes, as a classifier has it; None takes the data's own.
         skip_bad_images: leave out pictures that cannot be read, and list them, in place of an error.
-        undivided_is_test: take all pictures of a folder without split folders as its test split.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: a
+            folder without split folders is then shared out as for training if it is the same, and else scored whole.
         listener: hears of the checking's progress.
 
     Raises:
@@ -47,7 +48,7 @@ def open_data(
         Path(name),
         class_names=class_names,
         skip_bad_images=skip_bad_images,
-        undivided_is_test=undivided_is_test,
+        trained_on=trained_on,
         listener=listener,
     )
 

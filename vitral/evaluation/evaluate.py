@@ -14,7 +14,7 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
-from vitral.events import Listener, Progress, ignore
+from vitral.events import Listener, Message, Progress, ignore
 from vitral.images.preprocessing import Preprocessing
 
 BATCH_SIZE = 64
@@ -28,12 +28,12 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     skip_bad_images: bool = False,
-    undivided_is_test: bool = False,
     listener: Listener = ignore,
 ) -> Evaluation:
     """Score a classifier on one split of labelled pictures.
 
-    Classes are matched by name, so the data's own order and classes that it lacks change nothing.
+    Classes are matched by name, so the data's own order and classes that it lacks change nothing. Of a folder without
+    split folders that the classifier was trained on, the test split is what training left out; of any other, all of it.
 
     Args:
         classifier: what to score.
@@ -42,8 +42,6 @@ def evaluate(
         batch_size: pictures computed at once.
         workers: processes that decode; 0 decodes here.
         skip_bad_images: leave out pictures that cannot be read, in place of an error.
-        undivided_is_test: take all pictures of a folder without split folders as its test split; by default they are
-            shared out as for training, and the test split holds only what training left out.
         listener: hears progress and warnings.
 
     Raises:
@@ -55,9 +53,11 @@ def evaluate(
             data,
             class_names=classifier.class_names,
             skip_bad_images=skip_bad_images,
-            undivided_is_test=undivided_is_test,
+            trained_on=str(classifier.provenance.training.get("data_fingerprint", "")),
             listener=listener,
         )
+        for note in data.notes:
+            listener(Message(note))
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")

@@ -68,10 +68,11 @@ def finetune(
     start, why_source = _start(source, found)
     folder = run_folder(out, found, resume=resume)
     kept = kept_recipe(folder) if resume else None
-    chosen = recipe or kept or ("scratch" if start.provenance.source.startswith("random weights") else "finetune")
+    from_scratch = source is None or str(source) in list_models()
+    chosen = recipe or kept or ("scratch" if from_scratch else "finetune")
     settings = load_recipe(chosen, overrides)
     settings = settings if seed is None else settings.model_copy(update={"seed": seed})
-    if str(source) in list_models() or source is None:
+    if from_scratch:
         start.model.init_weights(derive(settings.seed, "weights"))
     classifier = prepare(start, found, image_size or settings.image_size, settings)
     settings, why_length = fit_length(settings, found.splits["train"])
@@ -129,6 +130,7 @@ def _start(source: str | Path | None, data: DataSet) -> tuple[Classifier, list[s
         start = load(source)
         if str(source) in list_models():
             return start, ["No trained weights were given, so the network learns from scratch."]
+        start.provenance = Provenance(source=str(source))
         return start, []
     name = default_model(data.splits["train"])
     reason = (

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -205,7 +205,7 @@ class _Safetensors(Container):
         if header > min(SAFETENSORS_HEADER_LIMIT, path.stat().st_size):
             raise WeightsError(f"'{path}' declares a header of {header:,} bytes, which it does not have.")
         self.path = path
-        self._file: Any = safe_open(path, framework="pt")
+        self._file = cast(Any, safe_open(path, framework="pt"))  # its stubs are untyped
         self.shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
 
     def read(self, name: str) -> Tensor:
