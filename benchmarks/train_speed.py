@@ -4,11 +4,21 @@
 
 Each library trains in a process of its own, since an allocator's settings are a process's; the two take turns, a few
 steps each, so that a machine whose speed drifts slows both. The figure is the ratio of the medians of all steps.
-Vitral's step is the one that `vitral finetune` runs: `vitral.training.step`.
+Vitral's step is made of the parts that `vitral finetune` trains with: its network, loss, precision and optimizer, after its
+setting of the allocator. Neither clips gradients, averages weights or loads data here.
 """
 
+import argparse
+import json
+import multiprocessing
+import platform
+import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import metadata
+from multiprocessing.connection import Connection
+from pathlib import Path
 
 import torch
 
@@ -57,3 +67,92 @@ def timm_step(case: Case) -> Callable[[], None]:
         optimizer.step()
 
     return step
+
+
+def vitral_step(case: Case) -> Callable[[], None]:
+    """Return Vitral's training step."""
+    from vitral.models.catalog import create_model
+    from vitral.objectives.classification import softmax_cross_entropy
+    from vitral.training.allocator import keep_freed_memory
+    from vitral.training.optimizers import build_optimizer
+    from vitral.training.precision import autocast
+    from vitral.training.recipe import OptimizerSettings
+
+    keep_freed_memory()
+    model = create_model(case.vitral, num_classes=case.num_classes).train()
+    optimizer = build_optimizer(model, OptimizerSettings(name="adamw", lr=1e-4, weight_decay=0.05))
+    images, labels = batch(case)
+    device = torch.device("cpu")
+
+    def step() -> None:
+        with autocast(device, "bf16"):
+            logits = model(images)
+        loss = softmax_cross_entropy(logits, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def serve(library: str, case: Case, connection: Connection) -> None:
+    """Make steps when asked to, in a process of its own, and answer with their seconds."""
+    step = timm_step(case) if library == "timm" else vitral_step(case)
+    step()
+    connection.send([])
+    while connection.recv():
+        times = []
+        for _ in range(STEPS_A_TURN):
+            start = time.perf_counter()
+            step()
+            times.append(time.perf_counter() - start)
+        connection.send(times)
+
+
+def measure(case: Case, rounds: int) -> dict[str, list[float]]:
+    """Return each library's step times in seconds, measured in turns."""
+    context = multiprocessing.get_context("spawn")
+    connections, processes = {}, []
+    for library in ("timm", "vitral"):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(library, case, theirs), daemon=True)
+        process.start()
+        ours.recv()
+        connections[library] = ours
+        processes.append(process)
+    times: dict[str, list[float]] = {library: [] for library in connections}
+    for _ in range(rounds):
+        for library, connection in connections.items():
+            connection.send(True)
+            times[library] += connection.recv()
+    for connection in connections.values():
+        connection.send(False)
+    for process in processes:
+        process.join()
+    return times
+
+
+def main() -> None:
+    """Measure both cases, print a line each, and write everything as JSON if asked to."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=7, help=f"turns of {STEPS_A_TURN} steps for each library")
+    parser.add_argument("--json", type=Path, help="write all step times there")
+    options = parser.parse_args()
+    versions = {name: metadata.version(name) for name in ("torch", "timm", "vitral")}
+    print(f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, {versions}")
+    results = {}
+    for case in CASES:
+        times = measure(case, options.rounds)
+        speed = {library: case.batch_size / statistics.median(seconds) for library, seconds in times.items()}
+        ratio = speed["vitral"] / speed["timm"]
+        results[case.name] = {"seconds": times, "images_per_second": speed, "ratio": ratio}
+        print(
+            f"{case.name}, batch {case.batch_size}, bf16: timm {speed['timm']:.1f} images/s, Vitral "
+            f"{speed['vitral']:.1f} images/s, ratio {ratio:.2f} (asked for: {case.target})"
+        )
+    if options.json:
+        options.json.write_text(json.dumps({"versions": versions, "results": results}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ def evaluate(
     *,
     data: str,
     classifier: str | None = None,
-    split: str = "test",
+    split: str | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -28,7 +28,7 @@ def evaluate(
     Args:
         data: "digits", or a folder with one sub-folder a class; classes are matched by name.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        split: "test", "validation" or "train".
+        split: "test", "validation" or "train"; test if left out, or validation where there is no test.
         skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
         report: write the figures and pictures as one HTML file there.
         json: print JSON for a program.
@@ -38,8 +38,8 @@ def evaluate(
         listener.note(source)
         evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
     if report is not None:
-        facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split))
-        write_report(RunReport(title=f"{data}: {split}", facts=facts, evaluation=evaluation), report)
+        facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split or "test"))
+        write_report(RunReport(title=f"Scores on {data}", facts=facts, evaluation=evaluation), report)
     if json:
         print_json(evaluation.to_json())
     else:

@@ -24,7 +24,7 @@ def evaluate(
     classifier: Classifier,
     data: DataSet | str | Path,
     *,
-    split: str = "test",
+    split: str | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     skip_bad_images: bool = False,
@@ -38,7 +38,7 @@ def evaluate(
     Args:
         classifier: what to score.
         data: "digits", a folder with one sub-folder a class, or a data set already open.
-        split: "test", "validation" or "train".
+        split: "test", "validation" or "train"; None for test, or validation where there is no test.
         batch_size: pictures computed at once.
         workers: processes that decode; 0 decodes here.
         skip_bad_images: leave out pictures that cannot be read, in place of an error.
@@ -58,6 +58,8 @@ def evaluate(
         )
         for note in data.notes:
             listener(Message(note))
+    if split is None:
+        split = "test" if "test" in data.splits else "validation"
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")

@@ -2,7 +2,8 @@
 
 CHECKS = 20  # how often in a run the pace is looked at
 WARM_STEPS = 3  # the first steps allocate and compile, and say nothing of the pace
-RESERVE = 0.06  # share of the budget for the last validation, the save and the final evaluation
+# What is kept for the last validation, the save, the final evaluation and the report: a share of the budget, and seconds.
+RESERVED_SHARE, RESERVED_SECONDS = 0.06, 5.0
 
 
 class Budget:
@@ -37,5 +38,5 @@ class Budget:
         pace = (elapsed - warm_elapsed) / (step - warm_step) if step > warm_step else None
         if pace is None:
             return total_steps
-        affordable = step + int((self.seconds * (1 - RESERVE) - elapsed) / pace)
+        affordable = step + int((self.seconds * (1 - RESERVED_SHARE) - RESERVED_SECONDS - elapsed) / pace)
         return max(step + 1, min(total_steps, affordable))
