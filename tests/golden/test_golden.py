@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.golden.reference import CASES, FOLDER, pictures, read_case, weights
 
 import vitral
+from tests.golden.reference import CASES, FOLDER, pictures, read_case, weights
 from vitral.models.position import resize_position_embedding
 
 TOLERANCE = 1e-5  # of the logits' standard deviation, float32
@@ -87,7 +87,5 @@ def test_position_embeddings_are_resized_as_the_original_does() -> None:
         for key, expected in cases.items():
             old, new, seed = map(int, re.findall(r"\d+", key))
             grid = np.random.default_rng(seed).standard_normal((old, old, 8)).astype(np.float32)
-            resized = resize_position_embedding(
-                torch.from_numpy(grid).reshape(1, old * old, 8), (old, old), (new, new)
-            )
+            resized = resize_position_embedding(torch.from_numpy(grid).reshape(1, old * old, 8), (old, old), (new, new))
             np.testing.assert_allclose(resized.numpy().reshape(new, new, 8), expected, atol=2e-7)

@@ -159,7 +159,9 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Itera
 
 
 def _start_worker(worker: int) -> None:
-    # Ctrl-C goes to every process of the terminal; the main one stops its workers when it has saved.
+    # A terminal's Ctrl-C and a scheduler's termination go to every process; the main one stops its workers when it has
+    # saved, and a worker whose main process is gone ends by itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

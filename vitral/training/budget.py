@@ -26,17 +26,16 @@ class Budget:
             total_steps: updates planned.
             elapsed: seconds since this process began to train.
         """
-        if self.seconds is None or step - first_step < WARM_STEPS:
+        made = step - first_step
+        if self.seconds is None or made < WARM_STEPS:
             return total_steps
         if self._warm is None:
             self._warm = (step, elapsed)
-            return total_steps
         warm_step, warm_elapsed = self._warm
         often = max(1, (total_steps - first_step) // CHECKS)
-        if (step - warm_step) % often and step - warm_step != WARM_STEPS:
+        measured = step - warm_step
+        if measured != WARM_STEPS and (measured == 0 or measured % often):
             return total_steps
-        pace = (elapsed - warm_elapsed) / (step - warm_step) if step > warm_step else None
-        if pace is None:
-            return total_steps
-        affordable = step + int((self.seconds * (1 - RESERVED_SHARE) - RESERVED_SECONDS - elapsed) / pace)
-        return max(step + 1, min(total_steps, affordable))
+        pace = max((elapsed - warm_elapsed) / measured, 1e-9)
+        left = self.seconds * (1 - RESERVED_SHARE) - RESERVED_SECONDS - elapsed
+        return max(step + 1, min(total_steps, step + int(left / pace)))

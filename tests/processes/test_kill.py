@@ -1,0 +1,89 @@
+"""A real run, killed at random instants and gone on with, ends in the bits of an unbroken one (R1, R5)."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.processes.conftest import Record
+
+SCRIPT = Path(__file__).parent / "short_run.py"
+SEED = 20201022
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(folder)], env=environment, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def finish(folder: Path) -> float:
+    began = time.monotonic()
+    process = start(folder)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors.decode()
+    return time.monotonic() - began
+
+
+def digest(folder: Path) -> dict[str, str]:
+    newest = sorted((folder / "checkpoints").glob("step-*"))[-1]
+    assert newest.name == "step-00000200"
+    files = {"tensors": newest / "tensors.safetensors", "log": folder / "metrics.jsonl"}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+
+
+def kill(folder: Path, after: float) -> None:
+    process = start(folder)
+    time.sleep(after)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=60)
+
+
+def check_kills(tmp_path: Path, kills: int, chain: int) -> None:
+    """Kill `kills` times in all, `chain` times one after another before a run may end."""
+    seconds = finish(tmp_path / "whole")
+    expected = digest(tmp_path / "whole")
+    rng = np.random.default_rng(SEED)
+    for number in range(0, kills, chain):
+        folder = tmp_path / f"killed-{number}"
+        for _ in range(min(chain, kills - number)):
+            kill(folder, rng.uniform(0, seconds))
+        finish(folder)
+        assert digest(folder) == expected
+        assert list(folder.glob("checkpoints/.vitral-partial-*")) == []
+
+
+def test_five_kills(tmp_path: Path) -> None:
+    check_kills(tmp_path, kills=5, chain=3)
+
+
+@pytest.mark.slow
+def test_fifty_kills(tmp_path: Path, record_counts: Record) -> None:
+    check_kills(tmp_path, kills=50, chain=2)
+    record_counts("R1", {"kills": 50, "equal": 50, "seed": SEED})
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    finish(tmp_path / "whole")
+    folder = tmp_path / "stopped"
+    process = start(folder)
+    log = folder / "checkpoints"
+    while process.poll() is None and not list(log.glob("step-*")):
+        time.sleep(0.02)
+    os.killpg(process.pid, number)  # to the workers too, as a terminal sends it
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert b"go on with --resume" in errors
+    assert b"Traceback" not in errors
+    finish(folder)
+    assert digest(folder) == digest(tmp_path / "whole")

@@ -1,0 +1,94 @@
+"""A run that takes two seconds."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from vitral.data.digits import open_digits
+from vitral.data.loader import TrainingBatches
+from vitral.events import Listener, ignore
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.model import Model
+from vitral.models.vit import ViTConfig
+from vitral.training.loop import TrainingResult, train
+from vitral.training.recipe import Recipe, build_recipe
+
+CONFIG = ViTConfig(
+    image_size=(8, 8), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=10, dropout=0.1
+)
+Normalize = Callable[[Tensor], Tensor]
+
+
+class Run:
+    """Trains a tiny network on the digits in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def recipe(self, **changes: object) -> Recipe:
+        values: dict[str, object] = {
+            "steps": 30,
+            "batch_size": 16,
+            "workers": 0,
+            "seed": 3,
+            "schedule": {"warmup_steps": 5},
+            "averaging": {"decay": 0.9},
+            "checkpoint": {"every_steps": 10},
+            "evaluation": {"every_steps": 15},
+        }
+        return build_recipe(values | changes, "test")
+
+    def train(
+        self,
+        *,
+        resume: bool = False,
+        listener: Listener = ignore,
+        normalize: Normalize = PHOTOS.normalize,
+        budget: float | None = None,
+        **changes: object,
+    ) -> tuple[Model, TrainingResult]:
+        torch.use_deterministic_algorithms(False)
+        data = open_digits()
+        recipe = self.recipe(**changes)
+        batches = TrainingBatches(
+            data.splits["train"],
+            batch_size=recipe.batch_size,
+            image_size=CONFIG.image_size,
+            augmentation=data.augmentation,
+            seed=recipe.seed,
+        )
+        model = build(CONFIG, seed=1)
+        result = train(
+            model,
+            batches,
+            recipe=recipe,
+            normalize=normalize,
+            folder=self.folder,
+            validate=lambda network: {"validation/accuracy": float(network.head.weight.detach().abs().sum())},
+            resume=resume,
+            budget_seconds=budget,
+            listener=listener,
+        )
+        return model, result
+
+    def bits(self) -> dict[str, bytes]:
+        """Everything that must not depend on how often the run was interrupted."""
+        newest = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
+        return {
+            "tensors": (newest / "tensors.safetensors").read_bytes(),
+            "log": (self.folder / "metrics.jsonl").read_bytes(),
+        }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "run")
+
+
+@pytest.fixture
+def other_run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "other")

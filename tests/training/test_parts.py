@@ -1,0 +1,84 @@
+"""Schedule, optimizer, clipping and averaging, worked by hand."""
+
+import pytest
+import torch
+from torch import nn
+
+from vitral.models.catalog import build
+from vitral.models.vit import ViTConfig
+from vitral.training.averaging import Average
+from vitral.training.budget import Budget
+from vitral.training.optimizers import build_optimizer, clip_by_global_norm
+from vitral.training.recipe import OptimizerSettings
+from vitral.training.schedules import Decay, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("step", "decay", "expected"),
+    [
+        (0, "cosine", 0.0),
+        (5, "cosine", 0.5),
+        (10, "cosine", 1.0),
+        (60, "cosine", 0.5),
+        (110, "cosine", 0.0),
+        (60, "linear", 0.55),
+        (110, "linear", 0.1),
+        (200, "linear", 0.1),
+        (60, "constant", 1.0),
+    ],
+)
+def test_schedule_at_its_corners(step: int, decay: Decay, expected: float) -> None:
+    final = 0.1 if decay == "linear" else 0.0
+    rate = learning_rate(step, base=1.0, total_steps=110, warmup_steps=10, decay=decay, final=final)
+    assert rate == pytest.approx(expected)
+
+
+def test_a_run_without_warm_up_begins_at_the_peak() -> None:
+    assert learning_rate(0, base=0.3, total_steps=10, warmup_steps=0, decay="cosine") == 0.3
+
+
+def test_clipping_adds_no_epsilon() -> None:
+    weights = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))]
+    weights[0].grad, weights[1].grad = torch.tensor([3.0, 0.0]), torch.tensor([4.0])
+    assert float(clip_by_global_norm(weights, 1.0)) == 5.0
+    torch.testing.assert_close(weights[0].grad, torch.tensor([0.6, 0.0]), rtol=0, atol=1e-7)
+    assert float(clip_by_global_norm(weights, 1.0)) == pytest.approx(1.0)
+    small = weights[1].grad.clone()
+    clip_by_global_norm(weights, 2.0)
+    assert torch.equal(weights[1].grad, small)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
+    model = build(tiny_config, seed=0)
+    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)  # type: ignore[arg-type]
+    optimizer = build_optimizer(model, settings)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for key, value in model.state_dict().items():
+        kernel = key.endswith(".weight") and value.ndim > 1
+        torch.testing.assert_close(value, before[key] * (0.95 if kernel else 1.0))
+
+
+def test_average_is_the_formula(tiny_config: ViTConfig) -> None:
+    model = build(tiny_config, seed=0)
+    average = Average(model, 0.9)
+    with torch.no_grad():
+        model.norm.weight.fill_(2.0)  # type: ignore[union-attr, operator]
+    average.update(model, step=0)  # decay min(0.9, 1/10)
+    torch.testing.assert_close(average.model.state_dict()["norm.weight"], torch.full((16,), 0.1 * 1 + 0.9 * 2))
+    average.update(model, step=1000)
+    torch.testing.assert_close(average.model.state_dict()["norm.weight"], torch.full((16,), 0.9 * 1.9 + 0.1 * 2))
+
+
+def test_budget_shortens_and_never_lengthens() -> None:
+    budget = Budget(105.0)
+    totals = [
+        budget.total_steps(step=step, first_step=0, total_steps=1000, elapsed=float(step)) for step in range(1, 10)
+    ]
+    assert totals[:3] == [1000, 1000, 1000]
+    assert totals[-1] < 1000 or min(totals) < 1000
+    roomy = Budget(1e9)
+    assert {roomy.total_steps(step=step, first_step=0, total_steps=50, elapsed=1.0) for step in range(50)} == {50}
