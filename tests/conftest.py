@@ -1,11 +1,17 @@
 """What every test shares: one thread, so that results do not hang on the machine, and a tiny network."""
 
 import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 
 from vitral.models.vit import ViTConfig
+
+Record = Callable[[str, dict[str, int]], None]
 
 TINY = ViTConfig(image_size=(16, 16), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=3)
 
@@ -19,3 +25,15 @@ def _one_thread() -> None:
 def tiny_config() -> ViTConfig:
     """A ViT of two blocks for pictures of 16 pixels and 3 classes."""
     return dataclasses.replace(TINY)
+
+
+@pytest.fixture
+def record_counts() -> Record:
+    """Write a test's counts and seed as JSON into the folder named by VITRAL_RELIABILITY_OUT, if it is set."""
+
+    def record(name: str, counts: dict[str, int]) -> None:
+        if folder := os.environ.get("VITRAL_RELIABILITY_OUT"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            (Path(folder) / f"{name}.json").write_text(json.dumps(counts))
+
+    return record

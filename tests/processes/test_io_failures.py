@@ -14,7 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.processes.conftest import Record
+from tests.conftest import Record
 from vitral.errors import StorageError
 from vitral.training import state as state_module
 from vitral.training.state import State, load_newest, save_checkpoint

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.processes.conftest import Record
+from tests.conftest import Record
 
 SCRIPT = Path(__file__).parent / "short_run.py"
 SEED = 20201022

@@ -1,0 +1,227 @@
+"""Every valid kind of picture is read right (R15), and every bad one is one line that names it (R14)."""
+
+import io
+import os
+import struct
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.conftest import Record
+from vitral.errors import ImageError
+from vitral.images.decode import read_image
+
+FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp"}
+GREY = np.linspace(0, 255, 48 * 32).reshape(48, 32).astype(np.uint8)
+COLOUR = np.stack([GREY, GREY[::-1], np.full_like(GREY, 90)], axis=2)
+LOSSY = 12  # levels that a chroma-subsampled JPEG of a smooth picture may be off
+
+
+def encode(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def composite(colour: np.ndarray, alpha: np.ndarray) -> np.ndarray:
+    share = alpha[..., None].astype(np.float64) / 255
+    return np.rint(colour * share + 255 * (1 - share)).astype(np.uint8)
+
+
+def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
+    """Name, bytes, the right RGB pixels, and by how many levels a value may be off."""
+    rgb, grey = Image.fromarray(COLOUR), Image.fromarray(GREY)
+    grey3 = np.repeat(GREY[:, :, None], 3, axis=2)
+    for kind in ("PNG", "BMP"):
+        yield f"{kind} RGB", encode(rgb, kind), COLOUR, 0
+        yield f"{kind} grey", encode(grey, kind), grey3, 0
+    yield "WebP lossless", encode(rgb, "WEBP", lossless=True), COLOUR, 0
+    for quality in (95, 100):
+        for subsampling in (0, 1, 2):
+            for progressive in (False, True):
+                data = encode(rgb, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive)
+                yield f"JPEG {quality} {subsampling} {progressive}", data, COLOUR, LOSSY
+        yield f"JPEG grey {quality}", encode(grey, "JPEG", quality=quality), grey3, LOSSY
+        yield f"WebP {quality}", encode(rgb, "WEBP", quality=quality), COLOUR, 2 * LOSSY
+    alpha = GREY[:, ::-1]
+    rgba = Image.fromarray(np.dstack([COLOUR, alpha]))
+    for kind, options in (("PNG", {}), ("WEBP", {"lossless": True, "exact": True})):
+        yield f"{kind} RGBA", encode(rgba, kind, **options), composite(COLOUR, alpha), 1
+    yield "PNG LA", encode(Image.fromarray(np.dstack([GREY, alpha])), "PNG"), composite(grey3, alpha), 1
+    palette = rgb.quantize(16)
+    flat = np.array(palette.convert("RGB"))
+    for kind in ("PNG", "GIF", "BMP"):
+        yield f"{kind} palette", encode(palette, kind), flat, 0
+    transparent = flat.copy()
+    transparent[np.array(palette) == 3] = 255
+    for kind in ("PNG", "GIF"):
+        yield f"{kind} palette transparent", encode(palette, kind, transparency=3), transparent, 0
+    clear = grey3.copy()
+    clear[GREY == 7] = 255
+    yield "PNG grey transparent", encode(grey, "PNG", transparency=7), clear, 0
+    one = Image.fromarray(GREY > 127)
+    for kind in ("PNG", "BMP"):
+        yield f"{kind} 1 bit", encode(one, kind), np.where(grey3 > 127, 255, 0).astype(np.uint8), 0
+    deep = Image.fromarray(GREY.astype(np.uint16) * 257)
+    yield "PNG 16 bit", encode(deep, "PNG"), grey3, 0
+    cmyk = rgb.convert("CMYK")
+    yield "JPEG CMYK", encode(cmyk, "JPEG", quality=100, subsampling=0), np.array(cmyk.convert("RGB")), LOSSY
+    other = Image.fromarray(255 - COLOUR)
+    for kind, options in (("GIF", {}), ("WEBP", {"lossless": True}), ("PNG", {})):
+        data = encode(rgb, kind, save_all=True, append_images=[other], duration=50, **options)
+        with Image.open(io.BytesIO(data)) as first:
+            expected = np.array(first.convert("RGB"))
+        yield f"{kind} animated", data, expected, 0
+    for side in ((1, 1), (1, 200), (200, 1)):
+        yield f"PNG {side}", encode(rgb.resize(side), "PNG"), np.array(rgb.resize(side)), 0
+    yield "PNG with profile", encode(rgb, "PNG", icc_profile=b"not a profile"), COLOUR, 0
+    yield "JPEG with broken EXIF", encode(rgb, "JPEG", quality=100, exif=b"Exif\x00\x00MM\x00"), COLOUR, LOSSY
+    turned = {
+        1: COLOUR,
+        2: COLOUR[:, ::-1],
+        3: COLOUR[::-1, ::-1],
+        4: COLOUR[::-1],
+        5: COLOUR.transpose(1, 0, 2),
+        6: COLOUR.transpose(1, 0, 2)[:, ::-1],
+        7: COLOUR.transpose(1, 0, 2)[::-1, ::-1],
+        8: COLOUR.transpose(1, 0, 2)[::-1],
+    }
+    for orientation, upright in turned.items():
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        for kind, options, off in (
+            ("JPEG", {"quality": 100, "subsampling": 0}, LOSSY),
+            ("PNG", {}, 0),
+            ("WEBP", {"lossless": True}, 0),
+        ):
+            yield f"{kind} turned {orientation}", encode(rgb, kind, exif=exif, **options), upright, off
+
+
+VALID = list(valid())
+
+
+def test_there_are_sixty_kinds() -> None:
+    assert len(VALID) >= 60
+
+
+@pytest.mark.parametrize(("name", "data", "expected", "off"), VALID, ids=[case[0] for case in VALID])
+def test_a_valid_picture_is_read_right(name: str, data: bytes, expected: np.ndarray, off: int, tmp_path: Path) -> None:
+    path = tmp_path / "picture.txt"  # the extension says nothing
+    path.write_bytes(data)
+    pixels = read_image(path)
+    assert pixels.shape == expected.shape
+    assert pixels.dtype == np.uint8
+    assert int(np.abs(pixels.astype(int) - expected).max()) <= off
+    assert np.array_equal(read_image(data), pixels)
+    with open(path, "rb") as file:
+        assert np.array_equal(read_image(file), pixels)
+
+
+def png_header(width: int, height: int) -> bytes:
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = b""
+    for kind, body in ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 100)), (b"IEND", b"")):
+        chunks += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+def strangers() -> Iterator[tuple[str, bytes]]:
+    rgb = Image.fromarray(COLOUR)
+    yield "empty", b""
+    yield "html", b"<!doctype html><title>not found</title>"
+    yield "svg", b"<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'/>"
+    yield "eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"
+    yield "psd", b"8BPS\x00\x01" + b"\0" * 60
+    for kind in ("TIFF", "PPM", "TGA", "ICO", "PDF"):
+        yield kind, encode(rgb.resize((16, 16)), kind)
+    for side in (65_535, 30_000, 8_000):
+        yield f"bomb {side}", png_header(side, side)
+    yield "zero sides", png_header(0, 0)
+    text = zlib.compress(b"a" * (80 << 20))
+    body = b"key\0\0" + text
+    chunk = struct.pack(">I", len(body)) + b"zTXt" + body + struct.pack(">I", zlib.crc32(b"zTXt" + body))
+    yield "text bomb", encode(rgb, "PNG")[:33] + chunk + encode(rgb, "PNG")[33:]
+
+
+def malformed(count: int) -> Iterator[tuple[str, bytes]]:
+    yield from strangers()
+    rng = np.random.default_rng(7)
+    whole = {kind: encode(Image.fromarray(COLOUR), kind) for kind in FORMATS}
+    for number in range(count):
+        kind = list(FORMATS)[number % len(FORMATS)]
+        data = bytearray(whole[kind])
+        if number % 2:
+            del data[int(rng.integers(1, len(data) - 2)) :]
+        else:
+            for place in rng.integers(0, len(data), 8):
+                data[place] = int(rng.integers(0, 256))
+        yield f"{kind} {number}", bytes(data)
+
+
+def check_malformed(folder: Path, count: int) -> dict[str, int]:
+    refused = read = 0
+    for name, data in malformed(count):
+        path = folder / f"{name}.jpg"
+        path.write_bytes(data)
+        began = time.monotonic()
+        try:
+            assert read_image(path).ndim == 3
+            read += 1
+        except ImageError as error:
+            refused += 1
+            assert str(path) in str(error), name  # noqa: PT017  # some damage leaves a whole picture
+            assert "\n" not in str(error)  # noqa: PT017
+        assert time.monotonic() - began < 2, name
+    return {"malformed": refused + read, "refused": refused, "read all the same": read}
+
+
+def test_300_malformed_pictures(tmp_path: Path) -> None:
+    counts = check_malformed(tmp_path, 300)
+    assert counts["refused"] > 150
+
+
+@pytest.mark.slow
+def test_1000_malformed_pictures(tmp_path: Path, record_counts: Record) -> None:
+    record_counts("R14", check_malformed(tmp_path, 1000))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in strangers()])
+def test_what_is_no_picture_is_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.jpg"
+    path.write_bytes(dict(strangers())[name])
+    with pytest.raises(ImageError, match="x.jpg"):
+        read_image(path)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_cut_picture_is_refused(kind: str, tmp_path: Path) -> None:
+    data = encode(Image.fromarray(COLOUR), kind)
+    for share in (0.2, 0.5, 0.8):
+        path = tmp_path / "cut.jpg"
+        path.write_bytes(data[: int(len(data) * share)])
+        with pytest.raises(ImageError, match="cut.jpg"):
+            read_image(path)
+
+
+def test_folders_pipes_and_missing_files_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jpg")
+    (tmp_path / "folder.jpg").mkdir()
+    for name, why in (
+        ("pipe.jpg", "no regular file"),
+        ("folder.jpg", "a folder"),
+        ("missing.jpg", "No such file"),
+        ("a\0b", "null"),
+    ):
+        with pytest.raises(ImageError, match=why):
+            read_image(tmp_path / name)
+
+
+def test_the_pixel_limit_is_the_callers(tmp_path: Path) -> None:
+    data = encode(Image.fromarray(COLOUR), "PNG")
+    with pytest.raises(ImageError, match="32x48 pixels, more than the limit of 1,000"):
+        read_image(data, max_pixels=1000)
