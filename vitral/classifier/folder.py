@@ -74,7 +74,7 @@ def read(folder: Path) -> Classifier:
         return Classifier(model, preprocessing, names, provenance=provenance)
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
-    except TypeError as error:
+    except (TypeError, AttributeError) as error:
         raise WeightsError(f"'{path}' has an entry of the wrong type ({error}); save the classifier again.") from error
     except WeightsError:
         raise

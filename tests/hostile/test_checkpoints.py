@@ -1,0 +1,226 @@
+"""Hostile and damaged weights: refused in one line, nothing executed, no memory taken (R13)."""
+
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save
+
+import vitral
+from tests.golden.reference import read_case, weights
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save as save_classifier
+from vitral.errors import VitralError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.vit import ViTConfig
+
+ARRAYS = weights(read_case("testing@32")[0])
+
+
+class Payload:
+    """Touches a canary file when unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.system, (f"touch {self.canary}",)
+
+
+def npz(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def torch_file(content: object, *, legacy: bool = False) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(content, buffer, _use_new_zipfile_serialization=not legacy)
+    return buffer.getvalue()
+
+
+def safetensors_file(header: object, body: bytes = b"\0" * 64, length: int | None = None) -> bytes:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + body
+
+
+def zipped(members: list[tuple[str, bytes]]) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        warnings.simplefilter("ignore")  # one of the archives holds a name twice
+        for name, data in members:
+            archive.writestr(name, data)
+    return buffer.getvalue()
+
+
+def npy(shape: str, descr: str = "<f4", data: bytes = b"") -> bytes:
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+def changed(**changes: np.ndarray | None) -> dict[str, np.ndarray]:
+    merged = {**ARRAYS, **{name.replace("__", "/"): value for name, value in changes.items()}}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def corpus(canary: Path) -> Iterator[tuple[str, bytes]]:
+    """File names and bytes; none is a file that should load."""
+    payload = Payload(canary)
+    for name in ("a.pt", "b.pth", "c.bin", "d.npz", "e.safetensors"):
+        yield name, torch_file({"head": payload})
+        yield f"legacy-{name}", torch_file({"head": payload}, legacy=True)
+        yield f"pickle-{name}", pickle.dumps(payload)
+    with_objects = np.array([payload], dtype=object)
+    yield "objects.npz", npz({"embedding/kernel": with_objects})
+    yield "more-objects.npz", npz(changed(cls=with_objects))
+    yield "objects.npy", npz({"x": with_objects})[:200]
+    yield "modules.pth", torch_file(torch.nn.Linear(2, 2))
+    yield "list.pth", torch_file([1, 2, 3])
+    yield "strangers.pth", torch_file({"layer.weight": torch.zeros(3)})
+    yield "strangers.safetensors", save({"layer.weight": torch.zeros(3)})
+    yield "whole.safetensors", save({name.replace("/", "."): torch.from_numpy(array) for name, array in ARRAYS.items()})
+    yield "header.safetensors", safetensors_file({}, length=200_000_000)
+    yield "negative.safetensors", safetensors_file({"a": {"dtype": "F32", "shape": [4], "data_offsets": [-16, 0]}})
+    overlap = {name: {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]} for name in "ab"}
+    yield "overlap.safetensors", safetensors_file(overlap)
+    yield "beyond.safetensors", safetensors_file({"a": {"dtype": "F32", "shape": [99], "data_offsets": [0, 396]}})
+    yield "dtype.safetensors", safetensors_file({"a": {"dtype": "F99", "shape": [16], "data_offsets": [0, 64]}})
+    yield "shape.safetensors", safetensors_file({"a": {"dtype": "F32", "shape": [-4, -4], "data_offsets": [0, 64]}})
+    yield "json.safetensors", safetensors_file(b'{"a": [' + b"[" * 5000)
+    yield "twice.safetensors", safetensors_file(b'{"a":{"dtype":"F32","shape":[8],"data_offsets":[0,32]},"a":{}}')
+    yield "zeros.npz", zipped([("embedding/kernel.npy", npy("(16, 16, 3, 50000)") + bytes(153_600_000))])
+    yield "claims.npz", zipped([("embedding/kernel.npy", npy("(99999999999,)"))])
+    yield "negative.npz", zipped([("cls.npy", npy("(-1, 4)", data=b"\0" * 16))])
+    yield "not-a-shape.npz", zipped([("cls.npy", npy("__import__('os')", data=b"\0" * 16))])
+    yield "twice.npz", zipped([("cls.npy", npy("(4,)", data=b"\0" * 16))] * 2)
+    yield "paths.npz", zipped([("../../etc/passwd.npy", npy("(4,)", data=b"\0" * 16))])
+    yield "text.npz", zipped([("cls.npy", b"hello")])
+    yield "integers.npz", npz(changed(cls=np.zeros((1, 1, 10), dtype=np.int64)))
+    yield "strings.npz", npz(changed(cls=np.array(["a"])))
+    yield "nan.npz", npz(changed(cls=np.full((1, 1, 10), np.nan, dtype=np.float32)))
+    yield "missing.npz", npz(changed(head__bias=None))
+    yield "extra.npz", npz(changed(neck__bias=np.zeros(3, dtype=np.float32)))
+    yield "misshaped.npz", npz(changed(embedding__bias=np.zeros(11, dtype=np.float32)))
+    yield "flat.npz", npz(changed(embedding__kernel=np.zeros(11, dtype=np.float32)))
+    yield (
+        "no-square.npz",
+        npz(changed(Transformer__posembed_input__pos_embedding=np.zeros((1, 8, 10), dtype=np.float32))),
+    )
+    yield "hybrid.npz", npz(changed(conv_root__kernel=np.zeros((7, 7, 3, 64), dtype=np.float32)))
+    yield "none.npz", npz({"x": np.zeros(3, dtype=np.float32)})
+    whole, tensors = npz(ARRAYS), save({"a": torch.zeros(99)})
+    for cut in (1, 10, 100, 1000, len(whole) // 2, len(whole) - 1):
+        yield f"cut-{cut}.npz", whole[:cut]
+    for cut in (1, 7, 9, 20, len(tensors) - 1):
+        yield f"cut-{cut}.safetensors", tensors[:cut]
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 255
+    yield "flipped.npz", bytes(flipped)
+    yield "empty.npz", b""
+    yield "text.pth", b"hello"
+    yield "page.safetensors", b"<!doctype html>"
+
+
+def test_the_corpus_does_no_harm(tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    count = 0
+    for name, data in corpus(canary):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with pytest.raises(VitralError, match=name) as refused:
+            vitral.load(path)
+        assert "\n" not in str(refused.value), name
+        path.unlink()
+        count += 1
+    assert count >= 50
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("missing.npz", "lacks head/bias"),
+        ("extra.npz", "has neck/bias that the network has no place for"),
+        ("misshaped.npz", r"embedding/bias of \(11,\) cannot become \(10,\)"),
+        ("hybrid.npz", "is a hybrid"),
+        ("no-square.npz", "no square grid"),
+        ("strangers.safetensors", "no architecture that is known"),
+    ],
+)
+def test_the_tensor_is_named(name: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(dict(corpus(tmp_path / "canary"))[name])
+    with pytest.raises(VitralError, match=says):
+        vitral.load(path)
+
+
+def test_a_bomb_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.npz"
+    path.write_bytes(dict(corpus(tmp_path / "canary"))["zeros.npz"])
+    script = (
+        "import resource, sys, vitral, vitral.classifier.load\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try:\n    vitral.load(sys.argv[1])\n"
+        "except vitral.VitralError:\n    pass\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    unit = 1024 if sys.platform == "linux" else 1
+    assert int(done.stdout) * unit < 200 << 20
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_config: ViTConfig) -> Path:
+    classifier = Classifier(build(tiny_config), PHOTOS.with_size(16), ["10", "2", "<b>"])
+    return save_classifier(classifier, tmp_path / "classifier")
+
+
+DAMAGE = {
+    "not-json": lambda values: "{",
+    "a-list": lambda values: "[]",
+    "nested": lambda values: "[" * 100_000,
+    "no-format": lambda values: json.dumps({**values, "format": "other"}),
+    "newer": lambda values: json.dumps({**values, "version": 99}),
+    "no-names": lambda values: json.dumps({name: value for name, value in values.items() if name != "class_names"}),
+    "few-names": lambda values: json.dumps({**values, "class_names": ["one"]}),
+    "same-names": lambda values: json.dumps({**values, "class_names": ["one", "one", "two"]}),
+    "names-number": lambda values: json.dumps({**values, "class_names": 3}),
+    "other-width": lambda values: json.dumps({**values, "architecture": {**values["architecture"], "dim": 32}}),
+    "huge": lambda values: json.dumps({**values, "architecture": {**values["architecture"], "depth": "many"}}),
+    "family": lambda values: json.dumps({**values, "architecture": {"family": "resnet"}}),
+    "architecture": lambda values: json.dumps({**values, "architecture": None}),
+    "preprocessing": lambda values: json.dumps({**values, "preprocessing": {}}),
+    "provenance": lambda values: json.dumps({**values, "provenance": {"secret": 1}}),
+    "weights": lambda values: json.dumps({**values, "weights_sha256": "0" * 64}),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_damaged_classifier_folder_is_refused(case: str, folder: Path) -> None:
+    path = folder / "classifier.json"
+    path.write_text(DAMAGE[case](json.loads(path.read_text())))
+    with pytest.raises(VitralError, match="classifier") as refused:
+        vitral.load(folder)
+    assert "\n" not in str(refused.value)
+
+
+def test_missing_and_cut_weights_of_a_folder_are_refused(folder: Path) -> None:
+    path = folder / "weights.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(VitralError, match="damaged or of another classifier"):
+        vitral.load(folder)
+    path.unlink()
+    with pytest.raises(VitralError, match="is missing"):
+        vitral.load(folder)
