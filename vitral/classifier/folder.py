@@ -66,7 +66,8 @@ def read(folder: Path) -> Classifier:
     try:
         config = config_from_json(description["architecture"])
         preprocessing = Preprocessing.from_json(description["preprocessing"])
-        provenance = Provenance(**description["provenance"])
+        origin = description["provenance"]
+        provenance = Provenance(**{**origin, "notes": tuple(origin.get("notes", ()))})
         names = [str(name) for name in description["class_names"]]
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])

@@ -1,0 +1,126 @@
+"""The batch at a step is a pure function of seed and step, whatever draws it."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from vitral.data.digits import open_digits
+from vitral.data.loader import TrainingBatches, load_evaluation, load_training
+from vitral.data.sampling import batch_indices
+from vitral.data.splits import stratified
+from vitral.errors import ImageError
+from vitral.images.augment import Augmentation, augment, inception_box
+from vitral.images.decode import Pixels
+from vitral.images.preprocessing import ORIGINAL, PHOTOS
+
+
+def batches(seed: int = 0) -> TrainingBatches:
+    data = open_digits()
+    return TrainingBatches(
+        data.splits["train"], batch_size=7, image_size=(12, 12), augmentation=data.augmentation, seed=seed
+    )
+
+
+def test_every_epoch_shows_every_example_once() -> None:
+    drawn = np.concatenate([batch_indices(10, 4, seed=1, step=step) for step in range(10)])
+    assert all(sorted(drawn[start : start + 10]) == list(range(10)) for start in range(0, 40, 10))
+    assert not np.array_equal(drawn[:10], drawn[10:20])
+    assert np.array_equal(batch_indices(10, 4, seed=1, step=3), drawn[12:16])
+    assert Counter(np.concatenate([batch_indices(3, 8, seed=0, step=step) for step in range(3)]).tolist()) == {
+        0: 8,
+        1: 8,
+        2: 8,
+    }
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_change_nothing(workers: int) -> None:
+    alone = [batches().batch(step) for step in range(5, 12)]
+    shared = list(load_training(batches(), first_step=5, last_step=12, workers=workers))
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+
+
+def test_seeds_differ() -> None:
+    assert not torch.equal(batches(0).batch(0).images, batches(1).batch(0).images)
+
+
+def test_evaluation_shows_every_picture_once_in_order() -> None:
+    source = open_digits().splits["validation"]
+    seen = [batch.indices for batch in load_evaluation(source, PHOTOS.with_size(8), batch_size=50, workers=2)]
+    assert torch.equal(torch.cat(seen), torch.arange(len(source)))
+
+
+class Broken:
+    """A source whose picture 3 cannot be read."""
+
+    endless = False
+
+    def __len__(self) -> int:
+        return 8
+
+    def image(self, index: int) -> Pixels:
+        if index == 3:
+            raise ImageError("'three.jpg' is damaged.")
+        return np.zeros((4, 4, 3), dtype=np.uint8)
+
+    def label(self, index: int) -> int:
+        return 0
+
+    def labels(self) -> np.ndarray:
+        return np.zeros(8, dtype=np.int64)
+
+    def describe(self, index: int) -> str:
+        return str(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_error_in_a_worker_is_the_same_error(workers: int) -> None:
+    with pytest.raises(ImageError, match=r"^'three.jpg' is damaged.$"):
+        list(load_evaluation(Broken(), PHOTOS.with_size(4), batch_size=2, workers=workers))
+
+
+def test_splits_are_stratified() -> None:
+    labels = np.repeat(np.arange(3), (50, 10, 2))
+    parts = stratified(labels, (0.1, 0.2), seed=0, purpose="x")
+    assert sorted(np.concatenate(parts).tolist()) == list(range(62))
+    assert [np.bincount(labels[part], minlength=3).tolist() for part in parts] == [[35, 7, 2], [5, 1, 0], [10, 2, 0]]
+
+
+def test_the_digits_split_is_fixed() -> None:
+    data = open_digits()
+    assert {split: len(source) for split, source in data.splits.items()} == {
+        "train": 1259,
+        "validation": 179,
+        "test": 359,
+    }
+    assert data.fingerprint.startswith("7d8e07273ce1cde2")
+
+
+def test_preprocessing_is_the_originals() -> None:
+    picture = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
+    shrunk = ORIGINAL.with_size(2)(picture)  # half-pixel centres: the mean of four, without rounding
+    expected = (picture[:2, :2].astype(np.float32).mean(axis=(0, 1)) - 127.5) / 127.5
+    np.testing.assert_allclose(shrunk[:, 0, 0].numpy(), expected, atol=1e-6)
+    again = type(ORIGINAL).from_json(ORIGINAL.to_json())
+    assert again == ORIGINAL
+
+
+def test_a_long_picture_costs_little() -> None:
+    strip = np.zeros((1, 60_000, 3), dtype=np.uint8)
+    assert PHOTOS.with_size(32)(strip).shape == (3, 32, 32)
+    view = augment(strip, Augmentation(), size=(16, 16), rng=np.random.default_rng(0))
+    assert view.shape == (3, 16, 16)
+
+
+def test_inception_boxes_keep_their_bounds() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        top, left, height, width = inception_box((90, 120), 0.2, rng)
+        assert 0 <= top <= 90 - height
+        assert 0 <= left <= 120 - width
+        assert 0.2 * 90 * 120 <= height * width <= 90 * 120
+        assert 0.7 < width / height < 1.4

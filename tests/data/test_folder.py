@@ -1,0 +1,149 @@
+"""Folders of pictures: classes by name, honest splits, nothing skipped in silence."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitral.data.folder import natural_key, open_folder
+from vitral.data.loader import TrainingBatches
+from vitral.data.open import open_data
+from vitral.errors import DataError, ImageError
+
+Make = Callable[[str, int], None]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "photos"
+
+
+@pytest.fixture
+def make(root: Path) -> Make:
+    def write(folder: str, count: int) -> None:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        rng = np.random.default_rng(len(folder))
+        for number in range(count):
+            pixels = rng.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / folder / f"{number}.png")
+
+    return write
+
+
+def test_numbers_are_in_order_and_every_class_is_in_every_split(root: Path, make: Make) -> None:
+    for name in ("1", "2", "10"):
+        make(name, 10)
+    data = open_folder(root)
+    assert data.class_names == ("1", "2", "10")
+    assert {split: len(source) for split, source in data.splits.items()} == {"train": 24, "validation": 3, "test": 3}
+    for source in data.splits.values():
+        assert set(source.labels().tolist()) == {0, 1, 2}
+        for index in range(len(source)):
+            assert Path(source.describe(index)).parent.name == data.class_names[source.label(index)]
+
+
+def test_a_class_missing_from_a_split_shifts_nothing(root: Path, make: Make) -> None:
+    for name in ("a", "b", "c"):
+        make(f"train/{name}", 4)
+    for name in ("a", "c"):
+        make(f"val/{name}", 2)
+        make(f"test/{name}", 2)
+    data = open_folder(root)
+    assert data.splits["test"].labels().tolist() == [0, 0, 2, 2]
+    assert any("No test pictures of: b" in note for note in data.notes)
+
+
+def test_classes_are_matched_to_the_classifiers_by_name(root: Path, make: Make) -> None:
+    make("cat", 3)
+    make("ant", 3)
+    data = open_folder(root, class_names=["dog", "cat", "ant"], trained_on="")
+    assert set(data.splits["test"].labels().tolist()) == {1, 2}
+    assert len(data.splits["test"]) == 6
+    with pytest.raises(DataError, match="does not know the class 'cat'.*Did you mean 'cats'"):
+        open_folder(root, class_names=["cats", "ant"])
+
+
+def test_a_folder_trained_on_is_scored_on_what_was_left_out(root: Path, make: Make) -> None:
+    make("cat", 10)
+    make("ant", 10)
+    trained = open_folder(root)
+    again = open_folder(root, class_names=trained.class_names, trained_on=trained.fingerprint)
+    tests = [
+        {data.splits["test"].describe(index) for index in range(len(data.splits["test"]))} for data in (trained, again)
+    ]
+    assert tests[0] == tests[1]
+    make("cat", 11)
+    assert len(open_folder(root, trained_on=trained.fingerprint).splits["test"]) == 21
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        ({}, "does not exist"),
+        ({"only": 3}, r"only one class \('only'\)"),
+        ({"a": 0, "b": 0}, "no classes"),
+        ({"train/a": 2, "train/b": 2, "val/c": 1}, "'c' is in validation but has no training pictures"),
+    ],
+)
+def test_what_is_no_data_set_is_refused(root: Path, make: Make, folders: dict[str, int], message: str) -> None:
+    for name, count in folders.items():
+        make(name, count)
+    with pytest.raises(DataError, match=message):
+        open_folder(root)
+
+
+def test_files_and_unknown_names_are_refused(root: Path, make: Make) -> None:
+    make("a", 1)
+    with pytest.raises(DataError, match="is a file"):
+        open_folder(root / "a" / "0.png")
+    with pytest.raises(DataError, match="Did you mean 'digits'"):
+        open_data("digit")
+
+
+def test_bad_pictures_stop_or_are_listed(root: Path, make: Make) -> None:
+    for name in ("a", "b"):
+        make(name, 20)
+    clean = open_folder(root)
+    before = {path: path.read_bytes() for path in root.rglob("*.png")}
+    bad = [root / "a" / "x0.jpg", root / "b" / "x1.png", root / "b" / "sub" / "x2.gif"]
+    bad[2].parent.mkdir()
+    for path, data in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
+        path.write_bytes(data)
+    with pytest.raises(ImageError, match=r"3 of 43 pictures cannot be read: .*x0.jpg.*--skip-bad-images"):
+        open_folder(root)
+    data = open_folder(root, skip_bad_images=True)
+    assert sorted(image.path for image in data.bad_images) == sorted(map(str, bad))
+    # Training goes on as if the bad ones had never been there, bit for bit (R9).
+    one, other = (
+        TrainingBatches(
+            opened.splits["train"], batch_size=8, image_size=(8, 8), augmentation=opened.augmentation, seed=0
+        ).batch(3)
+        for opened in (clean, data)
+    )
+    assert np.array_equal(one.images.numpy(), other.images.numpy())
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_other_files_are_told_of_and_hidden_ones_ignored(root: Path, make: Make) -> None:
+    make("a", 3)
+    make("b", 3)
+    make(".thumbnails", 3)
+    (root / "a" / "notes.txt").write_text("x")
+    (root / "a" / ".hidden.png").write_bytes(b"")
+    data = open_folder(root)
+    assert data.class_names == ("a", "b")
+    assert any("1 files" in note and "not named like pictures" in note for note in data.notes)
+
+
+def test_names_may_be_anything(root: Path, make: Make) -> None:
+    make("Füchse 🦊 & co", 3)
+    make("two words\nand a line", 3)
+    data = open_folder(root)
+    assert data.splits["train"].image(0).shape == (12, 16, 3)
+
+
+def test_natural_order() -> None:
+    names = ["x10", "x9", "x", "a2b10", "a2b9", "10", "9"]
+    assert sorted(names, key=natural_key) == ["9", "10", "a2b9", "a2b10", "x", "x9", "x10"]
