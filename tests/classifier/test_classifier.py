@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import vitral
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier, Picture, Provenance
 from vitral.classifier.folder import save
 from vitral.classifier.load import newest_run
 from vitral.errors import ImageError, ModelError, WeightsError
@@ -58,7 +58,7 @@ def test_an_interrupted_save_leaves_the_older_folder(classifier: Classifier, tmp
 def test_every_kind_of_picture_gives_one_answer(classifier: Classifier, picture: Path) -> None:
     pixels = np.array(Image.open(picture))
     buffer = io.BytesIO(picture.read_bytes())
-    pictures = [picture, str(picture), buffer.getvalue(), Image.fromarray(pixels), pixels]
+    pictures: list[Picture] = [picture, str(picture), buffer.getvalue(), Image.fromarray(pixels), pixels]
     predictions = classifier.predict(pictures, top=2)
     assert len({(prediction.label, prediction.probability) for prediction in predictions}) == 1
     assert predictions[0].top[0] == (predictions[0].label, predictions[0].probability)

@@ -109,8 +109,8 @@ def test_bad_pictures_stop_or_are_listed(root: Path, make: Make) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*.png")}
     bad = [root / "a" / "x0.jpg", root / "b" / "x1.png", root / "b" / "sub" / "x2.gif"]
     bad[2].parent.mkdir()
-    for path, data in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
-        path.write_bytes(data)
+    for path, content in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
+        path.write_bytes(content)
     with pytest.raises(ImageError, match=r"3 of 43 pictures cannot be read: .*x0.jpg.*--skip-bad-images"):
         open_folder(root)
     data = open_folder(root, skip_bad_images=True)

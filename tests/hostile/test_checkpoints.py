@@ -9,8 +9,9 @@ import subprocess
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def folder(tmp_path: Path, tiny_config: ViTConfig) -> Path:
     return save_classifier(classifier, tmp_path / "classifier")
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[dict[str, Any]], str]] = {
     "not-json": lambda values: "{",
     "a-list": lambda values: "[]",
     "nested": lambda values: "[" * 100_000,

@@ -94,12 +94,10 @@ def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
     for orientation, upright in turned.items():
         exif = Image.Exif()
         exif[0x0112] = orientation
-        for kind, options, off in (
-            ("JPEG", {"quality": 100, "subsampling": 0}, LOSSY),
-            ("PNG", {}, 0),
-            ("WEBP", {"lossless": True}, 0),
-        ):
-            yield f"{kind} turned {orientation}", encode(rgb, kind, exif=exif, **options), upright, off
+        jpeg = encode(rgb, "JPEG", exif=exif, quality=100, subsampling=0)
+        yield f"JPEG turned {orientation}", jpeg, upright, LOSSY
+        yield f"PNG turned {orientation}", encode(rgb, "PNG", exif=exif), upright, 0
+        yield f"WebP turned {orientation}", encode(rgb, "WEBP", exif=exif, lossless=True), upright, 0
 
 
 VALID = list(valid())

@@ -23,6 +23,7 @@ app = App(
     help_epilogue=EPILOGUE,
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
+    result_action="return_value",
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
 for command in ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "models"):

@@ -214,6 +214,9 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"The recipe '{source}' is not valid TOML: {error}.") from error
     values.setdefault("name", Path(str(source)).stem)
+    for one, other in (("steps", "epochs"), ("epochs", "steps")):
+        if any(override.startswith(f"{one}=") for override in overrides):
+            values.pop(other, None)  # a length that the user gives replaces the recipe's, in whatever unit
     for override in overrides:
         _apply(values, override)
     return build_recipe(values, str(source))

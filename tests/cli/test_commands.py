@@ -1,0 +1,222 @@
+"""The command line as a user types it: what it makes, what it prints, and one line for every mistake."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitral.cli.durations import seconds
+from vitral.cli.main import main
+from vitral.errors import RecipeError
+
+COMMANDS = ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "models")
+# A new flag is a decision: everything that a recipe can say belongs there.
+FLAGS = {
+    "demo": "--json --out",
+    "pretrain": "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time",
+    "finetune": "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --time",
+    "evaluate": "--classifier --data --json --report --skip-bad-images --split",
+    "predict": "--classifier --json --skip-bad-images --top",
+    "explain": "--classifier --json --out",
+    "models": "--json",
+}
+QUICK = ["--from", "vit-mu16", "--image-size", "32", "--set", "steps=12", "--set", "batch_size=8", "--set", "workers=0"]
+
+Refused = Callable[..., str]
+
+
+def write_pictures(root: Path, classes: dict[str, int]) -> None:
+    rng = np.random.default_rng(0)
+    for place, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 80, (40, 48, 3), dtype=np.uint8)
+            pixels[:, :, place % 3] += 120
+            Image.fromarray(pixels).save(root / name / f"{number}.jpg")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pictures and a finished run, as a newcomer would have it."""
+    folder = tmp_path_factory.mktemp("home")
+    write_pictures(folder / "photos", {"red": 12, "green": 12, "blue": 12})
+    done = subprocess.run(
+        [sys.executable, "-m", "vitral", "finetune", "--data", "photos", *QUICK],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "vitral predict photos/" in done.stdout
+    for said in ("3 classes", "k-nearest-neighbour", "Recipe: scratch", "Expected: about", "Run folder: runs/photos"):
+        assert said in done.stderr
+    return folder
+
+
+@pytest.fixture
+def there(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(home)
+    return home
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that must fail, and return its one line."""
+
+    def run(*arguments: str, status: int = 1) -> str:
+        assert main(arguments) == status
+        lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vitral: ")]
+        assert len(lines) == 1
+        return lines[0]
+
+    return run
+
+
+def test_the_run_folder_is_whole(home: Path) -> None:
+    run = home / "runs" / "photos"
+    expected = {"recipe.toml", "run.json", "pictures", "baselines.json", "metrics.jsonl", "tensorboard", "checkpoints"}
+    assert {path.name for path in run.iterdir()} == expected | {"classifier", "evaluation.json", "report.html"}
+    assert json.loads((run / "classifier" / "classifier.json").read_text())["class_names"] == ["blue", "green", "red"]
+
+
+def test_predict_with_nothing_else_said(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "photos/red/0.jpg"]) == 0
+    assert capsys.readouterr().out.startswith("photos/red/0.jpg: ")
+    assert main(["predict", "photos", "--json", "--top", "2"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert len(rows) == 36
+    assert len(rows[0]["top"]) == 2
+
+
+def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--data", "photos", "--json", "--report", "scores.html"]) == 0
+    evaluation = json.loads(capsys.readouterr().out)
+    assert evaluation["num_examples"] == 3
+    assert evaluation == json.loads((there / "runs/photos/evaluation.json").read_text())
+    assert (there / "scores.html").read_text().startswith("<!doctype html>")
+    assert main(["evaluate", "--data", "photos", "--split", "train"]) == 0
+    assert "top-1 accuracy" in capsys.readouterr().out
+
+
+def test_explain_draws(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "photos/red/1.jpg", "--json"]) == 0
+    assert np.array(json.loads(capsys.readouterr().out)["relevance"]).shape == (2, 2)
+    with Image.open(there / "1-attention.png") as drawing:
+        assert drawing.size[0] >= 48
+
+
+def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["vit-b16"]["parameters"] == 86_567_656
+    assert main(["models"]) == 0
+    assert "86,567,656" in capsys.readouterr().out
+
+
+def test_pretrain_then_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: Path) -> None:
+    arguments = ["--set", "steps=4", "--set", "batch_size=8", "--set", "workers=0", "--set", "head.representation=true"]
+    out = str(tmp_path / "pre")
+    assert main(["pretrain", "--data", "visualatom-mini", "--model", "vit-mu4", "--out", out, *arguments]) == 0
+    tuned = str(tmp_path / "tuned")
+    arguments = arguments[:6]
+    assert main(["finetune", "--data", "photos", "--from", out, "--out", tuned, "--image-size", "48", *arguments]) == 0
+    description = json.loads((tmp_path / "tuned/classifier/classifier.json").read_text())
+    assert description["architecture"]["image_size"] == [48, 48]
+    assert description["provenance"]["source"] == out
+
+
+def test_a_run_of_the_written_recipe_gives_the_same_weights(there: Path, tmp_path: Path) -> None:
+    again = str(tmp_path / "again")
+    recipe = "runs/photos/recipe.toml"
+    assert main(["finetune", "--data", "photos", *QUICK[:4], "--recipe", recipe, "--out", again]) == 0
+    first, second = ((Path(run) / "classifier" / "weights.safetensors").read_bytes() for run in ("runs/photos", again))
+    assert first == second
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_an_example_and_the_agreed_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"Example: vitral {command}" in " ".join(text.split())
+    found = {word.strip("│,") for word in text.replace("=", " ").split() if word.startswith("--")}
+    assert {flag for flag in found if flag[2:].replace("-", "").isalpha()} >= set(FLAGS[command].split())
+
+
+def test_help_needs_no_torch() -> None:
+    script = "import sys; from vitral.cli.main import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+
+
+def test_bad_data_is_one_line(refused: Refused, tmp_path: Path) -> None:
+    assert "There is no folder" in refused("finetune", "--data", str(tmp_path / "missing"))
+    (tmp_path / "empty").mkdir()
+    assert "no classes" in refused("finetune", "--data", str(tmp_path / "empty"))
+    write_pictures(tmp_path / "one", {"only": 3})
+    assert "only one class ('only')" in refused("finetune", "--data", str(tmp_path / "one"))
+    assert "is a file" in refused("finetune", "--data", str(tmp_path / "one" / "only" / "0.jpg"))
+    assert "Did you mean 'digits'" in refused("finetune", "--data", "digit")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xd8\xff\xe0\x00\x10JFIF"], ids=["empty", "text", "cut"])
+def test_a_bad_picture_is_named_or_left_out(refused: Refused, tmp_path: Path, content: bytes) -> None:
+    write_pictures(tmp_path / "photos", {"red": 6, "green": 6})
+    bad = tmp_path / "photos" / "red" / "bad.jpg"
+    bad.write_bytes(content)
+    arguments = ["finetune", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"), *QUICK]
+    line = refused(*arguments)
+    assert str(bad) in line
+    assert "--skip-bad-images" in line
+    assert main([*arguments, "--skip-bad-images"]) == 0
+    assert str(bad) in (tmp_path / "run" / "report.html").read_text()
+    assert bad.read_bytes() == content
+
+
+def test_mistakes_are_one_line_with_the_nearest_name(refused: Refused, there: Path, tmp_path: Path) -> None:
+    data = ["finetune", "--data", "photos", "--out", str(tmp_path / "x")]
+    assert "Did you mean 'vit-b16'" in refused(*data, "--from", "vit-b-16")
+    assert "Did you mean 'finetune'" in refused(*data, "--recipe", "finetun")
+    assert "Did you mean 'optimizer.weight_decay'" in refused(*data, "--set", "optimizer.weight_decy=1")
+    assert "not divided by the patch size 16; use 32 or 48" in refused(*data, *QUICK[:2], "--image-size", "33")
+    assert "no duration" in refused(*data, "--time", "soon")
+    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
+    assert "already holds a run" in refused("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
+    assert "No such file" in refused("predict", "missing.jpg")
+    assert "no file, no classifier folder" in refused("predict", "photos", "--classifier", "missing")
+    assert "Did you mean 'validation'" in refused("evaluate", "--data", "photos", "--split", "validatoin")
+    write_pictures(tmp_path / "other", {"red": 2, "grene": 2})
+    assert "Did you mean 'green'" in refused("evaluate", "--data", str(tmp_path / "other"))
+
+
+def test_a_wrong_command_line_has_status_2(refused: Refused) -> None:
+    assert "--help" in refused("finetun", status=2)
+    assert "vitral finetune --help" in refused("finetune", "--dta", "x", status=2)
+    assert "vitral predict --help" in refused("predict", status=2)
+
+
+def test_a_read_only_folder_is_one_line(refused: Refused, there: Path) -> None:
+    if os.geteuid() == 0:
+        arguments = ["finetune", "--data", "photos", "--out", "/proc/nothing/run", *QUICK]
+        assert "Cannot write" in refused(*arguments)
+    else:
+        (there / "locked").mkdir(mode=0o555)
+        assert "no permission" in refused("finetune", "--data", "photos", "--out", "locked/run", *QUICK)
+
+
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5h", 5400), ("2 m", 120)])
+def test_durations(text: str, value: float) -> None:
+    assert seconds(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "0s", "-5m", "1d"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(RecipeError, match="no duration"):
+        seconds(text)
