@@ -39,9 +39,7 @@ def test_what_cannot_be_is_refused_in_one_line(override: str, message: str) -> N
 
 
 def test_overrides_are_typed() -> None:
-    recipe = load_recipe(
-        "finetune", ["optimizer.lr=0.01", "precision=fp32", "averaging.decay=0.99", "steps=7"]
-    )
+    recipe = load_recipe("finetune", ["optimizer.lr=0.01", "precision=fp32", "averaging.decay=0.99", "steps=7"])
     assert (recipe.optimizer.lr, recipe.precision, recipe.averaging.decay, recipe.steps) == (0.01, "fp32", 0.99, 7)
 
 

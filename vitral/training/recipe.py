@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
 
 from vitral.errors import RecipeError, did_you_mean
 from vitral.images.augment import Augmentation
@@ -33,7 +33,7 @@ class OptimizerSettings(Section):
         betas: of Adam.
         eps: of Adam.
         momentum: of SGD.
-        clip_norm: limit of the global gradient norm; None for no clipping.
+        clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
     """
 
     name: Literal["adam", "adamw", "sgd"] = "adamw"
@@ -43,6 +43,15 @@ class OptimizerSettings(Section):
     eps: float = Field(default=1e-8, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
     clip_norm: float | None = Field(default=1.0, gt=0)
+
+    @field_validator("clip_norm", mode="before")
+    @classmethod
+    def _read_none(cls, value: object) -> object:
+        return None if value == "none" else value  # TOML has no null
+
+    @field_serializer("clip_norm")
+    def _write_none(self, value: float | None) -> float | str:
+        return "none" if value is None else value
 
 
 class ScheduleSettings(Section):
