@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vitral.classifier.load import load as load
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.evaluate import evaluate as evaluate
-    from vitral.explain.explain import explain as explain
+    from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
     from vitral.training.finetune import finetune as finetune
@@ -31,7 +31,7 @@ _HOMES = {
     "VitralError": "vitral.errors",
     "create_model": "vitral.models.catalog",
     "evaluate": "vitral.evaluation.evaluate",
-    "explain": "vitral.explain.explain",
+    "explain": "vitral.explanation.explain",
     "finetune": "vitral.training.finetune",
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",

@@ -12,7 +12,7 @@ from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
-from vitral.explain.distance import AttentionDistance
+from vitral.explanation.distance import AttentionDistance
 from vitral.report.page import confused_pairs, percent, render_report, write_report
 from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
 

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitral.classifier.load import load, newest_run
 from vitral.cli.console import print_json, print_line
-from vitral.explain.explain import explain as explain_picture
+from vitral.explanation.explain import explain as explain_picture
 
 
 def explain(

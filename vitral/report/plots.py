@@ -20,7 +20,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from vitral.evaluation.calibration import ReliabilityBin
 from vitral.evaluation.metrics import Evaluation
-from vitral.explain.distance import AttentionDistance
+from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Arm, Curve
 
 # Colours that no figure would hold by chance; in the SVG the page's own variables take their place.

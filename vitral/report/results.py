@@ -11,8 +11,8 @@ from jaxtyping import Float32, UInt8
 from vitral.data.source import BadImage
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation
-from vitral.explain.distance import AttentionDistance
-from vitral.explain.explain import Explanation
+from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels
 
 

@@ -8,9 +8,9 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.metrics import Evaluation
-from vitral.explain.distance import attention_distance
-from vitral.explain.embeddings import patch_filters, position_similarity
-from vitral.explain.explain import explain
+from vitral.explanation.distance import attention_distance
+from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.explanation.explain import explain
 from vitral.models.catalog import variant_name
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.vit import ViT

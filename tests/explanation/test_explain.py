@@ -13,9 +13,9 @@ from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ImageError
-from vitral.explain.attention import attend
-from vitral.explain.explain import explain
-from vitral.explain.rollout import attention_rollout
+from vitral.explanation.attention import attend
+from vitral.explanation.explain import explain
+from vitral.explanation.rollout import attention_rollout
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT, ViTConfig
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.explain.distance import attention_distance, mean_distance, patch_distances
-from vitral.explain.embeddings import patch_filters, position_similarity
+from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
+from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.models.vit import ViT, ViTConfig
 
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from vitral.explain.attention import as_transformer, attend
+from vitral.explanation.attention import as_transformer, attend
 from vitral.models.model import Images, Model
 
 IMAGES_AT_ONCE = 8  # the attention of a whole batch would take gigabytes in a large network

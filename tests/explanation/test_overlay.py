@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitral.explain.overlay import LARGEST, SMALLEST, overlay, relevance_mask
+from vitral.explanation.overlay import LARGEST, SMALLEST, overlay, relevance_mask
 
 
 def test_mask_spans_zero_to_one_and_peaks_where_the_grid_does() -> None:

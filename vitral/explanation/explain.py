@@ -10,9 +10,9 @@ from jaxtyping import Float32
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier, Picture, to_pixels
-from vitral.explain.attention import as_transformer, attend
-from vitral.explain.overlay import Style, overlay
-from vitral.explain.rollout import attention_rollout, patch_relevance
+from vitral.explanation.attention import as_transformer, attend
+from vitral.explanation.overlay import Style, overlay
+from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 
