@@ -36,13 +36,13 @@ class ConsoleListener:
         self.tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "ConsoleListener":
-        self.progress.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.progress.stop()
+        if self.progress.live.is_started:  # a display that never began would still end in an empty line
+            self.progress.stop()
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
@@ -59,6 +59,7 @@ class ConsoleListener:
 
     def _advance(self, event: ProgressEvent) -> None:
         figures = "  ".join(FIGURES[name].format(value) for name, value in event.figures.items() if name in FIGURES)
+        self.progress.start()  # at the first bar; after that it does nothing
         if event.task not in self.tasks:
             self.tasks[event.task] = self.progress.add_task(event.task, total=event.total, figures=figures)
         self.progress.update(self.tasks[event.task], completed=event.done, total=event.total, figures=figures)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.durations import seconds
@@ -18,9 +19,9 @@ def finetune(
     out: Path | None = None,
     recipe: str | None = None,
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
-    image_size: int | None = None,
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     time: str | None = None,
-    seed: int | None = None,
+    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,

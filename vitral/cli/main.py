@@ -11,8 +11,8 @@ from vitral import __version__
 from vitral.errors import TrainingInterrupted, VitralError
 
 EPILOGUE = """Examples:
-  vitral demo                                      the whole pipeline on real data, in minutes
-  vitral finetune --data photos/                   a classifier from a folder with one sub-folder a class
+  vitral demo                      the whole pipeline on real data, in minutes
+  vitral finetune --data photos/   a classifier from a folder of class folders
   vitral predict photo.jpg --classifier runs/photos
 """
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from vitral.classifier.load import load, newest_run
 from vitral.cli.console import ConsoleListener, print_json, print_line
@@ -15,7 +16,7 @@ def predict(
     /,
     *,
     classifier: str | None = None,
-    top: int = 3,
+    top: Annotated[int, Parameter(validator=Number(gte=1))] = 3,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

@@ -1,8 +1,9 @@
 """Batches for training, by step, and for evaluation, in order; the same whatever the number of worker processes."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import cv2
@@ -19,6 +20,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 
 PREFETCH = 2  # batches each worker is ahead
+GRACE_SECONDS = 10  # that a worker lives on after a termination
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,9 @@ class _Guarded(Dataset[Any]):
             return error
 
 
-def load_training(batches: TrainingBatches, *, first_step: int, last_step: int, workers: int) -> Iterator[Batch]:
+def load_training(
+    batches: TrainingBatches, *, first_step: int, last_step: int, workers: int
+) -> Generator[Batch, None, None]:
     """Give the batches from `first_step` up to and without `last_step`, in order.
 
     Raises:
@@ -143,7 +147,7 @@ def load_evaluation(
     yield from _load(fetch, range(0, count, batch_size), workers=workers)
 
 
-def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Iterator[Any]:
+def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
     loader = DataLoader(
         _Guarded(fetch),
         batch_size=None,
@@ -158,10 +162,14 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Itera
         yield item
 
 
+def _outlive_termination(number: int, frame: FrameType | None) -> None:
+    # A scheduler terminates every process at once; the main one needs its workers until it has saved and closed them.
+    signal.alarm(GRACE_SECONDS)
+
+
 def _start_worker(worker: int) -> None:
-    # A terminal's Ctrl-C and a scheduler's termination go to every process; the main one stops its workers when it has
-    # saved, and a worker whose main process is gone ends by itself.
+    # Ctrl-C goes to every process of the terminal; the main one stops its workers when it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _outlive_termination)
     cv2.setNumThreads(0)
     torch.set_num_threads(1)

@@ -165,10 +165,10 @@ class _Trainer:
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first)
         began, earlier = time.monotonic(), self.state.seconds
         self.model.train()
+        batches = load_training(
+            self.batches, first_step=first, last_step=self.state.total_steps, workers=self.recipe.workers
+        )
         try:
-            batches = load_training(
-                self.batches, first_step=first, last_step=self.state.total_steps, workers=self.recipe.workers
-            )
             for batch in batches:
                 self.step(batch, log)
                 elapsed = time.monotonic() - began
@@ -180,6 +180,7 @@ class _Trainer:
                 if self.state.step >= self.state.total_steps:
                     break
         finally:
+            batches.close()  # an error keeps the loop's frame, and with it the workers, alive
             log.close()
         return self.result()
 

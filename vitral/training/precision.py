@@ -8,6 +8,11 @@ import torch
 Precision = Literal["auto", "bf16", "fp32"]
 
 
+def training_device() -> torch.device:
+    """Return where runs train: the GPU that torch calls current, or the CPU."""
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def has_native_bf16(device: torch.device) -> bool:
     """Tell whether the hardware multiplies bfloat16 faster than float32: a GPU since Ampere, a CPU with AVX512-BF16 or AMX."""
     if device.type == "cuda":

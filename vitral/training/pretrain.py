@@ -13,6 +13,7 @@ from vitral.models.catalog import build, variant
 from vitral.seeds import derive
 from vitral.training.estimate import estimate
 from vitral.training.finetune import fit_length, kept_recipe, run_folder
+from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.run import Plan, RunResult, execute
 
@@ -100,4 +101,4 @@ def _random_network(recipe: Recipe, class_names: Sequence[str]) -> Classifier:
     )
     network = build(config, seed=derive(recipe.seed, "weights"))
     provenance = Provenance(source=f"random weights ({name})")
-    return Classifier(network, PHOTOS.with_size(size), class_names, provenance=provenance)
+    return Classifier(network, PHOTOS.with_size(size), class_names, provenance=provenance).to(training_device())

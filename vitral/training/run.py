@@ -206,6 +206,9 @@ def _count(source: Source) -> str:
 
 
 def _write_description(plan: Plan) -> None:
+    path = plan.folder / "run.json"
+    if plan.resume and path.is_file():
+        return  # it tells how the run began, and the resumption may yet be refused
     description = {
         "kind": plan.kind,
         "data": plan.data_spec,
@@ -217,15 +220,18 @@ def _write_description(plan: Plan) -> None:
         "bad_images": [dataclasses.asdict(bad) for bad in plan.data.bad_images],
         "environment": environment(),
     }
-    write_file(plan.folder / "run.json", json.dumps(description, indent=2, default=str))
+    write_file(path, json.dumps(description, indent=2, default=str))
 
 
 def _write_pictures(plan: Plan, batches: TrainingBatches) -> None:
+    path = plan.folder / "pictures" / "training.png"
+    if plan.resume and path.is_file():
+        return
     batch = batches.batch(0)
     names = plan.data.class_names
     images = list(batch.images[:32].permute(0, 2, 3, 1).numpy())
     labels = [names[label] for label in batch.labels[:32].tolist()]
-    write_file(plan.folder / "pictures" / "training.png", contact_sheet(images, labels))
+    write_file(path, contact_sheet(images, labels))
 
 
 def _baselines(plan: Plan, listener: Listener) -> Baselines:
@@ -275,7 +281,7 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     split = scored_split(plan.data)
     evaluation = evaluate_source(plan.classifier, plan.data.splits[split], limit=VALIDATION_PICTURES, listener=listener)
     classifier = Classifier(
-        plan.classifier.model,
+        plan.classifier.model.cpu(),
         plan.classifier.preprocessing,
         plan.classifier.class_names,
         provenance=_provenance(plan, training, evaluation, split),

@@ -149,8 +149,7 @@ def unpack(tensors: dict[str, Tensor], model: Model, average: Model | None, opti
     for path, tensor in _below(tensors, "optimizer/").items():
         name, _, key = path.rpartition("/")
         parameter = by_name[name]
-        moved = tensor if key == "step" else tensor.to(parameter.device)
-        optimizer.state[parameter][key] = moved
+        optimizer.state[parameter][key] = tensor.to(parameter.device)
 
 
 def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -1,0 +1,70 @@
+"""What the tests of the command line share: pictures, one finished run, and a way to run what must be refused."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitral.cli.main import main
+
+QUICK = ("--from", "vit-mu16", "--image-size", "32", "--set", "steps=12", "--set", "batch_size=8", "--set", "workers=0")
+
+Refused = Callable[..., str]
+
+
+def write_pictures(root: Path, classes: dict[str, int]) -> None:
+    """Write small pictures of noise, each class tinted."""
+    rng = np.random.default_rng(0)
+    for place, (name, count) in enumerate(classes.items()):
+        (root / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 80, (40, 48, 3), dtype=np.uint8)
+            pixels[:, :, place % 3] += 120
+            Image.fromarray(pixels).save(root / name / f"{number}.jpg")
+
+
+def type_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in a process of its own."""
+    line = [sys.executable, "-m", "vitral", *arguments]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pictures and a finished run, as a newcomer would have it."""
+    folder = tmp_path_factory.mktemp("home")
+    write_pictures(folder / "photos", {"red": 12, "green": 12, "blue": 12})
+    done = type_command(folder, "finetune", "--data", "photos", *QUICK)
+    assert done.returncode == 0, done.stderr
+    assert "vitral predict photos/" in done.stdout
+    for said in ("3 classes", "k-nearest-neighbour", "Recipe: scratch", "Expected: about", "Run folder: runs/photos"):
+        assert said in done.stderr
+    return folder
+
+
+@pytest.fixture
+def there(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, as the current folder."""
+    monkeypatch.chdir(home)
+    return home
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Refused:
+    """Run a command that must fail, and return its one line: the last of standard error; standard output stays empty."""
+
+    def run(*arguments: str, status: int = 1) -> str:
+        capsys.readouterr()
+        assert main(arguments) == status
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert "Traceback" not in err
+        lines = err.splitlines()
+        assert [line for line in lines if line.startswith("vitral: ")] == lines[-1:]
+        return lines[-1]
+
+    return run

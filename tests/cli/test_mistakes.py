@@ -1,0 +1,207 @@
+"""One line for every mistake, with the nearest name where there is one, and nothing of the user's changed by it."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import QUICK, Refused, write_pictures
+from vitral.cli.main import main
+
+DAMAGES = ("empty", "text", "cut")
+
+
+@pytest.fixture(params=DAMAGES)
+def damaged(request: pytest.FixtureRequest, there: Path, tmp_path: Path) -> Path:
+    """A picture that cannot be read."""
+    whole = (there / "photos" / "red" / "0.jpg").read_bytes()
+    content = {"empty": b"", "text": b"hello", "cut": whole[: len(whole) // 2]}[request.param]
+    path = tmp_path / "damaged.jpg"
+    path.write_bytes(content)
+    return path
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_predict_names_a_damaged_picture_or_goes_on(
+    refused: Refused, damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"'{damaged}'" in refused("predict", "photos/red/0.jpg", str(damaged))
+    assert main(["predict", str(damaged), "photos/red/0.jpg", "--skip-bad-images", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [row["source"] for row in json.loads(out)] == ["photos/red/0.jpg"]
+    assert f"Skipped: '{damaged}'" in err.replace("\n", " ")
+
+
+def test_explain_names_a_damaged_picture(refused: Refused, damaged: Path, tmp_path: Path) -> None:
+    drawing = tmp_path / "drawing.png"
+    assert f"'{damaged}'" in refused("explain", str(damaged), "--out", str(drawing))
+    assert not drawing.exists()
+
+
+def test_evaluate_names_a_damaged_picture_or_goes_on(
+    refused: Refused, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pictures(tmp_path / "more", {"red": 2, "green": 2})
+    bad = damaged.rename(tmp_path / "more" / "red" / "bad.jpg")
+    line = refused("evaluate", "--data", str(tmp_path / "more"))
+    assert f"'{bad}'" in line
+    assert "1 of 5" in line
+    assert "--skip-bad-images" in line
+    assert main(["evaluate", "--data", str(tmp_path / "more"), "--skip-bad-images", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["num_examples"] == 4
+
+
+@pytest.mark.parametrize("command", ["finetune", "evaluate"])
+def test_bad_folders(refused: Refused, there: Path, tmp_path: Path, command: str) -> None:
+    def line(folder: Path) -> str:
+        return refused(
+            command, "--data", str(folder), *(("--out", str(tmp_path / "x")) if command == "finetune" else ())
+        )
+
+    missing = tmp_path / "missing"
+    assert f"no folder '{missing}'" in line(missing)
+    assert "is a file; give the folder" in line(there / "photos" / "red" / "0.jpg")
+    (tmp_path / "bare").mkdir()
+    assert (
+        "no classes" in line(tmp_path / "bare") if command == "finetune" else "no pictures" in line(tmp_path / "bare")
+    )
+    (tmp_path / "hollow" / "red").mkdir(parents=True)
+    (tmp_path / "hollow" / "green").mkdir()
+    assert f"'{tmp_path / 'hollow'}'" in line(tmp_path / "hollow")
+    assert not (tmp_path / "x").exists()
+
+
+def test_class_names_that_do_not_match(refused: Refused, there: Path, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "near", {"red": 1, "grene": 1})
+    line = refused("evaluate", "--data", str(tmp_path / "near"))
+    assert "does not know the class 'grene'" in line
+    assert "Did you mean 'green'?" in line
+    assert "classes (blue, green, red" in refused("evaluate", "--data", "digits")
+
+
+@pytest.mark.parametrize("command", ["predict", "explain", "evaluate"])
+def test_without_a_classifier(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("--data", "digits") if command == "evaluate" else ("photo.jpg",)
+    assert "'vitral finetune' first" in refused(command, *arguments)
+    assert "no file, no classifier folder" in refused(command, *arguments, "--classifier", "missing")
+    assert "Did you mean 'vit-b16'?" in refused(command, *arguments, "--classifier", "vit-b61")
+    (tmp_path / "bare").mkdir()
+    assert "no classifier folder" in refused(command, *arguments, "--classifier", "bare")
+    (tmp_path / "notes.txt").write_text("hello")
+    assert "no weights file" in refused(command, *arguments, "--classifier", "notes.txt")
+
+
+def test_the_newest_run_is_taken(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, moment in {"z": 1_000, "a": 3_000, "m": 2_000}.items():
+        folder = tmp_path / "runs" / name / "classifier"
+        shutil.copytree(there / "runs" / "photos" / "classifier", folder)
+        description = folder / "classifier.json"
+        # What a run calls its classes tells which one was taken.
+        description.write_text(description.read_text().replace('"red"', f'"red of {name}"'))
+        os.utime(description, (moment, moment))
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", str(there / "photos" / "red" / "0.jpg"), "--json"]) == 0
+    (prediction,) = json.loads(capsys.readouterr().out)
+    assert "red of a" in dict(prediction["top"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
+        (("--from", "weights.npz"), "'weights.npz' is no file"),
+        (("--recipe", "finetune-cifra10"), "Did you mean 'finetune-cifar10'?"),
+        (("--set", "optimiser.lr=1"), "unknown key 'optimiser'"),
+        (("--set", "schedule.warmup=1"), "Did you mean 'schedule.warmup_steps'?"),
+        (("--set", "optimizer.lr=-1"), "impossible 'optimizer.lr'"),
+        (("--set", "augmentation.crop=centre"), "impossible 'augmentation.crop'"),
+        (("--set", "steps"), "write KEY=VALUE"),
+        (("--image-size", "33"), "not divided by the patch size 16; use 32 or 48"),
+        (("--time", "soon"), "'soon' is no duration; write it like 90s"),
+        (("--time", "0s"), "no duration"),
+    ],
+)
+def test_settings_that_cannot_be(
+    refused: Refused, there: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    source = () if "--from" in arguments else ("--from", "vit-mu16")
+    assert said in refused("finetune", "--data", "photos", *source, "--out", str(tmp_path / "run"), *arguments)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--model", "vit-mu61"), "Did you mean 'vit-mu16'?"),
+        (("--recipe", "r50x1-jft300m"), "There is no model 'bit-r50x1'."),
+        (("--recipe", "pretrian"), "Did you mean 'pretrain'?"),
+        (("--data", "visualatm"), "Did you mean 'visualatom'?"),
+        (("--model", "vit-mu4", "--image-size", "33"), "use 32 or 36"),
+    ],
+)
+def test_pretraining_that_cannot_be(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = () if "--data" in arguments else ("--data", "visualatom-mini")
+    assert said in refused("pretrain", *data, *arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("predikt",), 'Did you mean "predict"?'),
+        (("help",), "Available commands: demo, pretrain, finetune"),
+        (("finetune",), "--data requires an argument"),
+        (("finetune", "--dta", "x"), "--data instead of --dta"),
+        (("finetune", "--data", "x", "--resum"), "Did you mean --resume?"),
+        (("finetune", "--data", "x", "--seed", "-1"), 'Invalid value "-1" for --seed'),
+        (("finetune", "--data", "x", "--seed", "one"), "Invalid value for --seed"),
+        (("finetune", "--data", "x", "--image-size", "0"), 'Invalid value "0" for --image-size'),
+        (("pretrain", "--image-size", "0"), 'Invalid value "0" for --image-size'),
+        (("pretrain", "--seed", "-1"), 'Invalid value "-1" for --seed'),
+        (("predict", "x.jpg", "--top", "0"), 'Invalid value "0" for --top'),
+        (("predict", "x.jpg", "--top", "-1"), 'Invalid value "-1" for --top'),
+        (("models", "--jsn"), "Did you mean --json?"),
+        (("models", "vit-b16"), "vit-b16"),
+    ],
+)
+def test_command_lines_that_cannot_be(refused: Refused, arguments: tuple[str, ...], said: str) -> None:
+    line = refused(*arguments, status=2)
+    assert said in line
+    assert "--help' shows what there is." in line
+
+
+def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
+    before = contents(there / "runs" / "photos")
+    again = ("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
+    assert "already holds a run; go on with it by --resume" in refused(*again, "--seed", "7")
+    assert "began with another 'seed'" in refused(*again, "--resume", "--seed", "7")
+    assert "another network" in refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
+    pretrain = ("pretrain", "--data", "photos", "--model", "vit-mu16", "--out", "runs/photos")
+    assert "already holds a run" in refused(*pretrain)
+    assert contents(there / "runs" / "photos") == before
+
+
+def test_resume_wants_its_folder(refused: Refused, there: Path) -> None:
+    assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
+    assert "Name its folder with --out" in refused("pretrain", "--data", "photos", "--resume")
+
+
+def test_a_finished_run_goes_on_to_the_same_result(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = contents(there / "runs" / "photos" / "classifier")
+    assert main(["finetune", "--data", "photos", "--out", "runs/photos", *QUICK, "--resume", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["folder"], result["steps"]) == ("runs/photos", 12)
+    after = contents(there / "runs" / "photos" / "classifier")
+    weights = there / "runs" / "photos" / "classifier" / "weights.safetensors"
+    assert after[weights] == before[weights]
