@@ -75,7 +75,8 @@ def finetune(
     settings = settings if seed is None else settings.model_copy(update={"seed": seed})
     if from_scratch:
         start.model.init_weights(derive(settings.seed, "weights"))
-    classifier = prepare(start, found, image_size or settings.image_size, settings)
+    settings = settings if image_size is None else settings.model_copy(update={"image_size": image_size})
+    classifier = prepare(start, found, settings.image_size, settings)
     settings, why_length = fit_length(settings, found.splits["train"])
     reasons = [*why_source, f"Recipe: {settings.name} ({settings.summary()}).", *why_length]
     reasons.append(estimate(classifier, settings).sentence())
