@@ -141,7 +141,7 @@ def test_settings_that_cannot_be(
     ("arguments", "said"),
     [
         (("--model", "vit-mu61"), "Did you mean 'vit-mu16'?"),
-        (("--recipe", "r50x1-jft300m"), "There is no model 'bit-r50x1'."),
+        (("--model", "bit-r50x1", "--set", "head.representation=true"), "BiT has no setting 'representation_size'."),
         (("--recipe", "pretrian"), "Did you mean 'pretrain'?"),
         (("--data", "visualatm"), "Did you mean 'visualatom'?"),
         (("--model", "vit-mu4", "--image-size", "33"), "use 32 or 36"),

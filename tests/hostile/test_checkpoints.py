@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save
 
 import vitral
-from tests.golden.reference import read_case, weights
+from tests.golden.reference import weights
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save as save_classifier
 from vitral.errors import VitralError
@@ -27,7 +27,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 
-ARRAYS = weights(read_case("testing@32")[0])
+ARRAYS = weights("testing@32")
 
 
 class Payload:

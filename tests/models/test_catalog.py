@@ -92,7 +92,7 @@ def test_an_unknown_name_offers_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"family": "resnet"}, "family 'resnet'"),
+        ({"family": "lenet"}, "family 'lenet'"),
         ({"dept": 3}, "unknown field 'dept'. Did you mean 'depth'"),
         ({"dim": "wide"}, "cannot be built"),
         ({"depth": -1}, "at least 1"),

@@ -3,16 +3,14 @@
 import json
 
 from vitral.classifier.classifier import Classifier
-from vitral.models.catalog import variant_name
+from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
-from vitral.models.vit import ViT
 
 
 def model_card(classifier: Classifier, *, name: str) -> str:
     """Return the card as Markdown, with the front matter that the Hugging Face Hub reads."""
     model = classifier.model
-    assert isinstance(model, ViT)
-    architecture = variant_name(model.config) or "ViT"
+    architecture = describe(model.config)
     height, width = model.image_size
     lines = [
         *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),

@@ -13,7 +13,6 @@ from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, config_from_json, config_to_json
-from vitral.models.vit import ViT
 from vitral.weights.containers import assign, read_tensors
 
 FORMAT = "vitral-classifier"
@@ -28,7 +27,6 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
     Raises:
         StorageError: the folder cannot be written.
     """
-    assert isinstance(classifier.model, ViT)
     path = Path(folder)
     with new_folder(path) as partial:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.model.state_dict().items()}

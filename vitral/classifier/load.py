@@ -1,7 +1,9 @@
 """From whatever names a classifier to the classifier."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier, Provenance
@@ -10,46 +12,66 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model, list_models
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
+from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
 RUN_CLASSIFIER = "classifier"  # where a run folder keeps the classifier that it made
 RUNS = Path("runs")
 
 
-def load(source: str | Path, *, image_size: int | tuple[int, int] | None = None) -> Classifier:
+def load(
+    source: str | Path,
+    *,
+    image_size: int | tuple[int, int] | None = None,
+    architecture: Mapping[str, Any] | None = None,
+) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
 
     Args:
-        source: a classifier folder or the run folder around one; a weights file such as "ViT-B_16.npz" of the original
-            or of big_vision; a variant's name for random weights ("vit-b16"); or a Hub id ("hf:owner/name").
+        source: a classifier folder or the run folder around one; a weights file of the original ("ViT-B_16.npz"), of
+            big_vision, timm, transformers or another library, or the folder around it; a variant's name for random
+            weights ("vit-b16"); or a Hub id ("hf:owner/name").
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
+        architecture: for a weights file, fields of the network's config that it cannot say, such as {"num_heads": 8} or
+            {"experts": {"capacity_factor": 4.0}}.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read; the message names file and tensor.
-        ModelError: the network cannot take `image_size`.
+        ModelError: the network cannot take `image_size`, or has no such field.
     """
-    classifier = _load(source)
+    classifier = _load(source, architecture or {})
     if image_size is not None:
         classifier.model.resize(image_size)
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
     return classifier
 
 
-def _load(source: str | Path) -> Classifier:
+def _load(source: str | Path, architecture: Mapping[str, Any]) -> Classifier:
     path = Path(source)
-    if folder.is_classifier(path):
-        return folder.read(path)
-    if folder.is_classifier(path / RUN_CLASSIFIER):
-        return folder.read(path / RUN_CLASSIFIER)
+    for place in (path, path / RUN_CLASSIFIER):
+        if folder.is_classifier(place):
+            if architecture:
+                raise WeightsError(f"'{place}' says its own architecture; only a weights file's can be changed.")
+            return folder.read(place)
     if path.is_dir():
-        raise WeightsError(f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}.")
+        weights = weights_in(path)
+        if weights is None:
+            raise WeightsError(
+                f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}, and no single weights file."
+            )
+        return _from_weights(weights, architecture)
     if path.exists():
-        loaded = read_weights(path)
-        return Classifier(loaded.model, loaded.preprocessing, provenance=Provenance(loaded.source, notes=loaded.notes))
-    return _named(str(source))
+        return _from_weights(path, architecture)
+    return _named(str(source), architecture)
 
 
-def _named(name: str) -> Classifier:
+def _from_weights(path: Path, architecture: Mapping[str, Any]) -> Classifier:
+    loaded = read_weights(path, architecture=architecture)
+    provenance = Provenance(loaded.source, notes=loaded.notes)
+    return Classifier(loaded.model, loaded.preprocessing, loaded.class_names, provenance=provenance)
+
+
+def _named(name: str, architecture: Mapping[str, Any]) -> Classifier:
     if name in list_models():
         model = create_model(name)
         note = "The weights are random: its predictions mean nothing until it is trained."
@@ -57,7 +79,7 @@ def _named(name: str) -> Classifier:
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     looks_like_file = name.endswith((".npz", ".safetensors", ".pth", ".pt", ".bin")) or name.startswith((".", "/", "~"))
     if HUB_ID.fullmatch(name) and not looks_like_file:
-        return _load(download(name))
+        return _load(download(name), architecture)
     raise WeightsError(
         f"'{name}' is no file, no classifier folder, no model name and no Hub id.{did_you_mean(name, list_models())}"
     )

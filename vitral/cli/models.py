@@ -1,4 +1,4 @@
-"""`vitral models`: every variant with what it costs."""
+"""`vitral models`: every variant with what it costs and whether its weights are published."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -6,8 +6,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_table
-from vitral.models.catalog import build, list_models, variant
-from vitral.models.cost import count_macs, count_parameters
+from vitral.models.catalog import family, list_models, variant
+from vitral.models.costs import COSTS
+from vitral.weights.published import published_formats
 
 
 @dataclass(frozen=True)
@@ -15,16 +16,17 @@ class Row:
     """One variant; sizes in pixels, costs at 1,000 classes."""
 
     name: str
+    family: str
     image_size: tuple[int, int]
-    patch_size: tuple[int, int]
-    width: int
-    depth: int
     parameters: int
     macs: int
+    published: tuple[str, ...]
 
 
 def models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
     """List the models by name, with parameters and multiply-accumulates at 1,000 classes.
+
+    The last column says in which formats trained weights are published; 'vitral convert' reads and writes them.
 
     Example: vitral models
 
@@ -36,16 +38,14 @@ def models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
         print_json([asdict(row) for row in rows])
         return
     print_table(
-        ["model", "pixels", "patch", "width", "depth", "parameters", "GMACs"],
+        ["model", "pixels", "parameters", "GMACs", "published weights"],
         [
             [
                 row.name,
                 str(row.image_size[0]),
-                str(row.patch_size[0]),
-                str(row.width),
-                str(row.depth),
                 f"{row.parameters:,}",
                 f"{row.macs / 1e9:.2f}",
+                ", ".join(row.published) or "none",
             ]
             for row in rows
         ],
@@ -54,5 +54,5 @@ def models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
 
 def _row(name: str) -> Row:
     config = variant(name)
-    parameters = count_parameters(build(config, seed=None))
-    return Row(name, config.image_size, config.patch_size, config.dim, config.depth, parameters, count_macs(config))
+    parameters, macs = COSTS[name]
+    return Row(name, family(config), config.image_size, parameters, macs, published_formats(name))

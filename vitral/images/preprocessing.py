@@ -1,13 +1,15 @@
 """How a picture becomes a network's input; it travels with the weights."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from jaxtyping import Float, Float32, Num
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
@@ -16,6 +18,17 @@ from vitral.images.decode import Pixels
 
 Resize = Literal["squash", "crop"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
+Resampler = Literal["float32", "pillow", "torchvision"]
+
+RESIZES, INTERPOLATIONS, RESAMPLERS = ("squash", "crop"), ("bilinear", "bicubic", "nearest"), get_args(Resampler)
+PILLOW = {
+    "bilinear": Image.Resampling.BILINEAR,
+    "bicubic": Image.Resampling.BICUBIC,
+    "nearest": Image.Resampling.NEAREST,
+}
+LONGEST = 16  # times the network's size: no picture is resized to more before the cut
+# The means and standard deviations of ImageNet's training set, which DeiT and most torch models were trained with.
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,11 +39,14 @@ class Preprocessing:
         image_size: height and width of the result, pixels.
         resize: "squash" takes the whole picture to that size whatever its shape, as the original does; "crop" keeps the
             shape and takes the middle.
-        crop_fraction: with "crop", the share of the resized picture's side that is kept, 0 to 1.
+        crop_fraction: the share of the resized picture's side that is kept, 0 to 1.
         interpolation: "bilinear", "bicubic" or "nearest", with half-pixel centres.
         antialias: whether shrinking averages over all pixels that it covers.
         mean: of the channels red, green, blue, on the scale 0 to 1.
         std: likewise.
+        resampler: "float32" resizes without rounding, as the original does; "pillow" in 8 bits, as timm and torchvision's
+            own pipelines do; "torchvision" in 8 bits on tensors, as transformers does. These two resize the shorter side
+            first and cut then, and shrink with antialiasing.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -40,13 +56,20 @@ class Preprocessing:
     antialias: bool = False
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    # A description that an earlier version wrote lacks it, and means this.
+    resampler: Resampler = dataclasses.field(default="float32", metadata={"later": True})
 
     def __post_init__(self) -> None:
         """Refuse what no picture can go through."""
         if len(self.image_size) != 2 or min(self.image_size) < 1:
             raise VitralError(f"Preprocessing needs a height and a width of at least 1, not {self.image_size}.")
-        if self.resize not in ("squash", "crop") or self.interpolation not in ("bilinear", "bicubic", "nearest"):
-            raise VitralError(f"Preprocessing does not know '{self.resize}' with '{self.interpolation}'.")
+        for value, known in (
+            (self.resize, RESIZES),
+            (self.interpolation, INTERPOLATIONS),
+            (self.resampler, RESAMPLERS),
+        ):
+            if value not in known:
+                raise VitralError(f"Preprocessing does not know '{value}'; it knows {', '.join(known)}.")
         if not 0 < self.crop_fraction <= 1 or len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
             raise VitralError(
                 "Preprocessing needs a crop fraction above 0 and up to 1, and std above 0 for 3 channels."
@@ -59,6 +82,8 @@ class Preprocessing:
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return a picture at the network's size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
+        if self.resampler != "float32":
+            return self._fit_in_8_bits(image)
         pixels = torch.from_numpy(np.ascontiguousarray(self.view(image))).permute(2, 0, 1)[None].float()
         if pixels.shape[-2:] == (height, width):
             return pixels[0]
@@ -69,10 +94,42 @@ class Preprocessing:
         )
         return resized[0].clamp_(0, 255)
 
+    def _fit_in_8_bits(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
+        height, width = self.image_size
+        rows, columns = self._resized(image.shape[0], image.shape[1])
+        if max(rows, columns) > LONGEST * max(height, width):
+            # The shorter side first would make a picture of one row enormous; cut first, where the sources would break.
+            return dataclasses.replace(self, resampler="float32", antialias=True).fit(image)
+        if self.resampler == "pillow":
+            size = (columns, rows)
+            resized = np.asarray(Image.fromarray(image).resize(size, PILLOW[self.interpolation]))
+            pixels = torch.from_numpy(resized.copy()).permute(2, 0, 1)
+        else:
+            # Imported here, for it takes a second that no other way needs.
+            from torchvision.transforms.v2 import InterpolationMode
+            from torchvision.transforms.v2.functional import resize
+
+            pixels = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
+            pixels = resize(pixels, [rows, columns], InterpolationMode(self.interpolation), antialias=True)
+        whole = round if self.resampler == "pillow" else int  # how each source places an odd pixel
+        top, left = whole((rows - height) / 2), whole((columns - width) / 2)
+        return pixels[:, top : top + height, left : left + width].float()
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return the height and width that a picture is resized to before the cut."""
+        rows, columns = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
+        if self.resize == "squash":
+            return rows, columns
+        if rows == columns:  # the shorter side to the size; the longer one rounded down, as torchvision does
+            return (rows, int(rows * width / height)) if height <= width else (int(columns * height / width), columns)
+        scale = max(rows / height, columns / width)
+        return max(rows, round(height * scale)), max(columns, round(width * scale))
+
     def view(self, image: Pixels) -> Pixels:
         """Return the part of a picture that the network sees, at the picture's own resolution."""
         if self.resize == "squash":
-            return image
+            height, width = image.shape[:2]
+            return image if self.crop_fraction == 1 else _middle(image, height, width, self.crop_fraction)
         height, width = self.image_size
         return _crop_to_shape(image, height / width, self.crop_fraction)
 
@@ -102,7 +159,8 @@ class Preprocessing:
         for name in values:
             if name not in known:
                 raise VitralError(f"Preprocessing has an unknown field '{name}'.{did_you_mean(name, known)}")
-        if missing := [name for name in known if name not in values]:
+        needed = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]
+        if missing := [name for name in needed if name not in values]:
             raise VitralError(f"Preprocessing lacks the field '{missing[0]}'.")
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
@@ -116,9 +174,13 @@ class Preprocessing:
 def _crop_to_shape(image: Pixels, shape: float, fraction: float) -> Pixels:
     """Cut the middle of the wanted height-to-width shape out of the full picture, so that one resize is enough."""
     height, width = image.shape[:2]
-    crop_height = min(height, width * shape) * fraction
-    crop_width = crop_height / shape
-    rows, columns = max(1, round(crop_height)), max(1, round(crop_width))
+    crop_height = min(height, width * shape)
+    return _middle(image, crop_height, crop_height / shape, fraction)
+
+
+def _middle(image: Pixels, crop_height: float, crop_width: float, fraction: float) -> Pixels:
+    height, width = image.shape[:2]
+    rows, columns = max(1, round(crop_height * fraction)), max(1, round(crop_width * fraction))
     top, left = (height - rows) // 2, (width - columns) // 2
     return image[top : top + rows, left : left + columns]
 

@@ -1,7 +1,8 @@
 """The blocks that the transformer families share, with the initialisation and the dropout places of the original."""
 
+import contextlib
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 Tokens = Float[Tensor, "batch tokens dim"]
 Heads = Float[Tensor, "batch heads tokens head_dim"]
+Gelu = Literal["tanh", "exact", "quick"]
 
 LAYER_NORM_EPS = 1e-6  # flax's default, on which the published weights were trained; torch's own is 1e-5
 # A normal distribution cut at two standard deviations has this much of the standard deviation left.
@@ -31,34 +33,57 @@ def init_linear(layer: nn.Linear, generator: torch.Generator, *, bias_std: float
     layer.bias.normal_(std=bias_std, generator=generator) if bias_std else layer.bias.zero_()
 
 
-def attend(query: Heads, key: Heads, value: Heads, dropout: float) -> Heads:
+@torch.no_grad()
+def init_linear_deit(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
+    """Weights normal with standard deviation 0.02, truncated at +-2; bias zero: what DeiT, T2T-ViT and CvT do."""
+    nn.init.trunc_normal_(layer.weight, std=0.02, a=-2.0, b=2.0, generator=generator)
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which autocast rounds nothing, for what decides in float32."""
+    # The meta device, on which networks are counted, knows no autocast.
+    return contextlib.nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
+def attend(query: Heads, key: Heads, value: Heads, dropout: float, scale: float | None = None) -> Heads:
     """Scaled dot-product attention (paper appendix A), by the kernel that is fastest where it runs.
 
     The fused CPU kernel's backward pass is several times slower than the plain products in bfloat16, so training there
-    takes the plain ones; everything else takes the fused kernel.
+    takes the plain ones; everything else takes the fused kernel. `scale` is 1/sqrt(head_dim) if None.
     """
     if query.device.type == "cpu" and query.dtype == torch.bfloat16 and query.requires_grad:
-        scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-2, -1)
+        scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
         probabilities = functional.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
         return probabilities @ value
-    return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+    return functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, scale=scale)
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention (paper appendix A, equations 5-8), with biases on every projection.
+    """Multi-head self-attention (paper appendix A, equations 5-8).
 
     Args:
         dim: width of a token.
         num_heads: heads; each has `dim / num_heads` channels.
+        qkv_bias: whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
         dropout: rate after the output projection.
         attention_dropout: rate on the attention probabilities.
     """
 
-    def __init__(self, dim: int, num_heads: int, *, dropout: float = 0.0, attention_dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.attention_dropout = attention_dropout
-        self.qkv = nn.Linear(dim, 3 * dim)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
         self.out = nn.Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
 
@@ -80,9 +105,10 @@ class Attention(nn.Module):
             query, key, value = self._split(self.qkv(tokens), 3)
             return query, key, value
         dim = tokens.shape[-1]
-        weight, bias = self.qkv.weight, self.qkv.bias
-        (query,) = self._split(functional.linear(tokens[:, :num_queries], weight[:dim], bias[:dim]), 1)
-        key, value = self._split(functional.linear(tokens, weight[dim:], bias[dim:]), 2)
+        weight = self.qkv.weight
+        query_bias, other_bias = (None, None) if self.qkv.bias is None else (self.qkv.bias[:dim], self.qkv.bias[dim:])
+        (query,) = self._split(functional.linear(tokens[:, :num_queries], weight[:dim], query_bias), 1)
+        key, value = self._split(functional.linear(tokens, weight[dim:], other_bias), 2)
         return query, key, value
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
@@ -95,7 +121,21 @@ class Attention(nn.Module):
         with torch.no_grad():
             for layer in (self.qkv, self.out):
                 layer.weight.uniform_(-limit, limit, generator=generator)
-                layer.bias.zero_()
+                if layer.bias is not None:
+                    layer.bias.zero_()
+
+
+class QuickGelu(nn.Module):
+    """x * sigmoid(1.702 x), an approximation of GELU that CvT's weights were trained with."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the activations, of the shape of `values`."""
+        return values * torch.sigmoid(1.702 * values)
+
+
+def gelu_layer(kind: Gelu) -> nn.Module:
+    """Return one of the three GELUs; they differ by up to 5e-4 (tanh) and 2e-2 (quick) from the exact one."""
+    return QuickGelu() if kind == "quick" else nn.GELU(approximate="tanh" if kind == "tanh" else "none")
 
 
 class Mlp(nn.Module):
@@ -104,14 +144,14 @@ class Mlp(nn.Module):
     Args:
         dim: width in and out.
         hidden_dim: width between.
-        gelu: "tanh", the original's approximation, or "exact".
+        gelu: "tanh", the original's approximation, "exact" or "quick".
         dropout: rate after the GELU and after the second layer.
     """
 
-    def __init__(self, dim: int, hidden_dim: int, *, gelu: Literal["tanh", "exact"], dropout: float = 0.0) -> None:
+    def __init__(self, dim: int, hidden_dim: int, *, gelu: Gelu, dropout: float = 0.0) -> None:
         super().__init__()
         self.fc1 = nn.Linear(dim, hidden_dim)
-        self.gelu = nn.GELU(approximate="tanh" if gelu == "tanh" else "none")
+        self.gelu = gelu_layer(gelu)
         self.fc2 = nn.Linear(hidden_dim, dim)
         self.dropout = nn.Dropout(dropout)
 
@@ -145,11 +185,11 @@ class StochasticDepth(nn.Module):
         super().__init__()
         self.rate = rate
 
-    def forward(self, branch: Tokens) -> Tokens:
+    def forward(self, branch: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
         """Return the branch, zero for a share `rate` of the examples and scaled up for the others."""
         if not self.training or self.rate == 0.0:
             return branch
-        keep = torch.full((branch.shape[0], 1, 1), 1.0 - self.rate, device=branch.device)
+        keep = torch.full((len(branch), *[1] * (branch.ndim - 1)), 1.0 - self.rate, device=branch.device)
         return branch * (torch.bernoulli(keep) / keep).to(branch.dtype)
 
 
@@ -160,11 +200,14 @@ class Block(nn.Module):
         dim: width of a token.
         num_heads: attention heads.
         mlp_dim: width inside the MLP.
-        gelu: "tanh" or "exact".
+        gelu: "tanh", "exact" or "quick".
+        norm_eps: epsilon of the norms.
+        qkv_bias: whether the query, key and value projections have biases.
         dropout: rate after every dense layer but the query, key and value projections.
         attention_dropout: rate on the attention probabilities.
         stochastic_depth: rate at which a residual branch is left out.
         layer_scale: initial factor on the residual branches; None for none.
+        mlp: stands in the MLP's place, such as a mixture of experts; None for the plain MLP.
     """
 
     def __init__(
@@ -173,18 +216,23 @@ class Block(nn.Module):
         num_heads: int,
         mlp_dim: int,
         *,
-        gelu: Literal["tanh", "exact"] = "tanh",
+        gelu: Gelu = "tanh",
+        norm_eps: float = LAYER_NORM_EPS,
+        qkv_bias: bool = True,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         stochastic_depth: float = 0.0,
         layer_scale: float | None = None,
+        mlp: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
-        self.attention = Attention(dim, num_heads, dropout=dropout, attention_dropout=attention_dropout)
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
+        self.attention = Attention(
+            dim, num_heads, qkv_bias=qkv_bias, dropout=dropout, attention_dropout=attention_dropout
+        )
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
-        self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
-        self.mlp = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.mlp: Any = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout) if mlp is None else mlp
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.stochastic_depth = StochasticDepth(stochastic_depth)
 
@@ -193,6 +241,13 @@ class Block(nn.Module):
         mixed = self.attention(self.norm1(tokens), num_queries)
         tokens = tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed))
         return tokens + self.stochastic_depth(self.scale2(self.mlp(self.norm2(tokens))))
+
+    def set_rates(self, *, dropout: float, attention_dropout: float, stochastic_depth: float) -> None:
+        """Change the regularisation in place."""
+        self.attention.attention_dropout = attention_dropout
+        self.attention.dropout.p = dropout
+        self.mlp.dropout.p = dropout
+        self.stochastic_depth.rate = stochastic_depth
 
     def init_weights(self, generator: torch.Generator) -> None:
         """Norms to scale 1 and bias 0, LayerScale to its initial value, the rest as its own layer says."""
@@ -205,7 +260,7 @@ class Block(nn.Module):
                 nn.init.constant_(scale.scale, scale.initial)
 
 
-def init_norm(norm: nn.LayerNorm) -> None:
+def init_norm(norm: nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d) -> None:
     """Set a norm's scale to 1 and its bias to 0."""
     nn.init.ones_(norm.weight)
     nn.init.zeros_(norm.bias)
@@ -246,7 +301,7 @@ class ProbeAttention(nn.Module):
 class MapHead(nn.Module):
     """Multi-head attention pooling (Scaling Vision Transformers, arXiv 2106.04560; big_vision, models/vit.py)."""
 
-    def __init__(self, dim: int, num_heads: int, mlp_dim: int, *, gelu: Literal["tanh", "exact"]) -> None:
+    def __init__(self, dim: int, num_heads: int, mlp_dim: int, *, gelu: Gelu) -> None:
         super().__init__()
         self.probe = nn.Parameter(torch.empty(1, 1, dim))
         self.attention = ProbeAttention(dim, num_heads)

@@ -1,13 +1,50 @@
-"""The few calls that every network answers, whatever its family."""
+"""The few calls that every network answers, whatever its family, and what every config says."""
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitral.errors import ModelError
+
 Images = Float[Tensor, "batch 3 height width"]
+Features = Float[Tensor, "batch features"]
 Logits = Float[Tensor, "batch classes"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """What the config of every family says.
+
+    Attributes:
+        image_size: height and width of the pictures, pixels.
+        num_classes: logits (K).
+        head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
+        dropout: rate, at the places that the family's paper gives.
+        attention_dropout: rate on the attention probabilities; 0 in every published model.
+        stochastic_depth: rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
+    """
+
+    image_size: tuple[int, int] = (224, 224)
+    num_classes: int = 1000
+    head_bias: float = 0.0
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    stochastic_depth: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        if len(self.image_size) != 2 or min(self.image_size) < 1:
+            raise ModelError(f"image_size must be a height and a width of at least 1, not {self.image_size}.")
+        if self.num_classes < 1:
+            raise ModelError(f"num_classes must be at least 1, not {self.num_classes}.")
+        for rate in ("dropout", "attention_dropout", "stochastic_depth"):
+            if not 0.0 <= getattr(self, rate) < 1.0:
+                raise ModelError(f"{rate} must be at least 0 and below 1, not {getattr(self, rate)}.")
 
 
 @dataclass(frozen=True)
@@ -26,57 +63,123 @@ class Outputs:
 
 
 class Model(nn.Module, ABC):
-    """An image classifier network: images (batch, 3, height, width) in, logits (batch, classes) out."""
+    """An image classifier network: images (batch, 3, height, width) in, logits (batch, classes) out.
 
+    Its weights are undefined until `init_weights` or a checkpoint.
+    """
+
+    config: Any  # the family's own ModelConfig
     head: nn.Linear
 
     @property
-    @abstractmethod
     def image_size(self) -> tuple[int, int]:
         """Height and width of the pictures that it takes, in pixels."""
+        return self.config.image_size
 
     @property
-    @abstractmethod
     def num_classes(self) -> int:
         """The number of logits."""
+        return self.config.num_classes
 
     @property
-    @abstractmethod
     def num_features(self) -> int:
         """The width of what `features` returns."""
+        return self.head.in_features
 
     @abstractmethod
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
+    def features(self, images: Images) -> Features:
         """Return the pooled representation, the head's input."""
 
-    @abstractmethod
-    def outputs(self, images: Images) -> Outputs:
-        """Return the logits and whatever else the training losses need."""
-
-    @abstractmethod
     def forward(self, images: Images) -> Logits:
         """Return the logits."""
+        return self.head(self.features(images))
 
-    @abstractmethod
+    def outputs(self, images: Images) -> Outputs:
+        """Return the logits and whatever else the training losses need."""
+        return Outputs(logits=self(images))
+
     def replace_head(self, num_classes: int) -> None:
         """Put a zero-initialised linear layer of `num_classes` outputs in place of the head."""
+        self.config = dataclasses.replace(self.config, num_classes=num_classes, head_bias=0.0)
+        self.head = zero_head(self.head.in_features, num_classes, self.head.weight)
 
-    @abstractmethod
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the network take pictures of another size, an int or (height, width), in pixels.
 
         Raises:
             ModelError: the network cannot take that size.
         """
+        size = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self.config = dataclasses.replace(self.config, image_size=size)
+
+    def set_rates(self, *, dropout: float, attention_dropout: float, stochastic_depth: float) -> None:
+        """Change the regularisation in place, as fine-tuning does; the weights stay.
+
+        Raises:
+            ModelError: a rate above 0 that the family has no place for.
+        """
+        self.config = dataclasses.replace(
+            self.config, dropout=dropout, attention_dropout=attention_dropout, stochastic_depth=stochastic_depth
+        )
+        self.apply_rates()
+
+    @abstractmethod
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the layers."""
 
     @abstractmethod
     def blocks(self) -> list[nn.Module]:
         """Return the repeated blocks in order: the unit of compiling, checkpointing and layer-wise decay."""
 
-    @abstractmethod
     def no_weight_decay(self) -> set[str]:
-        """Return the names of the parameters that weight decay leaves alone."""
+        """Return the names of the parameters that weight decay leaves alone: biases and norms, at the least."""
+        return {name for name, parameter in self.named_parameters() if parameter.ndim <= 1}
 
     @abstractmethod
     def init_weights(self, seed: int) -> None:
         """Draw every parameter anew, as a pure function of `seed`."""
+
+    def fixed_tensors(self) -> dict[str, Tensor]:
+        """Return tensors that are computed, not learned, and that some checkpoints leave out; none for most families."""
+        return {}
+
+    def check_size(self, images: Images) -> None:
+        """Refuse pictures of another size than the network's.
+
+        Raises:
+            ModelError: both sizes are named.
+        """
+        if images.shape[-2:] != self.image_size:
+            raise ModelError(
+                f"The network takes images of {self.image_size[0]}x{self.image_size[1]} pixels, "
+                f"not {images.shape[-2]}x{images.shape[-1]}; resize them, or call resize() on the network."
+            )
+
+
+def zero_head(features: int, num_classes: int, like: Tensor) -> nn.Linear:
+    """Return a linear layer of zeros, on the device and in the precision of `like`."""
+    head = nn.Linear(features, num_classes, device=like.device, dtype=like.dtype)
+    nn.init.zeros_(head.weight)
+    nn.init.zeros_(head.bias)
+    return head
+
+
+def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
+    """Refuse rates that a family has no place for.
+
+    Raises:
+        ModelError: one of the named rates is above 0.
+    """
+    for name in names:
+        if getattr(config, name):
+            raise ModelError(f"{family} has no place for {name}; set it to 0.")
+
+
+def depth_rate(rate: float, index: int, count: int) -> float:
+    """Return block `index`'s share of a stochastic depth that grows linearly from 0 to `rate` over `count` blocks."""
+    return rate * index / max(count - 1, 1)
+
+
+def seeded(model: nn.Module, seed: int) -> torch.Generator:
+    """Return the generator of a network's weights, on the network's device."""
+    return torch.Generator(device=next(model.parameters()).device).manual_seed(seed)

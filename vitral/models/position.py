@@ -8,28 +8,35 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 PositionKind = Literal["learned", "learned-2d", "sincos-2d", "none"]
+PositionResize = Literal["bilinear", "bicubic"]
 
 TEMPERATURE = 10_000.0
 
 
 def resize_position_embedding(
-    grid: Float[Tensor, "1 old_tokens dim"], old: tuple[int, int], new: tuple[int, int]
+    grid: Float[Tensor, "1 old_tokens dim"],
+    old: tuple[int, int],
+    new: tuple[int, int],
+    *,
+    method: PositionResize = "bilinear",
 ) -> Float[Tensor, "1 new_tokens dim"]:
     """Interpolate position embeddings to a grid of another size, by their place in the picture.
 
     Bilinear with the corner positions kept in place and no antialiasing, computed in float64: what the original
-    does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. The class
-    token's row is not part of `grid`. An equal size returns the very same tensor.
+    does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. Bicubic with
+    half-pixel centres and no antialiasing: what DeiT and T2T-ViT do (DeiT section 5.3). The extra tokens' rows are not
+    part of `grid`. An equal size returns the very same tensor.
 
     Args:
         grid: the embeddings in row-major order.
         old: rows and columns of `grid`.
         new: rows and columns wanted.
+        method: "bilinear" or "bicubic".
     """
     if old == new:
         return grid
     square = grid.detach().reshape(1, *old, -1).permute(0, 3, 1, 2).double()
-    resized = nn.functional.interpolate(square, size=new, mode="bilinear", align_corners=True)
+    resized = nn.functional.interpolate(square, size=new, mode=method, align_corners=method == "bilinear")
     return resized.permute(0, 2, 3, 1).reshape(1, new[0] * new[1], -1).to(grid.dtype)
 
 
@@ -59,17 +66,27 @@ class PositionEmbedding(nn.Module):
         kind: which embedding.
         grid: rows and columns of patches.
         dim: width of a token.
-        covers_class_token: whether a class token stands before the patches.
+        prefix: how many tokens (class, distillation) stand before the patches.
+        method: how it is interpolated to another grid.
     """
 
     table: Tensor
 
-    def __init__(self, kind: PositionKind, grid: tuple[int, int], dim: int, *, covers_class_token: bool) -> None:
+    def __init__(
+        self,
+        kind: PositionKind,
+        grid: tuple[int, int],
+        dim: int,
+        *,
+        prefix: int,
+        method: PositionResize = "bilinear",
+    ) -> None:
         super().__init__()
         self.kind = kind
         self.grid = grid
         self.dim = dim
-        self.prefix = 1 if covers_class_token else 0
+        self.prefix = prefix
+        self.method = method
         if kind == "learned":
             self.embedding = nn.Parameter(torch.empty(1, self.prefix + grid[0] * grid[1], dim))
         elif kind == "learned-2d":
@@ -96,7 +113,7 @@ class PositionEmbedding(nn.Module):
         if patches is None:
             return tokens
         if self.prefix:
-            return torch.cat([tokens[:, :1], tokens[:, 1:] + patches], dim=1)
+            return torch.cat([tokens[:, : self.prefix], tokens[:, self.prefix :] + patches], dim=1)
         return tokens + patches
 
     @torch.no_grad()
@@ -106,15 +123,18 @@ class PositionEmbedding(nn.Module):
         if old == grid:
             return
         if self.kind == "learned":
-            patches = resize_position_embedding(self.embedding[:, self.prefix :], old, grid)
+            patches = self._resized(self.embedding[:, self.prefix :], old, grid)
             self.embedding = nn.Parameter(torch.cat([self.embedding[:, : self.prefix], patches], dim=1))
         elif self.kind == "learned-2d":
-            rows = resize_position_embedding(self.rows.flatten(1, 2), (old[0], 1), (grid[0], 1))
-            columns = resize_position_embedding(self.columns.flatten(1, 2), (1, old[1]), (1, grid[1]))
+            rows = self._resized(self.rows.flatten(1, 2), (old[0], 1), (grid[0], 1))
+            columns = self._resized(self.columns.flatten(1, 2), (1, old[1]), (1, grid[1]))
             self.rows = nn.Parameter(rows[:, :, None])
             self.columns = nn.Parameter(columns[:, None])
         elif self.kind == "sincos-2d":
             self.table = sincos_table(grid, self.dim).to(self.table)
+
+    def _resized(self, table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+        return resize_position_embedding(table, old, new, method=self.method)
 
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:

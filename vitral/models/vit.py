@@ -4,7 +4,8 @@ Held against models_vit.py of google-research/vision_transformer and models/vit.
 """
 
 import dataclasses
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 import torch
@@ -12,85 +13,114 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
-from vitral.models.layers import LAYER_NORM_EPS, Block, MapHead, Tokens, init_norm, lecun_normal_
-from vitral.models.model import Images, Logits, Model, Outputs
-from vitral.models.position import PositionEmbedding, PositionKind
+from vitral.models.experts import ExpertsConfig, MixtureOfExperts
+from vitral.models.layers import (
+    LAYER_NORM_EPS,
+    Block,
+    Gelu,
+    MapHead,
+    Tokens,
+    init_linear_deit,
+    init_norm,
+    lecun_normal_,
+)
+from vitral.models.model import Features, Images, Logits, Model, ModelConfig, Outputs, depth_rate, seeded, zero_head
+from vitral.models.position import PositionEmbedding, PositionKind, PositionResize
+from vitral.models.stem import ResNetStem, StemConfig
+
+# A field that a description written by an earlier version may lack; its default is what that version did.
+LATER = {"later": True}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ViTConfig:
-    """Everything that makes one Vision Transformer.
+class ViTConfig(ModelConfig):
+    """Everything that makes one Vision Transformer, beside what `ModelConfig` says.
+
+    Dropout comes after the position embedding and every dense layer but query, key and value.
 
     Attributes:
-        image_size: height and width of the pictures, pixels.
-        patch_size: height and width of a patch, pixels (P).
-        patch_stride: step between patches, pixels; smaller than the patch, they overlap. None: the patch size.
+        patch_size: height and width of a patch, pixels (P); with a stem, positions of its feature map.
+        patch_stride: step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
         dim: width of a token (D).
         depth: number of encoder blocks (L).
         mlp_dim: width inside the MLP.
         num_heads: attention heads (k).
-        num_classes: logits (K).
         position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d" or "none".
         pooling: "token" (the class token, the paper's), "gap" (mean over the patches) or "map" (attention pooling).
         representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
-        gelu: "tanh", the original's form, or "exact".
-        dropout: rate after the position embedding and every dense layer but query, key and value.
-        attention_dropout: rate on the attention probabilities; 0 in every published model.
-        stochastic_depth: rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
+        gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
         registers: extra learned tokens that hold no patch (arXiv 2309.16588).
         layer_scale: initial factor on residual branches (arXiv 2103.17239); None for none.
-        head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
+        stem: the ResNet of a hybrid; None for none.
+        distilled: whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
+        experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
+        norm_eps: epsilon of the layer norms.
+        qkv_bias: whether the query, key and value projections have biases.
+        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
     """
 
-    image_size: tuple[int, int] = (224, 224)
     patch_size: tuple[int, int] = (16, 16)
     patch_stride: tuple[int, int] | None = None
     dim: int = 768
     depth: int = 12
     mlp_dim: int = 3072
     num_heads: int = 12
-    num_classes: int = 1000
     position: PositionKind = "learned"
     pooling: Literal["token", "gap", "map"] = "token"
     representation_size: int | None = None
-    gelu: Literal["tanh", "exact"] = "tanh"
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    stochastic_depth: float = 0.0
+    gelu: Gelu = "tanh"
     registers: int = 0
     layer_scale: float | None = None
-    head_bias: float = 0.0
+    stem: StemConfig | None = field(default=None, metadata=LATER)
+    distilled: bool = field(default=False, metadata=LATER)
+    experts: ExpertsConfig | None = field(default=None, metadata=LATER)
+    norm_eps: float = field(default=LAYER_NORM_EPS, metadata=LATER)
+    qkv_bias: bool = field(default=True, metadata=LATER)
+    position_resize: PositionResize = field(default="bilinear", metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
         _check_widths(self)
-        for rate in ("dropout", "attention_dropout", "stochastic_depth"):
-            if not 0.0 <= getattr(self, rate) < 1.0:
-                raise ModelError(f"{rate} must be at least 0 and below 1, not {getattr(self, rate)}.")
-        _check_divisible(self.image_size, self.patch_size, self.stride)
+        _check_extras(self)
+        unit = self.stem.stride if self.stem else 1
+        patch, stride = (tuple(unit * side for side in sides) for sides in (self.patch_size, self.stride_on_map))
+        _check_divisible(self.image_size, patch, stride)  # type: ignore[arg-type]
+
+    @property
+    def stride_on_map(self) -> tuple[int, int]:
+        """Step between patches, (height, width) in positions of what the patches are cut from."""
+        return self.patch_stride or self.patch_size
 
     @property
     def stride(self) -> tuple[int, int]:
         """Step between patches, (height, width) in pixels."""
-        return self.patch_stride or self.patch_size
+        unit = self.stem.stride if self.stem else 1
+        return unit * self.stride_on_map[0], unit * self.stride_on_map[1]
 
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
+        unit = self.stem.stride if self.stem else 1
         height, width = (
-            (size - patch) // step + 1
-            for size, patch, step in zip(self.image_size, self.patch_size, self.stride, strict=True)
+            (math.ceil(size / unit) - patch) // step + 1
+            for size, patch, step in zip(self.image_size, self.patch_size, self.stride_on_map, strict=True)
         )
         return height, width
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Tokens before the patches: the class token, then the registers."""
-        return (self.pooling == "token") + self.registers
+        """Tokens before the patches: the class token, the distillation token, then the registers."""
+        return self.num_pooled_tokens + self.registers
+
+    @property
+    def num_pooled_tokens(self) -> int:
+        """Tokens that a head reads: the class token and the distillation token."""
+        return (self.pooling == "token") + self.distilled
 
 
 def _check_widths(config: ViTConfig) -> None:
-    positive = ("dim", "depth", "mlp_dim", "num_heads", "num_classes")
+    positive = ("dim", "depth", "mlp_dim", "num_heads")
     for name in positive:
         if getattr(config, name) < 1:
             raise ModelError(f"{name} must be at least 1, not {getattr(config, name)}.")
@@ -103,6 +133,17 @@ def _check_widths(config: ViTConfig) -> None:
         raise ModelError(
             f"Position embedding '{config.position}' needs a width that {parts} divides, not {config.dim}."
         )
+
+
+def _check_extras(config: ViTConfig) -> None:
+    if config.distilled and config.pooling != "token":
+        raise ModelError(f"A distillation token needs a class token beside it, not pooling '{config.pooling}'.")
+    if config.distilled and config.representation_size:
+        raise ModelError("A network with a distillation head has no representation layer before its heads.")
+    if config.experts and not all(0 <= block < config.depth for block in config.experts.blocks):
+        raise ModelError(f"Experts stand in blocks {config.experts.blocks}, but there are only {config.depth} blocks.")
+    if config.layer_scale is not None and config.experts:
+        raise ModelError("Experts and LayerScale do not go together.")
 
 
 def _check_divisible(image: tuple[int, int], patch: tuple[int, int], stride: tuple[int, int]) -> None:
@@ -120,35 +161,33 @@ def _check_divisible(image: tuple[int, int], patch: tuple[int, int], stride: tup
 class ViT(Model):
     """The Vision Transformer of one `ViTConfig`; weights are undefined until `init_weights` or a checkpoint."""
 
+    config: ViTConfig
+
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
         self.config = config
         dim = config.dim
-        self.patch_embedding = nn.Conv2d(3, dim, config.patch_size, config.stride)
+        self.stem = ResNetStem(config.stem) if config.stem else None
+        channels = config.stem.channels if config.stem else 3
+        self.patch_embedding = nn.Conv2d(channels, dim, config.patch_size, config.stride_on_map)
         if config.pooling == "token":
             self.class_token = nn.Parameter(torch.empty(1, 1, dim))
+        if config.distilled:
+            self.distillation_token = nn.Parameter(torch.empty(1, 1, dim))
         if config.registers:
             self.registers = nn.Parameter(torch.empty(1, config.registers, dim))
-        covers = config.pooling == "token"
-        self.position = PositionEmbedding(config.position, config.grid, dim, covers_class_token=covers)
+        self.position = PositionEmbedding(
+            config.position, config.grid, dim, prefix=config.num_pooled_tokens, method=config.position_resize
+        )
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_block(config, index) for index in range(config.depth))
-        self.norm = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
         if config.pooling == "map":
             self.map_head = MapHead(dim, config.num_heads, config.mlp_dim, gelu=config.gelu)
         representation = config.representation_size
         self.pre_logits = nn.Linear(dim, representation) if representation else None
         self.head = nn.Linear(representation or dim, config.num_classes)
-
-    @property
-    def image_size(self) -> tuple[int, int]:
-        """Height and width of the pictures that it takes, in pixels."""
-        return self.config.image_size
-
-    @property
-    def num_classes(self) -> int:
-        """The number of logits."""
-        return self.config.num_classes
+        self.distillation_head = nn.Linear(dim, config.num_classes) if config.distilled else None
 
     @property
     def num_features(self) -> int:
@@ -157,29 +196,43 @@ class ViT(Model):
 
     def embed(self, images: Images) -> Tokens:
         """Cut images into patches and return the tokens with their positions (paper equation 1)."""
-        if images.shape[-2:] != self.image_size:
-            raise ModelError(
-                f"The network takes images of {self.image_size[0]}x{self.image_size[1]} pixels, "
-                f"not {images.shape[-2]}x{images.shape[-1]}; resize them, or call resize() on the network."
+        self.check_size(images)
+        maps = images if self.stem is None else self.stem(images)
+        tokens = self.patch_embedding(maps).flatten(2).transpose(1, 2)  # (batch, patches, dim)
+        pooled = [self.class_token] if self.config.pooling == "token" else []
+        pooled += [self.distillation_token] if self.config.distilled else []
+        if pooled:
+            tokens = torch.cat(
+                [*(token.to(tokens.dtype).expand(len(tokens), -1, -1) for token in pooled), tokens], dim=1
             )
-        tokens = self.patch_embedding(images).flatten(2).transpose(1, 2)  # (batch, patches, dim)
-        if self.config.pooling == "token":
-            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
         # Under autocast the sum would turn float32 and every block would cast it down again.
         tokens = self.dropout(self.position(tokens).to(tokens.dtype))
         if self.config.registers:
-            prefix = int(self.config.pooling == "token")
+            prefix = self.config.num_pooled_tokens
             registers = self.registers.to(tokens.dtype).expand(len(tokens), -1, -1)
             tokens = torch.cat([tokens[:, :prefix], registers, tokens[:, prefix:]], dim=1)
         return tokens
 
-    def features(self, images: Images) -> Float[Tensor, "batch features"]:
-        """Return the pooled representation, the head's input (paper equation 4)."""
+    def encode(self, images: Images) -> Tokens:
+        """Return the tokens after the encoder and its norm; only those that a head reads, where it reads no patch."""
         tokens = self.embed(images)
         for block in self.encoder[:-1]:
             tokens = block(tokens)
-        # Nothing of the last block but the class token is ever read, so no other query is computed there.
-        tokens = self.norm(self.encoder[-1](tokens, 1 if self.config.pooling == "token" else None))
+        return self.norm(self.encoder[-1](tokens, self._num_queries()))
+
+    def _num_queries(self) -> int | None:
+        # Nothing of the last block but the pooled tokens is ever read, so no other query is computed there; but experts
+        # give out their places to all tokens.
+        experts = self.config.experts
+        if self.config.pooling != "token" or (experts and self.config.depth - 1 in experts.blocks):
+            return None
+        return self.config.num_pooled_tokens
+
+    def features(self, images: Images) -> Features:
+        """Return the pooled representation, the head's input (paper equation 4); of the class token if distilled."""
+        return self._features(self.encode(images))
+
+    def _features(self, tokens: Tokens) -> Features:
         pooled = self._pool(tokens)
         return pooled if self.pre_logits is None else torch.tanh(self.pre_logits(pooled))
 
@@ -190,21 +243,31 @@ class ViT(Model):
         return self.map_head(patches) if self.config.pooling == "map" else patches.mean(dim=1)
 
     def forward(self, images: Images) -> Logits:
-        """Return the logits."""
-        return self.head(self.features(images))
+        """Return the logits; of a distilled network the mean of both heads' (DE:models.py), in training as well."""
+        outputs = self.outputs(images)
+        if outputs.distillation_logits is None:
+            return outputs.logits
+        return (outputs.logits + outputs.distillation_logits) / 2
 
     def outputs(self, images: Images) -> Outputs:
-        """Return the logits; the plain ViT has nothing else to train on."""
-        return Outputs(logits=self(images))
+        """Return the logits of each head, and the experts' auxiliary losses, each summed over the blocks."""
+        tokens = self.encode(images)
+        logits = self.head(self._features(tokens))
+        distilled = None if self.distillation_head is None else self.distillation_head(tokens[:, 1])
+        auxiliary: dict[str, Tensor] = {}
+        for block in self._encoder():
+            if isinstance(block.mlp, MixtureOfExperts):
+                for name, loss in block.mlp.losses.items():
+                    auxiliary[name] = auxiliary[name] + loss if name in auxiliary else loss
+        return Outputs(logits=logits, distillation_logits=distilled, auxiliary=auxiliary)
 
     def replace_head(self, num_classes: int) -> None:
         """Put a single zero-initialised linear layer in place of the head and its tanh layer (paper section 3.2)."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, representation_size=None, head_bias=0.0)
-        weight = self.patch_embedding.weight
         self.pre_logits = None
-        self.head = nn.Linear(self.config.dim, num_classes, device=weight.device, dtype=weight.dtype)
-        nn.init.zeros_(self.head.weight)
-        nn.init.zeros_(self.head.bias)
+        self.head = zero_head(self.config.dim, num_classes, self.head.weight)
+        if self.config.distilled:
+            self.distillation_head = zero_head(self.config.dim, num_classes, self.head.weight)
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take pictures of another size: the position embedding is interpolated (paper section 3.2).
@@ -212,24 +275,19 @@ class ViT(Model):
         Raises:
             ModelError: the patches do not divide that size.
         """
-        size = (image_size, image_size) if isinstance(image_size, int) else image_size
-        self.config = dataclasses.replace(self.config, image_size=size)
+        super().resize(image_size)
         self.position.resize(self.config.grid)
 
-    def set_rates(self, *, dropout: float, attention_dropout: float, stochastic_depth: float) -> None:
-        """Change the regularisation in place, as fine-tuning does; the weights stay."""
-        self.config = dataclasses.replace(
-            self.config,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            stochastic_depth=stochastic_depth,
-        )
-        self.dropout.p = dropout
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the layers."""
+        config = self.config
+        self.dropout.p = config.dropout
         for index, block in enumerate(self._encoder()):
-            block.attention.attention_dropout = attention_dropout
-            block.attention.dropout.p = dropout
-            block.mlp.dropout.p = dropout
-            block.stochastic_depth.rate = _depth_rate(self.config, index)
+            block.set_rates(
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
+            )
 
     def blocks(self) -> list[nn.Module]:
         """Return the encoder blocks in order."""
@@ -239,9 +297,14 @@ class ViT(Model):
         return cast(list[Block], list(self.encoder))
 
     def no_weight_decay(self) -> set[str]:
-        """Return the class token, registers, probe, position embeddings, biases and norms."""
-        tables = ("class_token", "registers", "map_head.probe", "position.")
-        return {name for name, parameter in self.named_parameters() if parameter.ndim <= 1 or name.startswith(tables)}
+        """Return the class and distillation tokens, registers, probe, position embeddings, biases and norms."""
+        tables = ("class_token", "distillation_token", "registers", "map_head.probe", "position.")
+        expert_biases = (".mlp.fc1.bias", ".mlp.fc2.bias")
+        return {
+            name
+            for name, parameter in self.named_parameters()
+            if parameter.ndim <= 1 or name.startswith(tables) or name.endswith(expert_biases)
+        }
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
@@ -257,8 +320,12 @@ class ViT(Model):
         | tanh layer | LeCun normal; bias 0 |
         | norms | scale 1, bias 0 |
         | head's bias | `head_bias` |
+        | stem, experts | see their own files |
+        | distillation token and head | normal, standard deviation 0.02, truncated at 2; bias 0 (DeiT) |
         """
-        generator = torch.Generator(device=self.head.weight.device).manual_seed(seed)
+        generator = seeded(self, seed)
+        if self.stem is not None:
+            self.stem.init_weights(generator)
         lecun_normal_(self.patch_embedding.weight, generator)
         assert self.patch_embedding.bias is not None
         nn.init.zeros_(self.patch_embedding.bias)
@@ -277,20 +344,26 @@ class ViT(Model):
             nn.init.zeros_(self.pre_logits.bias)
         nn.init.zeros_(self.head.weight)
         nn.init.constant_(self.head.bias, self.config.head_bias)
+        if self.distillation_head is not None:
+            nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
+            init_linear_deit(self.distillation_head, generator)
 
 
 def _block(config: ViTConfig, index: int) -> Block:
+    experts = config.experts if config.experts and index in config.experts.blocks else None
+    mixture = None
+    if experts is not None:
+        mixture = MixtureOfExperts(config.dim, config.mlp_dim, experts, gelu=config.gelu, dropout=config.dropout)
     return Block(
         config.dim,
         config.num_heads,
         config.mlp_dim,
         gelu=config.gelu,
+        norm_eps=config.norm_eps,
+        qkv_bias=config.qkv_bias,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
-        stochastic_depth=_depth_rate(config, index),
+        stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
         layer_scale=config.layer_scale,
+        mlp=mixture,
     )
-
-
-def _depth_rate(config: ViTConfig, index: int) -> float:
-    return config.stochastic_depth * index / max(config.depth - 1, 1)

@@ -11,9 +11,8 @@ from vitral.evaluation.metrics import Evaluation
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
-from vitral.models.catalog import variant_name
+from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
-from vitral.models.vit import ViT
 from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport
 from vitral.training.environment import environment
 from vitral.training.run import RunResult
@@ -54,14 +53,13 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Return what was trained, on what and how, as pairs of name and value."""
     plan, training = result.plan, result.training
     model = result.classifier.model
-    assert isinstance(model, ViT)
     counts = ", ".join(
         f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in plan.data.splits.items()
     )
     machine = environment()
     height, width = model.image_size
     return (
-        ("Network", f"{variant_name(model.config) or 'ViT'}, {count_parameters(model):,} parameters"),
+        ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G a picture of {height}x{width} pixels"),
         ("Started from", plan.classifier.provenance.source),
         ("Data", f"{plan.data.name}: {len(plan.data.class_names)} classes; {counts}"),

@@ -14,7 +14,6 @@ from vitral.data.source import DataSet, Source
 from vitral.errors import TrainingError
 from vitral.events import Listener, ignore
 from vitral.models.catalog import list_models
-from vitral.models.vit import ViT
 from vitral.seeds import derive
 from vitral.training.estimate import estimate
 from vitral.training.loop import RECIPE_FILE
@@ -100,7 +99,6 @@ def finetune(
 def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Recipe) -> Classifier:
     """Return the classifier in its starting state: new head, new size, the data's class names, the recipe's rates."""
     model = start.model
-    assert isinstance(model, ViT)
     model.replace_head(len(data.class_names))
     if image_size is not None:
         model.resize(image_size)

@@ -1,15 +1,15 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.data.open import open_data
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import build, replace, variant
 from vitral.seeds import derive
 from vitral.training.estimate import estimate
 from vitral.training.finetune import fit_length, kept_recipe, run_folder
@@ -84,21 +84,33 @@ def pretrain(
 
 
 def _random_network(recipe: Recipe, class_names: Sequence[str]) -> Classifier:
-    name = recipe.model or DEFAULT_MODEL
-    config = variant(name)
-    rates = recipe.regularization
-    size = config.image_size if recipe.image_size is None else (recipe.image_size, recipe.image_size)
-    config = dataclasses.replace(
-        config,
-        image_size=size,
-        num_classes=len(class_names),
-        patch_stride=None if recipe.patch_stride is None else (recipe.patch_stride, recipe.patch_stride),
-        representation_size=config.dim if recipe.head.representation else None,
-        head_bias=recipe.objective.head_bias,
-        dropout=rates.dropout,
-        attention_dropout=rates.attention_dropout,
-        stochastic_depth=rates.stochastic_depth,
-    )
+    config = network_config(recipe, len(class_names))
     network = build(config, seed=derive(recipe.seed, "weights"))
-    provenance = Provenance(source=f"random weights ({name})")
-    return Classifier(network, PHOTOS.with_size(size), class_names, provenance=provenance).to(training_device())
+    provenance = Provenance(source=f"random weights ({recipe.model or DEFAULT_MODEL})")
+    return Classifier(network, PHOTOS.with_size(config.image_size), class_names, provenance=provenance).to(
+        training_device()
+    )
+
+
+def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the config of the network that a recipe pre-trains.
+
+    Raises:
+        ModelError: the recipe names no model, or sets what the model's family has no place for.
+    """
+    config = variant(recipe.model or DEFAULT_MODEL)
+    rates = recipe.regularization
+    changes: dict[str, Any] = {
+        "num_classes": num_classes,
+        "head_bias": recipe.objective.head_bias,
+        "dropout": rates.dropout,
+        "attention_dropout": rates.attention_dropout,
+        "stochastic_depth": rates.stochastic_depth,
+    }
+    if recipe.image_size is not None:
+        changes["image_size"] = (recipe.image_size, recipe.image_size)
+    if recipe.patch_stride is not None:
+        changes["patch_stride"] = (recipe.patch_stride, recipe.patch_stride)
+    if recipe.head.representation:
+        changes["representation_size"] = getattr(config, "dim", None)
+    return replace(config, **changes)

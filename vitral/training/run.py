@@ -36,10 +36,9 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.images.augment import Augmentation
 from vitral.images.contact_sheet import contact_sheet
-from vitral.models.catalog import variant_name
+from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
-from vitral.models.vit import ViT
 from vitral.training.environment import environment
 from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
 from vitral.training.recipe import Recipe
@@ -185,12 +184,11 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
 
 def _announce(plan: Plan, listener: Listener) -> None:
     model = plan.classifier.model
-    assert isinstance(model, ViT)
     counts = ", ".join(f"{name} {_count(split)}" for name, split in plan.data.splits.items())
     lines = [
         f"Found {plan.data.name}: {len(plan.data.class_names)} classes; pictures: {counts}.",
         *plan.data.notes,
-        f"Network: {variant_name(model.config) or 'ViT'}, {count_parameters(model):,} parameters, pictures of "
+        f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, pictures of "
         f"{model.image_size[0]}x{model.image_size[1]} pixels, from {plan.classifier.provenance.source}.",
         *plan.reasons,
         f"Run folder: {plan.folder}",

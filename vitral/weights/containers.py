@@ -4,6 +4,7 @@ Nothing is ever unpickled: numpy's object arrays are refused, and torch's files 
 fall-back. Shapes are known before any tensor is read, and a file cannot make us allocate much more than its own size.
 """
 
+import argparse
 import math
 import os
 import stat
@@ -25,6 +26,9 @@ from vitral.errors import WeightsError
 Shape = tuple[int, ...]
 
 NAMED = 3  # tensors that an error names
+COUNTER = "num_batches_tracked"  # of a batch norm: the one tensor of integers, which no computation needs
+# Where training scripts put the weights in a torch file, the averaged ones first where the source evaluates with them.
+WRAPPERS = ("state_dict_ema", "state_dict", "model")
 SAFETENSORS_HEADER_LIMIT = 100_000_000
 INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, and so many bytes on top
 
@@ -35,14 +39,16 @@ class Container(ABC):
     Attributes:
         path: where it is.
         shapes: of every tensor, by name.
+        wrapper: the entry of a torch file that the tensors lie under, such as "model"; empty for none.
     """
 
     path: Path
     shapes: dict[str, Shape]
+    wrapper: str = ""
 
     @abstractmethod
     def read(self, name: str) -> Tensor:
-        """Return one tensor in float32.
+        """Return one tensor in float32; a batch norm's counter as it is.
 
         Raises:
             WeightsError: its bytes are damaged.
@@ -217,12 +223,17 @@ class _Torch(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            content: Any = torch.load(path, map_location="cpu", weights_only=True)
+            # Training scripts keep their arguments beside the weights; a namespace is data, and nothing of it is used.
+            with torch.serialization.safe_globals([argparse.Namespace]):
+                content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
         except Exception as error:  # the weights-only reader refuses in many ways
             raise WeightsError(
                 f"'{path}' holds more than tensors, or is damaged, and is not unpickled; convert it to safetensors."
             ) from error
-        tree = content.get("state_dict", content.get("model", content)) if isinstance(content, dict) else None
+        tree = content
+        if isinstance(content, dict):
+            self.wrapper = next((entry for entry in WRAPPERS if isinstance(content.get(entry), dict)), "")
+            tree = content[self.wrapper] if self.wrapper else content
         if not isinstance(tree, dict) or not all(isinstance(value, Tensor) for value in tree.values()):
             raise WeightsError(f"'{path}' is no state_dict: it holds something other than named tensors.")
         self._tensors = {str(name): tensor for name, tensor in tree.items()}
@@ -232,7 +243,27 @@ class _Torch(Container):
         return _floating(self._tensors[name], name, self.path)
 
 
+class Shards(Container):
+    """Several files that hold one network's tensors, as transformers writes large ones."""
+
+    def __init__(self, index: Path, parts: list[Container]) -> None:
+        self.path = index
+        self._homes = {name: part for part in parts for name in part.shapes}
+        self.shapes = {name: part.shapes[name] for name, part in self._homes.items()}
+
+    def read(self, name: str) -> Tensor:
+        """Return one tensor, from the part that holds it."""
+        return self._homes[name].read(name)
+
+
+def _is_zip(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
 def _floating(tensor: Tensor, name: str, path: Path) -> Tensor:
+    if name.endswith(COUNTER) and tensor.dtype == torch.int64:
+        return tensor
     if not tensor.is_floating_point():
         raise WeightsError(f"'{path}': '{name}' holds {tensor.dtype}, not floating-point numbers.")
     return tensor.float()

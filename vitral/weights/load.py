@@ -1,19 +1,21 @@
 """From a published weights file to a network with its preprocessing."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from vitral.errors import WeightsError
-from vitral.images.preprocessing import ORIGINAL, Preprocessing
-from vitral.models.catalog import build, variant_name
+from vitral.errors import ModelError, WeightsError
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.catalog import build, changed, variant_name
 from vitral.models.model import Model
-from vitral.weights.containers import Container, Shape, assign, compare, open_container
-from vitral.weights.names.vit import Rule, rules
-from vitral.weights.recognize import Recognized, recognize
+from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
+from vitral.weights.layouts import Rule
+from vitral.weights.recognize import Recognized, open_weights, recognize
 
 
 @dataclass(frozen=True)
@@ -24,65 +26,97 @@ class LoadedWeights:
         model: in evaluation mode.
         preprocessing: the source's own.
         source: the file and what it holds.
+        format: the library whose names it has.
+        class_names: in order, where the source says them.
         notes: what a user should know, one line each.
     """
 
     model: Model
     preprocessing: Preprocessing
     source: str
+    format: str
+    class_names: tuple[str, ...] | None
     notes: tuple[str, ...]
 
 
-def read_weights(path: str | Path) -> LoadedWeights:
-    """Read a weights file of the original or of big_vision; names and shapes alone tell the architecture.
+def read_weights(path: str | Path, *, architecture: Mapping[str, Any] | None = None) -> LoadedWeights:
+    """Read a weights file of any library that is known; names and shapes alone tell which and what architecture.
 
     The original's 21,843-class files carry a head of zeros, which was never released; a note says so.
+
+    Args:
+        path: of the file, or of an index of several.
+        architecture: fields of the network's config that the file cannot say or says wrongly, such as
+            {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
 
     Raises:
         WeightsError: it cannot be read or holds something else; tensors that are missing, extra or of another shape are
             named.
+        ModelError: `architecture` has an unknown field or an impossible value.
     """
     source = str(path)
-    with open_container(path) as container:
-        found = recognize(container.shapes, source)
-        table = rules(found.config, found.generation, found.position, class_row=found.class_row, head=found.head)
-        model = build(found.config, seed=None)
+    with open_weights(Path(path)) as container:
+        found = recognize(container)
+        reading = found.reading
+        config = changed(reading.config, architecture or {})
+        model = build(config, seed=None)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        _check(table, wanted, found, source)
-        tensors = {rule.ours: _read(rule, found, container) for rule in table}
-    if not found.head:
-        tensors |= {name: torch.zeros(wanted[name]) for name in ("head.weight", "head.bias")}
+        _check(found, wanted, source)
+        tensors: dict[str, Tensor] = {}
+        for rule in reading.rules:
+            tensors |= zip(rule.ours, _read(rule, found, container), strict=True)
+    tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}
+    tensors |= {name: torch.zeros((), dtype=torch.int64) for name in wanted if name.endswith(COUNTER)}
+    tensors |= {name: value for name, value in model.fixed_tensors().items() if name not in tensors}
     for name, tensor in tensors.items():
         if not math.isfinite(float(tensor.sum())):
             raise WeightsError(f"'{source}' holds values that are no finite numbers, in '{name}'.")
     assign(model, tensors, source)
-    notes = list(found.notes)
-    if found.head and not bool(tensors["head.weight"].any()):
+    notes = list(reading.notes)
+    if not reading.absent and not bool(tensors["head.weight"].any()):
         notes.append("The file's head is all zeros: its predictions mean nothing until it is fine-tuned.")
-    label = variant_name(found.config)
-    described = f"{source} ({label})" if label else source
-    return LoadedWeights(model, ORIGINAL.with_size(model.image_size), described, tuple(notes))
+    label = variant_name(config)
+    return LoadedWeights(
+        model,
+        reading.preprocessing.with_size(model.image_size),
+        f"{source} ({label})" if label else source,
+        found.dialect.name,
+        _fitting(reading.class_names, model),
+        tuple(notes),
+    )
 
 
-def _check(table: list[Rule], wanted: dict[str, Shape], found: Recognized, source: str) -> None:
+def _fitting(names: tuple[str, ...] | None, model: Model) -> tuple[str, ...] | None:
+    """Return the class names if they are as many as the logits: a neighbour's file may be about another head."""
+    return names if names is not None and len(names) == model.num_classes else None
+
+
+def _check(found: Recognized, wanted: Mapping[str, Shape], source: str) -> None:
     """Compare every shape before a single value is read."""
-    expected = {name for rule in table for name in rule.theirs}
-    compare({name: found.shapes.get(name, ()) for name in expected}, found.shapes, source)
-    for rule in table:
-        parts = [torch.empty(found.shapes[name], device="meta") for name in rule.theirs]
+    shapes = found.stored.shapes
+    expected = {name for rule in found.reading.rules for name in rule.theirs}
+    compare({name: shapes.get(name, ()) for name in expected}, shapes, source)
+    for rule in found.reading.rules:
+        parts = [torch.empty(shapes[name], device="meta") for name in rule.theirs]
         try:
-            shape = tuple(rule.read(parts).shape)
-        except (RuntimeError, IndexError):
-            shape = ()
-        if shape != wanted[rule.ours]:
-            shapes = ", ".join(f"{name} of {found.shapes[name]}" for name in rule.theirs)
-            raise WeightsError(f"'{source}' does not fit the network: {shapes} cannot become {wanted[rule.ours]}.")
+            made = [tuple(tensor.shape) for tensor in rule.layout.read(parts)]
+        except (RuntimeError, IndexError, ValueError):
+            made = []
+        goal = [wanted.get(name) for name in rule.ours]
+        if made != goal:
+            theirs = ", ".join(f"{name} of {shapes[name]}" for name in rule.theirs)
+            raise WeightsError(
+                f"'{source}' does not fit the network: {theirs} cannot become {' and '.join(map(str, goal))}."
+            )
 
 
-def _read(rule: Rule, found: Recognized, container: Container) -> Tensor:
+def _read(rule: Rule, found: Recognized, container: Container) -> list[Tensor]:
     parts = []
     for name in rule.theirs:
         place = found.places[name]
         tensor = container.read(place.name)
         parts.append(tensor if place.index is None else tensor[place.index])
-    return rule.read(parts)
+    try:
+        return rule.layout.read(parts)
+    except RuntimeError as error:
+        raise ModelError(f"The tensors {', '.join(rule.theirs)} cannot be put together: {error}") from error

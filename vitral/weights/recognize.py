@@ -1,18 +1,43 @@
-"""From a file's names and shapes alone to the architecture that they belong to."""
+"""From a file's names and shapes alone to the dialect and the architecture that they belong to."""
 
-import math
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from vitral.errors import ModelError, WeightsError
-from vitral.models.vit import ViTConfig
-from vitral.weights.containers import Shape
-from vitral.weights.names.vit import LINEN, ORIGINAL, POSITION_NAMES, Generation
+from vitral.errors import WeightsError
+from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
+from vitral.weights.dialect import BROKEN, Dialect, Reading, Stored, broken
+from vitral.weights.names import bit, coatnet, cvt, efficientnet, resnet, t2t, vit, vit_torch, vit_transformers
 
-# Where the weights lie in a file that holds more: an optimizer's state, or an image tower beside a text tower.
-PREFIXES = ("opt/target/", "params/img/", "params/")
+DIALECTS: tuple[Dialect, ...] = (
+    *vit.DIALECTS,
+    *bit.DIALECTS,
+    *t2t.DIALECTS,
+    *cvt.DIALECTS,
+    *vit_transformers.DIALECTS,
+    *vit_torch.DIALECTS,
+    *efficientnet.DIALECTS,
+    *coatnet.DIALECTS,
+    *resnet.DIALECTS,
+)
+
+# Where the weights lie in a file that holds more: an optimizer's state, an image tower beside a text tower, a wrapper
+# around the network while it trained.
+PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.")
 SCANNED = "Transformer/encoderblock/"
-DEFAULT_GRID_SIZE = 224  # pixels, for a file whose fixed position embedding says nothing of the size
+# What a folder of another library calls its weights, in the order in which they are looked for.
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys that make a config theirs
+SIDE_FILE_LIMIT = 32 << 20  # bytes: no description is larger
 
 
 @dataclass(frozen=True)
@@ -25,53 +50,78 @@ class Place:
 
 @dataclass(frozen=True)
 class Recognized:
-    """What a file holds.
+    """What a file holds, and where.
 
     Attributes:
-        config: the architecture.
-        generation: how its blocks' parts are called.
-        position: the name of the position embedding; None for a fixed one.
-        class_row: whether that has a row for the class token.
-        head: whether there is a head.
+        dialect: whose names it has.
+        stored: what is known of it before a tensor is read.
+        reading: what its dialect makes of that.
         places: where each tensor lies, by its name without prefix.
-        shapes: of each tensor.
-        notes: what a user should know, one line each.
     """
 
-    config: ViTConfig
-    generation: Generation
-    position: str | None
-    class_row: bool
-    head: bool
-    places: dict[str, Place]
-    shapes: dict[str, Shape]
-    notes: tuple[str, ...]
+    dialect: Dialect
+    stored: Stored
+    reading: Reading
+    places: Mapping[str, Place]
 
 
-def recognize(stored: Mapping[str, Shape], source: str) -> Recognized:
-    """Recognise a Vision Transformer of the original or of big_vision.
+def weights_in(folder: Path) -> Path | None:
+    """Return the weights file of a folder that transformers or timm wrote, or its index; None if there is none."""
+    found = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
+    if found:
+        return found[0]
+    single = [path for pattern in ("*.npz", "*.safetensors") for path in folder.glob(pattern)]
+    return single[0] if len(single) == 1 else None
+
+
+@contextmanager
+def open_weights(path: Path) -> Iterator[Container]:
+    """Open a weights file, or the index of several.
 
     Raises:
-        WeightsError: the names or shapes are of no architecture that is known.
+        WeightsError: it cannot be read, or a part is missing.
     """
-    places, shapes = _plain_names(stored)
-    if "conv_root/kernel" in shapes:
+    if not path.name.endswith(".index.json"):
+        with open_container(path) as container:
+            yield container
+        return
+    parts = read_json(path).get("weight_map")
+    if not isinstance(parts, Mapping) or not all(isinstance(name, str) for name in parts.values()):
+        raise WeightsError(f"'{path}' is no index of weights: it lacks the entry 'weight_map'.")
+    with ExitStack() as stack:
+        names = sorted(set(parts.values()))
+        if outside := [name for name in names if Path(name).name != name]:
+            raise WeightsError(f"'{path}' points outside its folder, to '{outside[0]}'.")
+        yield Shards(path, [stack.enter_context(open_container(path.parent / name)) for name in names])
+
+
+def recognize(container: Container) -> Recognized:
+    """Recognise the architecture and the library.
+
+    Raises:
+        WeightsError: the names or shapes are of no architecture that is known, or are not whole.
+    """
+    places, shapes = _plain_names(container.shapes)
+    source = str(container.path)
+    stored = Stored(
+        source=source,
+        file_name=container.path.name,
+        shapes=shapes,
+        config=_foreign_config(container.path.parent / CONFIG),
+        preprocessor=_side_file(container.path.parent / PREPROCESSOR),
+        wrapper=container.wrapper,
+    )
+    dialect = next((dialect for dialect in DIALECTS if dialect.matches(stored)), None)
+    if dialect is None:
+        first = ", ".join(list(container.shapes)[:3])
         raise WeightsError(
-            f"'{source}' is a hybrid (a ResNet before the transformer), which this version cannot build."
+            f"'{source}' holds no architecture that is known (its tensors: {first}, …); 'vitral models' lists what is, and "
+            "in whose formats."
         )
-    if "embedding/kernel" not in shapes or "Transformer/encoder_norm/scale" not in shapes:
-        first = ", ".join(list(stored)[:3])
-        raise WeightsError(
-            f"'{source}' holds no architecture that is known (its tensors: {first}, …); the known layouts are the "
-            "original's and big_vision's .npz files and Vitral's own classifier folders."
-        )
-    generation = ORIGINAL if f"Transformer/encoderblock_0/{ORIGINAL.mlp}/Dense_0/kernel" in shapes else LINEN
-    position = next((name for name in POSITION_NAMES if name in shapes), None)
     try:
-        config, class_row, notes = _config(shapes, generation, position, source)
-    except (KeyError, ValueError, IndexError, ModelError) as error:
-        raise WeightsError(f"'{source}' holds no whole Vision Transformer: {_reason(error)}.") from error
-    return Recognized(config, generation, position, class_row, "head/kernel" in shapes, places, shapes, tuple(notes))
+        return Recognized(dialect, stored, dialect.read(stored), places)
+    except BROKEN as error:
+        raise broken(stored, error) from error
 
 
 def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[str, Shape]]:
@@ -80,8 +130,8 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[st
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():
         plain = name.removeprefix(prefix)
-        if not name.startswith(prefix) or plain.startswith("opt/"):
-            continue  # the optimizer's state, or the other tower
+        if not name.startswith(prefix) or plain.startswith("opt/") or plain.endswith(COUNTER):
+            continue  # the optimizer's state, the other tower, or a counter
         if plain.startswith(SCANNED) and shape:
             part = plain.removeprefix(SCANNED)
             for index in range(shape[0]):
@@ -92,54 +142,28 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[st
     return places, shapes
 
 
-def _config(
-    shapes: Mapping[str, Shape], generation: Generation, position: str | None, source: str
-) -> tuple[ViTConfig, bool, list[str]]:
-    notes = []
-    patch_height, patch_width, channels, dim = shapes["embedding/kernel"]
-    if channels != 3:
-        raise ValueError(f"its patches have {channels} channels, not 3")
-    block = "Transformer/encoderblock_0"
-    _, heads, _ = shapes[f"{block}/{generation.attention}/query/kernel"]
-    depth = len({name.split("/")[1] for name in shapes if name.startswith("Transformer/encoderblock_")})
-    pooling = "token" if "cls" in shapes else "map" if "MAPHead_0/probe" in shapes else "gap"
-    if position is None:
-        rows, columns, class_row = (
-            max(1, DEFAULT_GRID_SIZE // patch_height),
-            max(1, DEFAULT_GRID_SIZE // patch_width),
-            False,
-        )
-        notes.append(
-            "The file has no position embedding, so it is the fixed sin-cos one, for 224 pixels until resized."
-        )
-    else:
-        rows, class_row = _grid(shapes[position][1], token=pooling == "token")
-        columns = rows
-    if "head/kernel" not in shapes:
-        notes.append("The file has no head: its predictions mean nothing until it is fine-tuned.")
-    config = ViTConfig(
-        image_size=(rows * patch_height, columns * patch_width),
-        patch_size=(patch_height, patch_width),
-        dim=dim,
-        depth=depth,
-        mlp_dim=shapes[f"{block}/{generation.mlp}/Dense_0/kernel"][1],
-        num_heads=heads,
-        num_classes=shapes["head/kernel"][1] if "head/kernel" in shapes else 1000,
-        position="sincos-2d" if position is None else "learned",
-        pooling=pooling,  # type: ignore[arg-type]
-        representation_size=shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
-    )
-    return config, class_row, notes
+def _foreign_config(path: Path) -> Mapping[str, Any]:
+    """Return the config.json beside a file if it is one of timm or transformers; any other is not about the weights."""
+    config = _side_file(path)
+    return config if any(key in config for key in FOREIGN_CONFIGS) else {}
 
 
-def _grid(tokens: int, *, token: bool) -> tuple[int, bool]:
-    """Return the side of the square grid, and whether the class token has a row too."""
-    if token and math.isqrt(tokens - 1) ** 2 == tokens - 1:
-        return math.isqrt(tokens - 1), True
-    if math.isqrt(tokens) ** 2 != tokens:
-        raise ValueError(f"its position embedding has {tokens} rows, which is no square grid")
-    return math.isqrt(tokens), False
+def _side_file(path: Path) -> Mapping[str, Any]:
+    return read_json(path) if path.is_file() else {}
 
 
-def _reason(error: Exception) -> str:
-    return f"it lacks {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
+def read_json(path: Path) -> Mapping[str, Any]:
+    """Return the object in a JSON file.
+
+    Raises:
+        WeightsError: it cannot be read as one.
+    """
+    try:
+        if path.stat().st_size > SIDE_FILE_LIMIT:
+            raise ValueError(f"it has {path.stat().st_size:,} bytes")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise WeightsError(f"'{path}' cannot be read as JSON ({error}); fetch it again.") from error
+    if not isinstance(content, dict):
+        raise WeightsError(f"'{path}' cannot be read: it holds no JSON object; fetch it again.")
+    return content

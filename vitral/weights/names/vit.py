@@ -1,147 +1,296 @@
-"""The Vision Transformer's tensors in the original's files and in big_vision's (vit_jax/checkpoint.py; models/vit.py).
+"""The Vision Transformer in flax: the original's files, big_vision's and V-MoE's (vit_jax/checkpoint.py; models/vit.py)."""
 
-Kernels are stored with their inputs first, convolutions as (height, width, in, out), attention as (dim, heads, head_dim).
-"""
-
-from collections.abc import Callable
+import dataclasses
+import math
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor
-
+from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
+from vitral.models.experts import ExpertsConfig
+from vitral.models.stem import StemConfig
 from vitral.models.vit import ViTConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Shapes, Stored, cannot_hold, square_side
+from vitral.weights.layouts import (
+    BROADCAST_NORM,
+    CLASS_ROW,
+    CONVOLUTION,
+    SAME,
+    TRANSPOSED,
+    Layout,
+    Rule,
+    attention_biases,
+    attention_kernels,
+    attention_output,
+    rule,
+)
 
-Read = Callable[[list[Tensor]], Tensor]
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How one of our tensors is made of theirs.
-
-    Attributes:
-        ours: its name.
-        theirs: the names that it is made of.
-        read: makes it of them, in that order.
-    """
-
-    ours: str
-    theirs: tuple[str, ...]
-    read: Read
+DEFAULT_SIZE = 224  # pixels, for a file whose fixed position embedding says nothing of the size
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What an encoder block's parts are called: flax numbered them through at first, and by kind later."""
+    """What the parts are called: flax numbered a block's parts through at first, and by kind later; V-MoE has its own."""
 
+    encoder: str
     norm1: str
     attention: str
     norm2: str
     mlp: str
 
 
-ORIGINAL = Generation("LayerNorm_0", "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
-LINEN = Generation("LayerNorm_0", "MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
+ORIGINAL = Generation("Transformer", "LayerNorm_0", "MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
+LINEN = Generation("Transformer", "LayerNorm_0", "MultiHeadDotProductAttention_0", "LayerNorm_1", "MlpBlock_0")
+VMOE = Generation("Encoder", "LayerNorm_0", "SelfAttention", "LayerNorm_1", "Mlp")
 
-POSITION_NAMES = ("Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding", "pos_embedding")
+POSITION = "{encoder}/posembed_input/pos_embedding"
+POSITIONS = (POSITION, "{encoder}/pos_embedding", "pos_embedding")
 
 
-def rules(
-    config: ViTConfig, generation: Generation, position: str | None, *, class_row: bool, head: bool
-) -> list[Rule]:
-    """Return the table for one architecture.
+@dataclass(frozen=True)
+class Spelling:
+    """How one file spells its network.
 
-    Args:
-        config: of the network.
-        generation: how the file calls the parts of a block.
+    Attributes:
+        generation: the names of a block's parts.
         position: the position embedding's name; None for a fixed one.
-        class_row: whether it has a row for the class token; big_vision's has none, which equals a row of zeros.
-        head: whether the file has a head.
+        class_row: whether that has a row for the class token.
+        head: whether there is a head.
+        norm: the layout of the stem's norms.
     """
-    table = [
-        Rule("patch_embedding.weight", ("embedding/kernel",), _convolution),
-        Rule("patch_embedding.bias", ("embedding/bias",), _same),
-        *_norm("norm", "Transformer/encoder_norm"),
+
+    generation: Generation
+    position: str | None
+    class_row: bool = True
+    head: bool = True
+    norm: Layout = BROADCAST_NORM
+
+
+def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
+    """Return the rules for one network as one file spells it."""
+    encoder = spelling.generation.encoder
+    rules = [
+        rule("patch_embedding.weight", "embedding/kernel", CONVOLUTION),
+        rule("patch_embedding.bias", "embedding/bias"),
+        *_norm("norm", f"{encoder}/encoder_norm"),
+        *(_stem(config.stem, spelling.norm) if config.stem else []),
     ]
     for index in range(config.depth):
-        table += _block(f"encoder.{index}", f"Transformer/encoderblock_{index}", generation)
+        rules += _block(f"encoder.{index}", f"{encoder}/encoderblock_{index}", config, spelling.generation, index)
     if config.pooling == "token":
-        table.append(Rule("class_token", ("cls",), _same))
-    if position is not None:
-        padded = config.pooling == "token" and not class_row
-        table.append(Rule("position.embedding", (position,), _with_class_row if padded else _same))
+        rules.append(rule("class_token", "cls"))
+    if spelling.position is not None:
+        padded = config.pooling == "token" and not spelling.class_row
+        rules.append(rule("position.embedding", spelling.position, CLASS_ROW if padded else SAME))
     if config.pooling == "map":
-        table += _map_head()
+        rules += _map_head(config.num_heads)
     if config.representation_size:
-        table += _linear("pre_logits", "pre_logits")
-    return table + (_linear("head", "head") if head else [])
+        rules += _linear("pre_logits", "pre_logits")
+    return rules + (_linear("head", "head") if spelling.head else [])
 
 
-def _block(ours: str, theirs: str, generation: Generation) -> list[Rule]:
+def _block(ours: str, theirs: str, config: ViTConfig, generation: Generation, index: int) -> list[Rule]:
     attention = f"{theirs}/{generation.attention}"
     parts = [f"{attention}/{part}" for part in ("query", "key", "value")]
-    return [
+    heads = config.num_heads
+    rules = [
         *_norm(f"{ours}.norm1", f"{theirs}/{generation.norm1}"),
-        Rule(f"{ours}.attention.qkv.weight", tuple(f"{part}/kernel" for part in parts), _projections),
-        Rule(f"{ours}.attention.qkv.bias", tuple(f"{part}/bias" for part in parts), _projection_biases),
-        Rule(f"{ours}.attention.out.weight", (f"{attention}/out/kernel",), _output),
-        Rule(f"{ours}.attention.out.bias", (f"{attention}/out/bias",), _same),
+        Rule((f"{ours}.attention.qkv.weight",), tuple(f"{part}/kernel" for part in parts), attention_kernels(heads)),
+        Rule((f"{ours}.attention.qkv.bias",), tuple(f"{part}/bias" for part in parts), attention_biases(heads, 3)),
+        rule(f"{ours}.attention.out.weight", f"{attention}/out/kernel", attention_output(heads)),
+        rule(f"{ours}.attention.out.bias", f"{attention}/out/bias"),
         *_norm(f"{ours}.norm2", f"{theirs}/{generation.norm2}"),
+    ]
+    if config.experts and index in config.experts.blocks:
+        rules.append(rule(f"{ours}.mlp.router.weight", f"{theirs}/Moe/Router/dense/kernel", TRANSPOSED))
+        for layer, dense in (("fc1", "Dense_0"), ("fc2", "Dense_1")):
+            rules.append(rule(f"{ours}.mlp.{layer}.weight", f"{theirs}/Moe/Mlp/{dense}/kernel"))
+            rules.append(rule(f"{ours}.mlp.{layer}.bias", f"{theirs}/Moe/Mlp/{dense}/bias"))
+        return rules
+    return [
+        *rules,
         *_linear(f"{ours}.mlp.fc1", f"{theirs}/{generation.mlp}/Dense_0"),
         *_linear(f"{ours}.mlp.fc2", f"{theirs}/{generation.mlp}/Dense_1"),
     ]
 
 
-def _map_head() -> list[Rule]:
+def _map_head(heads: int) -> list[Rule]:
     theirs = "MAPHead_0"
     attention = f"{theirs}/{LINEN.attention}"
-    table = [Rule("map_head.probe", (f"{theirs}/probe",), _same)]
+    rules = [rule("map_head.probe", f"{theirs}/probe")]
     for part in ("query", "key", "value"):
-        table.append(Rule(f"map_head.attention.{part}.weight", (f"{attention}/{part}/kernel",), _projections))
-        table.append(Rule(f"map_head.attention.{part}.bias", (f"{attention}/{part}/bias",), _projection_biases))
+        ours = f"map_head.attention.{part}"
+        rules.append(rule(f"{ours}.weight", f"{attention}/{part}/kernel", attention_kernels(heads)))
+        rules.append(rule(f"{ours}.bias", f"{attention}/{part}/bias", attention_biases(heads, 1)))
     return [
-        *table,
-        Rule("map_head.attention.out.weight", (f"{attention}/out/kernel",), _output),
-        Rule("map_head.attention.out.bias", (f"{attention}/out/bias",), _same),
+        *rules,
+        rule("map_head.attention.out.weight", f"{attention}/out/kernel", attention_output(heads)),
+        rule("map_head.attention.out.bias", f"{attention}/out/bias"),
         *_norm("map_head.norm", f"{theirs}/LayerNorm_0"),
         *_linear("map_head.mlp.fc1", f"{theirs}/{LINEN.mlp}/Dense_0"),
         *_linear("map_head.mlp.fc2", f"{theirs}/{LINEN.mlp}/Dense_1"),
     ]
 
 
-def _norm(ours: str, theirs: str) -> list[Rule]:
-    return [Rule(f"{ours}.weight", (f"{theirs}/scale",), _same), Rule(f"{ours}.bias", (f"{theirs}/bias",), _same)]
+def _stem(config: StemConfig, norm: Layout) -> list[Rule]:
+    rules = [rule("stem.root.weight", "conv_root/kernel", CONVOLUTION), *_norm("stem.root_norm", "gn_root", norm)]
+    for stage, units in enumerate(config.stages):
+        for unit in range(units):
+            ours, theirs = f"stem.stages.{stage}.{unit}", f"block{stage + 1}/unit{unit + 1}"
+            for part in (1, 2, 3):
+                rules.append(rule(f"{ours}.conv{part}.weight", f"{theirs}/conv{part}/kernel", CONVOLUTION))
+                rules += _norm(f"{ours}.norm{part}", f"{theirs}/gn{part}", norm)
+            if unit == 0:
+                rules.append(rule(f"{ours}.projection.weight", f"{theirs}/conv_proj/kernel", CONVOLUTION))
+                rules += _norm(f"{ours}.projection_norm", f"{theirs}/gn_proj", norm)
+    return rules
+
+
+def _norm(ours: str, theirs: str, layout: Layout = SAME) -> list[Rule]:
+    return [rule(f"{ours}.weight", f"{theirs}/scale", layout), rule(f"{ours}.bias", f"{theirs}/bias", layout)]
 
 
 def _linear(ours: str, theirs: str) -> list[Rule]:
-    return [
-        Rule(f"{ours}.weight", (f"{theirs}/kernel",), _transposed),
-        Rule(f"{ours}.bias", (f"{theirs}/bias",), _same),
-    ]
+    return [rule(f"{ours}.weight", f"{theirs}/kernel", TRANSPOSED), rule(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def _same(tensors: list[Tensor]) -> Tensor:
-    return tensors[0]
+def read(stored: Stored) -> Reading:
+    """Understand a file of any generation."""
+    shapes = stored.shapes
+    generation = _generation(shapes)
+    positions = (name.format(encoder=generation.encoder) for name in POSITIONS)
+    position = next((name for name in positions if name in shapes), None)
+    config, class_row = _config(shapes, generation, position)
+    head = "head/kernel" in shapes
+    norm = BROADCAST_NORM if len(shapes.get("gn_root/scale", ())) == 4 else SAME
+    notes = [] if head else [NO_HEAD]
+    if position is None:
+        notes.append(
+            "The file has no position embedding, so it is the fixed sin-cos one, for 224 pixels until resized."
+        )
+    if config.experts:
+        notes.append(
+            f"A file of experts does not say how tokens are routed; taken: {config.experts.num_selected} experts a token, "
+            f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} pictures."
+        )
+    return Reading(
+        config,
+        table(config, Spelling(generation, position, class_row, head, norm)),
+        ORIGINAL_PREPROCESSING,
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=tuple(notes),
+    )
 
 
-def _transposed(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].transpose(0, 1).contiguous()
+def _generation(shapes: Shapes) -> Generation:
+    if "Encoder/encoder_norm/scale" in shapes:
+        return VMOE
+    return ORIGINAL if f"Transformer/encoderblock_0/{ORIGINAL.mlp}/Dense_0/kernel" in shapes else LINEN
 
 
-def _convolution(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].permute(3, 2, 0, 1).contiguous()
+def _config(shapes: Shapes, generation: Generation, position: str | None) -> tuple[ViTConfig, bool]:
+    patch_height, patch_width, channels, dim = shapes["embedding/kernel"]
+    stem = _stem_config(shapes)
+    if channels != (stem.channels if stem else 3):
+        raise ValueError(f"its patches have {channels} channels")
+    unit = stem.stride if stem else 1
+    block = f"{generation.encoder}/encoderblock_"
+    _, heads, _ = shapes[f"{block}0/{generation.attention}/query/kernel"]
+    depth = len({name.split("/")[1] for name in shapes if name.startswith(block)})
+    pooling: Any = "token" if "cls" in shapes else "map" if "MAPHead_0/probe" in shapes else "gap"
+    class_row = False
+    rows = max(1, DEFAULT_SIZE // (patch_height * unit))
+    columns = max(1, DEFAULT_SIZE // (patch_width * unit))
+    if position is not None:
+        rows, class_row = grid_side(shapes[position][1], token=pooling == "token")
+        columns = rows
+    routers = [f"{block}{index}/Moe/Router/dense/kernel" for index in range(depth)]
+    experts = tuple(index for index, name in enumerate(routers) if name in shapes)
+    dense = next((index for index in range(depth) if index not in experts), None)
+    if dense is not None:
+        mlp_dim = shapes[f"{block}{dense}/{generation.mlp}/Dense_0/kernel"][1]
+    else:
+        mlp_dim = shapes[f"{block}0/Moe/Mlp/Dense_0/kernel"][2]
+    config = ViTConfig(
+        image_size=(rows * patch_height * unit, columns * patch_width * unit),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=depth,
+        mlp_dim=mlp_dim,
+        num_heads=heads,
+        num_classes=shapes["head/kernel"][1] if "head/kernel" in shapes else 1000,
+        position="sincos-2d" if position is None else "learned",
+        pooling=pooling,
+        representation_size=shapes["pre_logits/kernel"][1] if "pre_logits/kernel" in shapes else None,
+        stem=stem,
+        experts=ExpertsConfig(blocks=experts, num_experts=shapes[routers[experts[0]]][1]) if experts else None,
+    )
+    return config, class_row
 
 
-def _projections(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([tensor.flatten(1).transpose(0, 1) for tensor in tensors])
+def _stem_config(shapes: Shapes) -> StemConfig | None:
+    if "conv_root/kernel" not in shapes:
+        return None
+    stages: list[int] = []
+    while (stage := len(stages) + 1) and f"block{stage}/unit1/conv1/kernel" in shapes:
+        stages.append(len({name.split("/")[1] for name in shapes if name.startswith(f"block{stage}/")}))
+    return StemConfig(stages=tuple(stages), width_factor=shapes["conv_root/kernel"][3] // 64)
 
 
-def _projection_biases(tensors: list[Tensor]) -> Tensor:
-    return torch.cat([tensor.flatten() for tensor in tensors])
+def grid_side(tokens: int, *, token: bool) -> tuple[int, bool]:
+    """Return the side of the square grid, and whether the class token has a row too."""
+    if token and math.isqrt(tokens - 1) ** 2 == tokens - 1:
+        return math.isqrt(tokens - 1), True
+    return square_side(tokens), False
 
 
-def _output(tensors: list[Tensor]) -> Tensor:
-    return tensors[0].flatten(0, 1).transpose(0, 1).contiguous()
+def original_rules(config: ViTConfig) -> list[Rule]:
+    """Return the rules for the original's files, first generation, or V-MoE's where there are experts.
+
+    Raises:
+        WeightsError: it has a part that they have no name for.
+    """
+    _refuse(config, "original")
+    generation = VMOE if config.experts else ORIGINAL
+    if config.pooling == "map" or config.position == "sincos-2d":
+        raise cannot_hold("original", "attention pooling or a sin-cos position embedding; take 'big_vision'")
+    return table(config, Spelling(generation, POSITION.format(encoder=generation.encoder)))
 
 
-def _with_class_row(tensors: list[Tensor]) -> Tensor:
-    return torch.nn.functional.pad(tensors[0], (0, 0, 1, 0))
+def big_vision_rules(config: ViTConfig) -> list[Rule]:
+    """Return the rules for big_vision's files, whose position embedding has no row for the class token.
+
+    Raises:
+        WeightsError: it has a part that they have no name for.
+    """
+    _refuse(config, "big_vision")
+    if config.experts or config.stem:
+        raise cannot_hold("big_vision", "a hybrid or experts; take 'original'")
+    position = None if config.position == "sincos-2d" else "pos_embedding"
+    return table(config, Spelling(LINEN, position, class_row=False))
+
+
+def _refuse(config: ViTConfig, name: str) -> None:
+    plain = dataclasses.replace(config, position="learned")
+    problems = {
+        "a distillation token": config.distilled,
+        "registers": config.registers,
+        "LayerScale": config.layer_scale is not None,
+        f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
+        "projections without biases": not plain.qkv_bias,
+        "a GELU other than the tanh form: the file would be read as another network": config.gelu != "tanh",
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold(name, what)
+
+
+def _matches(stored: Stored) -> bool:
+    norms = {"Transformer/encoder_norm/scale", "Encoder/encoder_norm/scale"}
+    return "embedding/kernel" in stored.shapes and not norms.isdisjoint(stored.shapes)
+
+
+# One reader understands every generation; the two formats differ in writing.
+DIALECTS = (
+    Dialect("original", "vit", _matches, read, original_rules),
+    Dialect("big_vision", "vit", _matches, read, big_vision_rules),
+)

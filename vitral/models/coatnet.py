@@ -1,0 +1,284 @@
+"""CoAtNet (arXiv 2106.04803): convolution stages, then transformer stages with relative attention.
+
+There is no official code. Where the paper is silent, the inverted bottleneck's expansion and its squeeze are counted from
+the width out, which with the hidden layer before the head gives the paper's parameter counts.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
+from vitral.models.layers import LAYER_NORM_EPS, Mlp, StochasticDepth, Tokens, init_norm
+from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, seeded
+
+EXPANSION = 4
+SQUEEZE = 0.25  # of the width out
+INIT_STD = 0.02
+
+Kind = Literal["convolution", "attention"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CoAtNetConfig(ModelConfig):
+    """Everything that makes one CoAtNet, beside what `ModelConfig` says.
+
+    Attributes:
+        stem_dim: width of the two convolutions of stage 0.
+        kinds: "convolution" (inverted bottlenecks) or "attention" for each group of blocks.
+        depths: blocks in each group.
+        dims: width of each group.
+        strides: 2 where a group halves the map, 1 where it goes on at the same resolution (CoAtNet-6 and -7).
+        head_dim: channels of an attention head.
+        representation_size: width of the tanh layer before the head; None for none.
+        convention: "paper" halves maps by their maxima and strides in a bottleneck's first convolution; "timm" takes means,
+            strides in the depth-wise one, and squeezes with SiLU.
+    """
+
+    stem_dim: int = 64
+    kinds: tuple[Kind, ...] = ("convolution", "convolution", "attention", "attention")
+    depths: tuple[int, ...] = (2, 3, 5, 2)
+    dims: tuple[int, ...] = (96, 192, 384, 768)
+    strides: tuple[int, ...] = (2, 2, 2, 2)
+    head_dim: int = 32
+    representation_size: int | None = 768
+    convention: Literal["paper", "timm"] = "paper"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        if len({len(self.kinds), len(self.depths), len(self.dims), len(self.strides)}) != 1:
+            raise ModelError("CoAtNet needs a kind, a depth, a width and a stride for each group of blocks.")
+        for kind, dim in zip(self.kinds, self.dims, strict=True):
+            if kind == "attention" and dim % self.head_dim:
+                raise ModelError(f"The width {dim} is not divided by heads of {self.head_dim} channels.")
+        for side in self.image_size:
+            if side % self.reduction:
+                nearest = max(side // self.reduction, 1) * self.reduction
+                raise ModelError(f"Image side {side} is not divided by {self.reduction}; use {nearest}.")
+
+    @property
+    def reduction(self) -> int:
+        """How many pixels one position of the last map stands for, in each direction."""
+        return 2 ** (1 + sum(stride == 2 for stride in self.strides))
+
+
+class Shortcut(nn.Module):
+    """What a block's sum starts from: the maps, halved and widened where the block does so."""
+
+    def __init__(self, channels: int, out: int, stride: int, convention: str) -> None:
+        super().__init__()
+        self.pool = pool(stride, convention)
+        self.expand = Convolution(channels, out, 1, padding=0, bias=True) if channels != out else nn.Identity()
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps for the sum."""
+        return self.expand(self.pool(maps))
+
+
+class PreNormMBConv(nn.Module):
+    """An inverted bottleneck behind a batch norm (appendix A.1)."""
+
+    def __init__(self, channels: int, out: int, stride: int, config: CoAtNetConfig) -> None:
+        super().__init__()
+        wide = EXPANSION * out
+        first, second = (stride, 1) if config.convention == "paper" else (1, stride)
+        self.shortcut = Shortcut(channels, out, stride, config.convention)
+        self.norm = nn.BatchNorm2d(channels)
+        self.expand = Convolution(channels, wide, 1, stride=first, padding=0)
+        self.expand_norm = nn.BatchNorm2d(wide)
+        self.depthwise = Convolution(wide, wide, 3, stride=second, padding=1, groups=wide)
+        self.depthwise_norm = nn.BatchNorm2d(wide)
+        activation = nn.GELU if config.convention == "paper" else nn.SiLU
+        self.squeeze_excite = SqueezeExcite(wide, int(SQUEEZE * out), activation)
+        self.project = Convolution(wide, out, 1, padding=0, bias=True)
+        self.stochastic_depth = StochasticDepth(0.0)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps after the block."""
+        wide = functional.gelu(self.expand_norm(self.expand(self.norm(maps))))
+        wide = functional.gelu(self.depthwise_norm(self.depthwise(wide)))
+        return self.shortcut(maps) + self.stochastic_depth(self.project(self.squeeze_excite(wide)))
+
+
+class RelativeAttention(nn.Module):
+    """Attention whose scores have a learned term for the way from query to key (equation 3)."""
+
+    index: Tensor
+
+    def __init__(self, channels: int, dim: int, grid: tuple[int, int], config: CoAtNetConfig) -> None:
+        super().__init__()
+        self.num_heads = dim // config.head_dim
+        self.qkv = nn.Linear(channels, 3 * dim)
+        self.bias = nn.Parameter(torch.empty(self.num_heads, 2 * grid[0] - 1, 2 * grid[1] - 1))
+        self.out = nn.Linear(dim, dim)
+        self.attention_dropout = config.attention_dropout
+        self.dropout = nn.Dropout(config.dropout)
+        self.register_buffer("index", relative_index(grid), persistent=False)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the mixed tokens."""
+        qkv = self.qkv(tokens).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        bias = self.bias.flatten(1)[:, self.index].to(query.dtype)
+        rate = self.attention_dropout if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate)
+        return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+
+    @torch.no_grad()
+    def resize(self, grid: tuple[int, int]) -> None:
+        """Interpolate the table to another grid, bilinear, as the paper does (appendix A.1)."""
+        shape = (2 * grid[0] - 1, 2 * grid[1] - 1)
+        if self.bias.shape[1:] != shape:
+            resized = functional.interpolate(self.bias[None], size=shape, mode="bilinear", align_corners=False)
+            self.bias = nn.Parameter(resized[0])
+            self.index = relative_index(grid).to(self.index.device)
+
+
+class TransformerBlock(nn.Module):
+    """A pre-norm block of relative attention; where it halves the map, it pools before the attention."""
+
+    def __init__(self, channels: int, dim: int, stride: int, grid: tuple[int, int], config: CoAtNetConfig) -> None:
+        super().__init__()
+        self.shortcut = Shortcut(channels, dim, stride, config.convention)
+        self.norm1 = nn.LayerNorm(channels, eps=LAYER_NORM_EPS)
+        self.pool = pool(stride, config.convention)
+        self.attention = RelativeAttention(channels, dim, grid, config)
+        self.norm2 = nn.LayerNorm(dim, eps=LAYER_NORM_EPS)
+        self.mlp = Mlp(dim, EXPANSION * dim, gelu="exact", dropout=config.dropout)
+        self.stochastic_depth = StochasticDepth(0.0)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps after the block."""
+        normed = self.norm1(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        shrunk = self.pool(normed)
+        tokens = self.shortcut(maps).flatten(2).transpose(1, 2)
+        tokens = tokens + self.stochastic_depth(self.attention(shrunk.flatten(2).transpose(1, 2)))
+        tokens = tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)))
+        return tokens.transpose(1, 2).unflatten(2, (shrunk.shape[2], shrunk.shape[3]))
+
+
+class CoAtNet(Model):
+    """The network of one `CoAtNetConfig`."""
+
+    config: CoAtNetConfig
+
+    def __init__(self, config: CoAtNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        channels = config.stem_dim
+        self.stem1 = Convolution(3, channels, 3, stride=2, padding=1)
+        self.stem_norm = nn.BatchNorm2d(channels)
+        self.stem2 = Convolution(channels, channels, 3, padding=1)
+        self.stages = nn.ModuleList()
+        grids = _grids(config)
+        for stage, (kind, depth, dim) in enumerate(zip(config.kinds, config.depths, config.dims, strict=True)):
+            made = nn.Sequential()
+            for block in range(depth):
+                stride = 1 if block else config.strides[stage]
+                made.append(
+                    PreNormMBConv(channels, dim, stride, config)
+                    if kind == "convolution"
+                    else TransformerBlock(channels, dim, stride, grids[stage], config)
+                )
+                channels = dim
+            self.stages.append(made)
+        self.norm = nn.LayerNorm(channels, eps=LAYER_NORM_EPS)
+        representation = config.representation_size
+        self.pre_logits = nn.Linear(channels, representation) if representation else None
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(representation or channels, config.num_classes)
+        self.apply_rates()
+
+    def features(self, images: Images) -> Features:
+        """Return the normalised mean of the last map, through the tanh layer where there is one."""
+        self.check_size(images)
+        maps = self.stem2(functional.gelu(self.stem_norm(self.stem1(images))))
+        for stage in self.stages:
+            maps = stage(maps)
+        pooled = self.norm(maps.mean(dim=(2, 3)))
+        return self.dropout(pooled if self.pre_logits is None else torch.tanh(self.pre_logits(pooled)))
+
+    def resize(self, image_size: int | tuple[int, int]) -> None:
+        """Take pictures of another size: the tables of relative attention are interpolated.
+
+        Raises:
+            ModelError: the strides do not divide that size.
+        """
+        super().resize(image_size)
+        for stage, grid in zip(self.stages, _grids(self.config), strict=True):
+            for block in stage.children():
+                if isinstance(block, TransformerBlock):
+                    block.attention.resize(grid)
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks of all stages in order."""
+        return [block for stage in self.stages for block in stage.children()]
+
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the layers."""
+        config, blocks = self.config, self.blocks()
+        self.dropout.p = config.dropout
+        for index, block in enumerate(blocks):
+            assert isinstance(block, PreNormMBConv | TransformerBlock)
+            block.stochastic_depth.rate = depth_rate(config.stochastic_depth, index, len(blocks))
+            if isinstance(block, TransformerBlock):
+                block.attention.attention_dropout = config.attention_dropout
+                block.attention.dropout.p = block.mlp.dropout.p = config.dropout
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the tables of relative attention, biases and norms."""
+        tables = {name for name, _ in self.named_parameters() if name.endswith("attention.bias")}
+        return super().no_weight_decay() | tables
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Weights normal with standard deviation 0.02, tables and biases 0, unit norms, zero head."""
+        generator = seeded(self, seed)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                init_convolution(module, generator, std=INIT_STD)
+            elif isinstance(module, nn.Linear):
+                module.weight.normal_(std=INIT_STD, generator=generator)
+                nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.BatchNorm2d):
+                init_batch_norm(module)
+            elif isinstance(module, nn.LayerNorm):
+                init_norm(module)
+        for stage, grid in zip(self.stages, _grids(self.config), strict=True):
+            for block in stage.children():
+                if isinstance(block, TransformerBlock):
+                    nn.init.zeros_(block.attention.bias)
+                    block.attention.index.copy_(relative_index(grid))
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, self.config.head_bias)
+
+
+def pool(stride: int, convention: str) -> nn.Module:
+    """Return what halves a map, or an identity for a stride of 1."""
+    if stride == 1:
+        return nn.Identity()
+    return nn.MaxPool2d(2, 2) if convention == "paper" else nn.AvgPool2d(2, 2)
+
+
+def relative_index(grid: tuple[int, int]) -> Int64[Tensor, "tokens tokens"]:
+    """Return where in the flattened table the way from each query to each key stands."""
+    rows, columns = (side.flatten() for side in np.mgrid[: grid[0], : grid[1]])
+    down = rows[:, None] - rows[None] + grid[0] - 1
+    right = columns[:, None] - columns[None] + grid[1] - 1
+    return torch.from_numpy(down * (2 * grid[1] - 1) + right)
+
+
+def _grids(config: CoAtNetConfig) -> list[tuple[int, int]]:
+    """Return the rows and columns of each group's map."""
+    grids, reduction = [], 2
+    for stride in config.strides:
+        reduction *= stride
+        grids.append((config.image_size[0] // reduction, config.image_size[1] // reduction))
+    return grids

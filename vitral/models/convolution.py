@@ -1,0 +1,129 @@
+"""The convolutions that the families share: TensorFlow's SAME padding, weight standardisation, squeeze and excite."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+Maps = Float[Tensor, "batch channels height width"]
+Padding = int | Literal["same"]
+
+
+def pad_same(maps: Maps, kernel: int, stride: int, value: float = 0.0) -> Maps:
+    """Pad as TensorFlow's SAME does: ceil(size / stride) positions, the odd pixel at the bottom and at the right."""
+    height, width = (_total(size, kernel, stride) for size in maps.shape[-2:])
+    if height == width == 0:
+        return maps
+    sides = (width // 2, width - width // 2, height // 2, height - height // 2)
+    return functional.pad(maps, sides, value=value)
+
+
+def _total(size: int, kernel: int, stride: int) -> int:
+    return max((-(-size // stride) - 1) * stride + kernel - size, 0)
+
+
+class Convolution(nn.Conv2d):
+    """A square convolution whose padding is a number of pixels or "same" (TensorFlow's)."""
+
+    def __init__(
+        self,
+        channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: Padding,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(channels, out_channels, kernel, stride, groups=groups, bias=bias)
+        # A kernel of 1 needs no padding; a stride of 1 needs as much on every side.
+        fixed = (kernel - 1) // 2 if padding == "same" and stride == 1 and kernel % 2 else padding
+        self.same = fixed == "same"
+        if not isinstance(fixed, str):
+            self.padding = (fixed, fixed)
+
+    def kernel_weight(self) -> Float[Tensor, "out in kernel kernel"]:
+        """Return the weight that is applied."""
+        return self.weight
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the filtered maps."""
+        if self.same:
+            maps = pad_same(maps, self.kernel_size[0], self.stride[0])
+        return self._conv_forward(maps, self.kernel_weight(), self.bias)
+
+
+class StandardizedConvolution(Convolution):
+    """A convolution whose weights are brought to mean 0 and variance 1 a filter (arXiv 1903.10520).
+
+    Args:
+        channels: in.
+        out_channels: out.
+        kernel: its side, pixels.
+        stride: pixels.
+        padding: pixels, or "same".
+        eps: keeps the division finite.
+        eps_inside: whether `eps` is added to the variance, under the root (BiT), or to the standard deviation (vit_jax).
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        out_channels: int,
+        kernel: int,
+        *,
+        stride: int = 1,
+        padding: Padding,
+        eps: float,
+        eps_inside: bool,
+    ) -> None:
+        super().__init__(channels, out_channels, kernel, stride=stride, padding=padding)
+        self.eps = eps
+        self.eps_inside = eps_inside
+
+    def kernel_weight(self) -> Float[Tensor, "out in kernel kernel"]:
+        """Return the standardised weight, computed in float32."""
+        weight = self.weight.float()
+        variance, mean = torch.var_mean(weight, dim=(1, 2, 3), correction=0, keepdim=True)
+        scale = (variance + self.eps).rsqrt() if self.eps_inside else 1.0 / (variance.sqrt() + self.eps)
+        return (weight - mean) * scale
+
+
+class SqueezeExcite(nn.Module):
+    """Scales every channel by what the means of all channels say (arXiv 1709.01507)."""
+
+    def __init__(self, channels: int, squeezed: int, activation: Callable[[], nn.Module]) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, squeezed, 1)
+        self.activation = activation()
+        self.expand = nn.Conv2d(squeezed, channels, 1)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the scaled maps."""
+        means = maps.mean(dim=(2, 3), keepdim=True)
+        return maps * torch.sigmoid(self.expand(self.activation(self.reduce(means))))
+
+
+@torch.no_grad()
+def init_convolution(layer: nn.Conv2d, generator: torch.Generator, *, std: float) -> None:
+    """Weights normal with `std`; bias zero."""
+    layer.weight.normal_(std=std, generator=generator)
+    if layer.bias is not None:
+        layer.bias.zero_()
+
+
+def fan_out(layer: nn.Conv2d) -> int:
+    """Return how many outputs one input reaches."""
+    return layer.kernel_size[0] * layer.kernel_size[1] * layer.out_channels // layer.groups
+
+
+@torch.no_grad()
+def init_batch_norm(norm: nn.BatchNorm2d, *, scale: float = 1.0) -> None:
+    """Scale to `scale`, bias to 0, the running statistics to those of standardised maps."""
+    nn.init.constant_(norm.weight, scale)
+    nn.init.zeros_(norm.bias)
+    norm.reset_running_stats()

@@ -1,0 +1,210 @@
+"""Convolutional vision Transformer (CvT, arXiv 2103.15808): stages that shrink the map, projections by convolution.
+
+Held against lib/models/cls_cvt.py of microsoft/CvT. There is no position embedding: the convolutions know the place.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.errors import ModelError
+from vitral.models.convolution import Maps, init_batch_norm
+from vitral.models.layers import Gelu, Mlp, StochasticDepth, Tokens, attend, init_linear_deit, init_norm
+from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
+
+NORM_EPS = 1e-5
+MLP_RATIO = 4
+# Kernel, stride and padding of the three token embeddings (table 1).
+EMBEDDINGS = ((7, 4, 2), (3, 2, 1), (3, 2, 1))
+KEY_STRIDE = 2  # keys and values are taken from a quarter of the positions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CvTConfig(ModelConfig):
+    """Everything that makes one CvT, beside what `ModelConfig` says.
+
+    Stochastic depth grows within the last stage, from 0 to its rate; the stages before have none.
+
+    Attributes:
+        dims: width of a token in each of the three stages.
+        depths: blocks.
+        num_heads: attention heads.
+        gelu: "quick", the original's, or "exact" (transformers' port).
+    """
+
+    dims: tuple[int, int, int] = (64, 192, 384)
+    depths: tuple[int, int, int] = (1, 2, 10)
+    num_heads: tuple[int, int, int] = (1, 3, 6)
+    gelu: Gelu = field(default="quick")
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        refuse_rates(self, "CvT", "attention_dropout")
+        if min(*self.dims, *self.depths, *self.num_heads) < 1:
+            raise ModelError("CvT needs widths, depths and heads of at least 1.")
+        if any(dim % heads for dim, heads in zip(self.dims, self.num_heads, strict=True)):
+            raise ModelError(f"The widths {self.dims} cannot be shared out to {self.num_heads} heads evenly.")
+
+
+class ConvolutionalProjection(nn.Module):
+    """A depth-wise convolution and a batch norm over the map; a class token passes by."""
+
+    def __init__(self, dim: int, stride: int) -> None:
+        super().__init__()
+        self.convolution = nn.Conv2d(dim, dim, 3, stride, 1, groups=dim, bias=False)
+        self.norm = nn.BatchNorm2d(dim)
+
+    def forward(self, maps: Maps) -> Tokens:
+        """Return the tokens of the filtered map."""
+        return self.norm(self.convolution(maps)).flatten(2).transpose(1, 2)
+
+
+class ConvolutionalAttention(nn.Module):
+    """Multi-head attention whose queries, keys and values come from convolutional projections (section 3.2)."""
+
+    def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.scale = dim**-0.5  # of the whole width, not of the head: the original's own
+        self.query_map = ConvolutionalProjection(dim, 1)
+        self.key_map = ConvolutionalProjection(dim, KEY_STRIDE)
+        self.value_map = ConvolutionalProjection(dim, KEY_STRIDE)
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(dim, dim)
+        self.value = nn.Linear(dim, dim)
+        self.out = nn.Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
+        """Return the mixed tokens; whatever stands before the grid's own is a class token."""
+        prefix = tokens[:, : tokens.shape[1] - grid[0] * grid[1]]
+        maps = tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
+        query = self._heads(self.query, self.query_map, prefix, maps)
+        key = self._heads(self.key, self.key_map, prefix, maps)
+        value = self._heads(self.value, self.value_map, prefix, maps)
+        mixed = attend(query, key, value, 0.0, self.scale).transpose(1, 2).flatten(2)
+        return self.dropout(self.out(mixed))
+
+    def _heads(
+        self, linear: nn.Linear, projection: ConvolutionalProjection, prefix: Tokens, maps: Maps
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        projected = projection(maps)
+        projected = linear(torch.cat([prefix.to(projected.dtype), projected], dim=1))
+        return projected.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+
+class CvTBlock(nn.Module):
+    """A pre-norm block with convolutional projections."""
+
+    def __init__(self, dim: int, num_heads: int, *, gelu: Gelu, dropout: float, stochastic_depth: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.attention = ConvolutionalAttention(dim, num_heads, dropout)
+        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.mlp = Mlp(dim, MLP_RATIO * dim, gelu=gelu, dropout=dropout)
+        self.stochastic_depth = StochasticDepth(stochastic_depth)
+
+    def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
+        """Return the tokens after the block."""
+        tokens = tokens + self.stochastic_depth(self.attention(self.norm1(tokens), grid))
+        return tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)))
+
+
+class CvTStage(nn.Module):
+    """A convolutional token embedding and its blocks; the last stage has a class token."""
+
+    def __init__(self, config: CvTConfig, stage: int) -> None:
+        super().__init__()
+        channels = config.dims[stage - 1] if stage else 3
+        dim, depth = config.dims[stage], config.depths[stage]
+        kernel, stride, padding = EMBEDDINGS[stage]
+        self.embedding = nn.Conv2d(channels, dim, kernel, stride, padding)
+        self.norm = nn.LayerNorm(dim, eps=NORM_EPS)
+        self.class_token = nn.Parameter(torch.empty(1, 1, dim)) if stage == len(config.dims) - 1 else None
+        self.layers = nn.ModuleList(
+            CvTBlock(
+                dim,
+                config.num_heads[stage],
+                gelu=config.gelu,
+                dropout=config.dropout,
+                stochastic_depth=self._rate(config, index, depth),
+            )
+            for index in range(depth)
+        )
+
+    def _rate(self, config: CvTConfig, index: int, depth: int) -> float:
+        return 0.0 if self.class_token is None else depth_rate(config.stochastic_depth, index, depth)
+
+    def apply_rates(self, config: CvTConfig) -> None:
+        """Hand the config's rates to the blocks."""
+        for index, block in enumerate(self.layers):
+            assert isinstance(block, CvTBlock)
+            block.attention.dropout.p = block.mlp.dropout.p = config.dropout
+            block.stochastic_depth.rate = self._rate(config, index, len(self.layers))
+
+    def forward(self, maps: Maps) -> tuple[Tokens, tuple[int, int]]:
+        """Return the tokens, the class token first where there is one, and the rows and columns of the others."""
+        maps = self.embedding(maps)
+        grid = (maps.shape[2], maps.shape[3])
+        tokens = self.norm(maps.flatten(2).transpose(1, 2))
+        if self.class_token is not None:
+            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+        for block in self.layers:
+            tokens = block(tokens, grid)
+        return tokens, grid
+
+
+class CvT(Model):
+    """The network of one `CvTConfig`."""
+
+    config: CvTConfig
+
+    def __init__(self, config: CvTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.stages = nn.ModuleList(CvTStage(config, stage) for stage in range(len(config.dims)))
+        self.norm = nn.LayerNorm(config.dims[-1], eps=NORM_EPS)
+        self.head = nn.Linear(config.dims[-1], config.num_classes)
+
+    def features(self, images: Images) -> Features:
+        """Return the class token after the last stage and its norm."""
+        self.check_size(images)
+        maps = images
+        for stage in self.stages:
+            tokens, grid = stage(maps)
+            maps = tokens[:, tokens.shape[1] - grid[0] * grid[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
+        return self.norm(tokens[:, 0])
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks of all stages in order."""
+        return [block for stage in self.stages for block in stage.layers]  # type: ignore[union-attr]
+
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the stages."""
+        for stage in self.stages:
+            assert isinstance(stage, CvTStage)
+            stage.apply_rates(self.config)
+
+    def no_weight_decay(self) -> set[str]:
+        """Return the class token, biases and norms."""
+        tokens = {name for name, _ in self.named_parameters() if name.endswith("class_token")}
+        return super().no_weight_decay() | tokens
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Truncated normal of standard deviation 0.02 (linear, convolution, class token), unit norms, zero head."""
+        generator = seeded(self, seed)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                init_linear_deit(module, generator)
+            elif isinstance(module, nn.LayerNorm):
+                init_norm(module)
+            elif isinstance(module, nn.BatchNorm2d):
+                init_batch_norm(module)
+            elif isinstance(module, CvTStage) and module.class_token is not None:
+                nn.init.trunc_normal_(module.class_token, std=0.02, generator=generator)
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, self.config.head_bias)

@@ -1,0 +1,149 @@
+"""EfficientNet (arXiv 1905.11946), the network of Noisy Student (arXiv 1911.04252) and Meta Pseudo Labels (2003.10580).
+
+The table and its rounding are those of google-research/noisystudent; held against timm's tf_efficientnet models.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_batch_norm, init_convolution
+from vitral.models.layers import StochasticDepth
+from vitral.models.model import Features, Images, Model, ModelConfig, refuse_rates, seeded
+
+NORM_EPS = 1e-3
+NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch
+STEM, HEAD = 32, 1280
+# Repeats, kernel, stride, expansion and channels of each stage of B0.
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+SQUEEZE = 0.25  # of the block's input channels
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EfficientNetConfig(ModelConfig):
+    """Everything that makes one EfficientNet, beside what `ModelConfig` says; dropout comes before the head.
+
+    Attributes:
+        width: coefficient of every layer's channels.
+        depth: coefficient of every stage's repeats.
+    """
+
+    width: float = 1.0
+    depth: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        refuse_rates(self, "EfficientNet", "attention_dropout")
+        if self.width <= 0 or self.depth <= 0:
+            raise ModelError(f"EfficientNet needs coefficients above 0, not {self.width} and {self.depth}.")
+
+    def channels(self, base: int) -> int:
+        """Return `base` channels widened and rounded to a multiple of 8, never more than a tenth below."""
+        wanted = base * self.width
+        rounded = max(8, int(wanted + 4) // 8 * 8)
+        return rounded + 8 if rounded < 0.9 * wanted else rounded
+
+    def repeats(self, base: int) -> int:
+        """Return `base` repeats deepened and rounded up."""
+        return math.ceil(base * self.depth)
+
+
+class MBConv(nn.Module):
+    """Inverted bottleneck: expand, filter each channel, squeeze and excite, project; the shortcut joins the narrow ends."""
+
+    def __init__(self, channels: int, out: int, kernel: int, stride: int, expansion: int, rate: float) -> None:
+        super().__init__()
+        wide = channels * expansion
+        self.expand = Convolution(channels, wide, 1, padding=0) if expansion > 1 else None
+        self.expand_norm = _norm(wide) if expansion > 1 else None
+        self.depthwise = Convolution(wide, wide, kernel, stride=stride, padding="same", groups=wide)
+        self.depthwise_norm = _norm(wide)
+        self.squeeze_excite = SqueezeExcite(wide, max(1, int(channels * SQUEEZE)), nn.SiLU)
+        self.project = Convolution(wide, out, 1, padding=0)
+        self.project_norm = _norm(out)
+        self.has_shortcut = stride == 1 and channels == out
+        self.stochastic_depth = StochasticDepth(rate)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps after the block."""
+        wide = maps
+        if self.expand is not None and self.expand_norm is not None:
+            wide = functional.silu(self.expand_norm(self.expand(wide)))
+        wide = functional.silu(self.depthwise_norm(self.depthwise(wide)))
+        narrow = self.project_norm(self.project(self.squeeze_excite(wide)))
+        return maps + self.stochastic_depth(narrow) if self.has_shortcut else narrow
+
+
+class EfficientNet(Model):
+    """The network of one `EfficientNetConfig`."""
+
+    config: EfficientNetConfig
+
+    def __init__(self, config: EfficientNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        channels = config.channels(STEM)
+        self.stem = Convolution(3, channels, 3, stride=2, padding="same")
+        self.stem_norm = _norm(channels)
+        self.stages = nn.ModuleList()
+        for repeats, kernel, stride, expansion, base in STAGES:
+            out, made = config.channels(base), nn.Sequential()
+            for block in range(config.repeats(repeats)):
+                made.append(MBConv(channels, out, kernel, 1 if block else stride, expansion, 0.0))
+                channels = out
+            self.stages.append(made)
+        wide = config.channels(HEAD)
+        self.head_convolution = Convolution(channels, wide, 1, padding=0)
+        self.head_norm = _norm(wide)
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(wide, config.num_classes)
+        self.apply_rates()
+
+    def features(self, images: Images) -> Features:
+        """Return the mean of the last feature map."""
+        self.check_size(images)
+        maps = functional.silu(self.stem_norm(self.stem(images)))
+        for stage in self.stages:
+            maps = stage(maps)
+        maps = functional.silu(self.head_norm(self.head_convolution(maps)))
+        return self.dropout(maps.mean(dim=(2, 3)))
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the inverted bottlenecks in order."""
+        return [block for stage in self.stages for block in stage.children()]
+
+    def apply_rates(self) -> None:
+        """Hand the config's rates to the layers; stochastic depth grows with the block's index over their number."""
+        self.dropout.p = self.config.dropout
+        blocks = [block for block in self.blocks() if isinstance(block, MBConv)]
+        for index, block in enumerate(blocks):
+            block.stochastic_depth.rate = self.config.stochastic_depth * index / len(blocks)
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Convolutions normal with variance 2 / fan-out, unit norms, zero head."""
+        generator = seeded(self, seed)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
+            elif isinstance(module, nn.BatchNorm2d):
+                init_batch_norm(module)
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, self.config.head_bias)
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    return nn.BatchNorm2d(channels, eps=NORM_EPS, momentum=NORM_MOMENTUM)

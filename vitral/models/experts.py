@@ -1,0 +1,176 @@
+"""Sparse mixture of experts in the MLP's place (V-MoE, arXiv 2106.05974, section 2 and appendix A).
+
+Held against nn/routing.py and moe.py of google-research/vmoe. A token's work is that of its k chosen experts, whatever
+their number; a token that finds every buffer full passes by on the residual path alone.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.layers import Gelu, full_precision, gelu_layer
+
+CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
+
+Groups = Float[Tensor, "groups tokens dim"]
+Gates = Float[Tensor, "groups tokens experts"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExpertsConfig:
+    """Which blocks have experts, and how tokens find them.
+
+    Attributes:
+        blocks: the blocks, counted from 0, whose MLP is a mixture of experts.
+        num_experts: experts in each (E).
+        num_selected: experts that a token goes to (k).
+        capacity_factor: size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
+            1.5 in fine-tuning.
+        batch_priority: whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
+        group_images: pictures whose tokens are routed together, sharing the buffers; 8 in the original.
+        noise_std: standard deviation of the noise on the router's logits while training, in units of 1/E.
+    """
+
+    blocks: tuple[int, ...]
+    num_experts: int = 32
+    num_selected: int = 2
+    capacity_factor: float = 1.05
+    batch_priority: bool = False
+    group_images: int = 8
+    noise_std: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        if not 1 <= self.num_selected <= self.num_experts:
+            raise ModelError(f"num_selected must be 1 to {self.num_experts}, the experts, not {self.num_selected}.")
+        if self.capacity_factor <= 0 or self.group_images < 1 or self.noise_std < 0:
+            raise ModelError(
+                "Experts need a capacity_factor above 0, group_images of at least 1 and no negative noise."
+            )
+
+    def capacity(self, tokens: int) -> int:
+        """Return the size of one expert's buffer for a group of so many tokens."""
+        share = math.ceil(tokens * self.num_selected * self.capacity_factor / self.num_experts)
+        return math.ceil(share / CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
+
+
+class ExpertLinear(nn.Module):
+    """A linear layer an expert."""
+
+    def __init__(self, num_experts: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_experts, in_features, out_features))
+        self.bias = nn.Parameter(torch.empty(num_experts, out_features))
+
+    def forward(self, buffers: Float[Tensor, "experts slots in"]) -> Float[Tensor, "experts slots out"]:
+        """Return each expert's buffer through its own layer."""
+        product = torch.bmm(buffers, self.weight)
+        return product + self.bias[:, None].to(product.dtype)
+
+    @torch.no_grad()
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Xavier-uniform weights and biases of standard deviation 1e-6, the same for all experts, as in the original."""
+        _, in_features, out_features = self.weight.shape
+        limit = math.sqrt(6.0 / (in_features + out_features))
+        one = torch.empty(in_features, out_features, device=self.weight.device)
+        self.weight.copy_(one.uniform_(-limit, limit, generator=generator).expand_as(self.weight))
+        bias = torch.empty(out_features, device=self.bias.device).normal_(std=1e-6, generator=generator)
+        self.bias.copy_(bias.expand_as(self.bias))
+
+
+class MixtureOfExperts(nn.Module):
+    """A router, and an MLP an expert.
+
+    After a forward pass `losses` holds the auxiliary losses of that pass, means over the groups: "importance" always,
+    "load" where there was noise.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, config: ExpertsConfig, *, gelu: Gelu, dropout: float) -> None:
+        super().__init__()
+        self.config = config
+        self.router = nn.Linear(dim, config.num_experts, bias=False)
+        self.fc1 = ExpertLinear(config.num_experts, dim, hidden_dim)
+        self.gelu = gelu_layer(gelu)
+        self.fc2 = ExpertLinear(config.num_experts, hidden_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+        self.losses: dict[str, Tensor] = {}
+
+    def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
+        """Return each token's experts' outputs, weighted by their gates; zero for a dropped token.
+
+        Pictures are routed in groups of `group_images`; a last group may be smaller.
+        """
+        groups = torch.split(tokens, self.config.group_images)
+        routed = [self._group(group.flatten(0, 1)) for group in groups]
+        weights = torch.tensor([len(group) / len(tokens) for group in groups], device=tokens.device)
+        names = routed[0][1].keys()
+        self.losses = {name: (torch.stack([losses[name] for _, losses in routed]) * weights).sum() for name in names}
+        return torch.cat([mixed for mixed, _ in routed]).view_as(tokens)
+
+    def _group(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens dim"], dict[str, Tensor]]:
+        gates, losses = self._gates(tokens)
+        experts, slots, values = self.assign(gates)
+        count, dim = tokens.shape
+        capacity = self.config.capacity(count)
+        order = torch.arange(count, device=tokens.device).repeat(self.config.num_selected)
+        # One slot past the end of the buffers takes the tokens that found no place, and is not computed.
+        place = torch.where(slots < capacity, experts * capacity + slots, self.config.num_experts * capacity)
+        buffers = tokens.new_zeros(self.config.num_experts * capacity + 1, dim)
+        buffers = buffers.index_copy(0, place, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
+        hidden = self.dropout(self.gelu(self.fc1(buffers)))
+        outputs = self.dropout(self.fc2(hidden)).flatten(0, 1)
+        kept = torch.where(slots < capacity, values, 0.0)
+        weighted = outputs[place.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
+        return weighted.view(self.config.num_selected, count, dim).sum(dim=0), losses
+
+    def _gates(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens experts"], dict[str, Tensor]]:
+        with full_precision(tokens.device):
+            clean = functional.linear(tokens.float(), self.router.weight.float())
+        importance = clean.softmax(dim=-1).sum(dim=0)
+        losses = {"importance": squared_variation(importance)}
+        if not self.training or not self.config.noise_std:
+            return clean.softmax(dim=-1), losses
+        std = self.config.noise_std / self.config.num_experts
+        noisy = clean + std * torch.randn_like(clean)
+        losses["load"] = squared_variation(self._load(clean, noisy, std))
+        return noisy.softmax(dim=-1), losses
+
+    def _load(
+        self, clean: Float[Tensor, "tokens experts"], noisy: Float[Tensor, "tokens experts"], std: float
+    ) -> Float[Tensor, " experts"]:
+        """Return how probable it is that each expert is chosen if its own noise alone were drawn anew."""
+        threshold = noisy.topk(self.config.num_selected, dim=-1).values[:, -1:]
+        return (1.0 - torch.special.ndtr((threshold - clean) / std)).mean(dim=0)
+
+    def assign(
+        self, gates: Float[Tensor, "tokens experts"]
+    ) -> tuple[Int64[Tensor, " choices"], Int64[Tensor, " choices"], Float[Tensor, " choices"]]:
+        """Return expert, slot in its buffer and gate of every choice: all first choices, then all second ones.
+
+        A slot at or above the capacity means that the token found no place there.
+        """
+        values, experts = gates.topk(self.config.num_selected, dim=-1)
+        order = torch.arange(len(gates), device=gates.device)
+        if self.config.batch_priority:
+            order = values[:, 0].argsort(descending=True, stable=True)
+        ranked = experts[order].transpose(0, 1).flatten()  # in the order in which places are given out
+        taken = functional.one_hot(ranked, self.config.num_experts).cumsum(dim=0) - 1
+        slots = taken.gather(1, ranked[:, None])[:, 0].view(self.config.num_selected, -1)
+        unranked = torch.empty_like(slots).index_copy(1, order, slots)
+        return experts.transpose(0, 1).flatten(), unranked.flatten(), values.transpose(0, 1).flatten()
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """LeCun-normal router; experts all alike."""
+        nn.init.normal_(self.router.weight, std=self.router.in_features**-0.5, generator=generator)
+        self.fc1.init_weights(generator)
+        self.fc2.init_weights(generator)
+
+
+def squared_variation(shares: Float[Tensor, " experts"]) -> Float[Tensor, ""]:
+    """Return the squared coefficient of variation, zero where all experts have as much."""
+    return shares.var(correction=0) / shares.mean().square()

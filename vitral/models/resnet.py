@@ -1,0 +1,128 @@
+"""ResNet with batch normalisation (arXiv 1512.03385), the baseline of every comparison.
+
+Held against torchvision's models/resnet.py: in a bottleneck the stride sits in the 3x3 convolution ("v1.5").
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
+from vitral.models.layers import StochasticDepth
+from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
+
+WIDTH = 64
+EXPANSION = 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResNetConfig(ModelConfig):
+    """Everything that makes one ResNet, beside what `ModelConfig` says.
+
+    Attributes:
+        stages: residual units in each of the four stages.
+        bottleneck: three convolutions a unit (50 layers and more) in place of two (18 and 34).
+    """
+
+    stages: tuple[int, ...] = (3, 4, 6, 3)
+    bottleneck: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        refuse_rates(self, "ResNet", "dropout", "attention_dropout")
+        if not self.stages or min(self.stages) < 1:
+            raise ModelError(f"A ResNet needs stages of at least one unit, not {self.stages}.")
+
+    @property
+    def expansion(self) -> int:
+        """Channels out of a unit over its width."""
+        return EXPANSION if self.bottleneck else 1
+
+
+class ResidualUnit(nn.Module):
+    """Two or three convolutions, each with its norm, around a shortcut; ReLU after the sum."""
+
+    def __init__(self, channels: int, width: int, stride: int, config: ResNetConfig, stochastic_depth: float) -> None:
+        super().__init__()
+        out = config.expansion * width
+        layers = (
+            [(channels, width, 1, 1), (width, width, 3, stride), (width, out, 1, 1)]
+            if config.bottleneck
+            else [(channels, width, 3, stride), (width, out, 3, 1)]
+        )
+        self.convolutions = nn.ModuleList(
+            Convolution(inner, outer, kernel, stride=step, padding=kernel // 2) for inner, outer, kernel, step in layers
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(outer) for _, outer, _, _ in layers)
+        self.has_projection = stride != 1 or channels != out
+        if self.has_projection:
+            self.projection = Convolution(channels, out, 1, stride=stride, padding=0)
+            self.projection_norm = nn.BatchNorm2d(out)
+        self.stochastic_depth = StochasticDepth(stochastic_depth)
+
+    def forward(self, maps: Maps) -> Maps:
+        """Return the maps after the unit."""
+        shortcut = self.projection_norm(self.projection(maps)) if self.has_projection else maps
+        last = len(self.convolutions) - 1
+        for index, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
+            maps = norm(convolution(maps))
+            maps = maps if index == last else functional.relu(maps)
+        return functional.relu(shortcut + self.stochastic_depth(maps))
+
+
+class ResNet(Model):
+    """The network of one `ResNetConfig`."""
+
+    config: ResNetConfig
+
+    def __init__(self, config: ResNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.root = Convolution(3, WIDTH, 7, stride=2, padding=3)
+        self.root_norm = nn.BatchNorm2d(WIDTH)
+        self.stages = nn.ModuleList()
+        channels, index = WIDTH, 0
+        for stage, units in enumerate(config.stages):
+            made = nn.Sequential()
+            for unit in range(units):
+                rate = depth_rate(config.stochastic_depth, index, sum(config.stages))
+                made.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config, rate))
+                channels, index = config.expansion * WIDTH * 2**stage, index + 1
+            self.stages.append(made)
+        self.head = nn.Linear(channels, config.num_classes)
+
+    def features(self, images: Images) -> Features:
+        """Return the mean of the last feature map."""
+        self.check_size(images)
+        maps = functional.relu(self.root_norm(self.root(images)))
+        maps = functional.max_pool2d(maps, 3, 2, 1)
+        for stage in self.stages:
+            maps = stage(maps)
+        return maps.mean(dim=(2, 3))
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the residual units in order."""
+        return [unit for stage in self.stages for unit in stage.children()]
+
+    def apply_rates(self) -> None:
+        """Hand the config's stochastic depth to the units."""
+        units = [unit for unit in self.blocks() if isinstance(unit, ResidualUnit)]
+        for index, unit in enumerate(units):
+            unit.stochastic_depth.rate = depth_rate(self.config.stochastic_depth, index, len(units))
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """He-normal convolutions by their fan-out, unit norms, zero head."""
+        generator = seeded(self, seed)
+        for module in self.modules():
+            if isinstance(module, Convolution):
+                init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
+            elif isinstance(module, nn.BatchNorm2d):
+                init_batch_norm(module)
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, self.config.head_bias)

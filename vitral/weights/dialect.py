@@ -1,0 +1,115 @@
+"""What a checkpoint dialect is: one library's names for one family's tensors, and what it does with a picture."""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitral.errors import ModelError, WeightsError
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.catalog import build
+from vitral.models.model import ModelConfig
+from vitral.weights.containers import COUNTER, Shape
+from vitral.weights.layouts import Rule
+
+Shapes = Mapping[str, Shape]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What is known of a file before a tensor is read.
+
+    Attributes:
+        source: what to call it in a message.
+        file_name: its name, which some publishers put the model in.
+        shapes: of every tensor, without prefix.
+        config: the JSON beside it that its library wrote ("config.json"); empty if there is none.
+        preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
+        wrapper: the entry that the tensors lay under in a torch file, such as "model"; empty for none.
+    """
+
+    source: str
+    file_name: str
+    shapes: Shapes
+    config: Mapping[str, Any] = field(default_factory=dict)
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)
+    wrapper: str = ""
+
+    def count(self, pattern: str) -> int:
+        """Return how many numbers the group of `pattern` takes over all names: blocks, stages, units."""
+        return len({found[1] for name in self.shapes if (found := re.match(pattern, name))})
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file holds, as a dialect understands it.
+
+    Attributes:
+        config: the architecture.
+        rules: from its tensors to ours.
+        preprocessing: what the source does with a picture.
+        class_names: in order, where the source says them.
+        absent: our tensors that it has none of, which become zeros: a head that was never released.
+        notes: what a user should know, one line each.
+    """
+
+    config: ModelConfig
+    rules: Sequence[Rule]
+    preprocessing: Preprocessing
+    class_names: tuple[str, ...] | None = None
+    absent: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One library's way to store one family.
+
+    Attributes:
+        name: of the library or format: "original", "big_vision", "timm" or "transformers".
+        family: of the architecture, as the catalog calls it.
+        matches: whether the names are its own.
+        read: understands a file whose names match; any KeyError, ValueError, IndexError or ModelError means that it is
+            broken or not whole.
+        rules: for writing a network of a config. Raises WeightsError where the format cannot hold it.
+    """
+
+    name: str
+    family: str
+    matches: Callable[[Stored], bool]
+    read: Callable[[Stored], Reading]
+    rules: Callable[[Any], list[Rule]]
+
+
+NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
+
+
+def our_names(config: ModelConfig) -> list[str]:
+    """Return the names of a network's tensors, batch norms' counters left out."""
+    return [name for name in build(config, seed=None).state_dict() if not name.endswith(COUNTER)]
+
+
+def square_side(tokens: int) -> int:
+    """Return the side of a square grid of tokens.
+
+    Raises:
+        ValueError: they make no square.
+    """
+    if math.isqrt(tokens) ** 2 != tokens:
+        raise ValueError(f"its position embedding has {tokens} rows, which is no square grid")
+    return math.isqrt(tokens)
+
+
+def cannot_hold(dialect: str, what: str) -> WeightsError:
+    """Return the error of a format that has no place for something."""
+    return WeightsError(f"The format '{dialect}' cannot hold {what}.")
+
+
+def broken(stored: Stored, error: Exception) -> WeightsError:
+    """Return the error of a file that begins like an architecture and is not whole."""
+    reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
+    return WeightsError(f"'{stored.source}' holds no whole network of its kind: {reason}.")
+
+
+BROKEN = (KeyError, ValueError, IndexError, TypeError, ModelError)

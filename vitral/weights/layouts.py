@@ -1,0 +1,123 @@
+"""How tensors of one library become tensors of another: invertible rules, read in one direction and written in the other."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Tensors = list[Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A change of shape.
+
+    Attributes:
+        read: makes our tensors of theirs.
+        write: makes theirs of ours: the inverse of `read`.
+    """
+
+    read: Callable[[Tensors], Tensors]
+    write: Callable[[Tensors], Tensors]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Which of our tensors are made of which of theirs.
+
+    Attributes:
+        ours: names in our network.
+        theirs: names in the file.
+        layout: how the ones become the others.
+    """
+
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    layout: Layout
+
+
+def _each(read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]) -> Layout:
+    return Layout(lambda tensors: [read(tensor) for tensor in tensors], lambda ours: [write(tensor) for tensor in ours])
+
+
+SAME = Layout(list, list)
+# flax and TensorFlow keep inputs before outputs: a dense kernel is (in, out), a convolution's (height, width, in, out).
+TRANSPOSED = _each(lambda kernel: kernel.T.contiguous(), lambda weight: weight.T.contiguous())
+CONVOLUTION = _each(
+    lambda kernel: kernel.permute(3, 2, 0, 1).contiguous(), lambda weight: weight.permute(2, 3, 1, 0).contiguous()
+)
+# A dense layer that is stored as a convolution of kernel 1: (1, 1, in, out) in TensorFlow, (out, in, 1, 1) in torch.
+DENSE_KERNEL = _each(
+    lambda kernel: kernel.flatten(0, 2).T.contiguous(), lambda weight: weight.T.contiguous()[None, None]
+)
+POINTWISE = _each(lambda kernel: kernel.flatten(1), lambda weight: weight[:, :, None, None])
+# The hybrids' published norms are (1, 1, 1, channels).
+BROADCAST_NORM = _each(torch.Tensor.flatten, lambda scale: scale[None, None, None])
+# big_vision adds no position to the class token, which is a row of zeros in our table.
+CLASS_ROW = _each(lambda table: functional.pad(table, (0, 0, 1, 0)), lambda table: table[:, 1:])
+
+
+def attention_kernels(heads: int) -> Layout:
+    """Query, key, value kernels (dim, heads, head_dim), one or several, as one weight (parts * dim, dim)."""
+
+    def write(ours: Tensors) -> Tensors:
+        (weight,) = ours
+        dim = weight.shape[1]
+        return [part.T.reshape(dim, heads, -1).contiguous() for part in weight.chunk(weight.shape[0] // dim)]
+
+    return Layout(lambda kernels: [torch.cat([kernel.flatten(1).T for kernel in kernels])], write)
+
+
+def attention_biases(heads: int, parts: int) -> Layout:
+    """Query, key, value biases (heads, head_dim), one or several, as one (parts * dim)."""
+    return Layout(
+        lambda biases: [torch.cat([bias.flatten() for bias in biases])],
+        lambda ours: [bias.reshape(heads, -1).contiguous() for bias in ours[0].chunk(parts)],
+    )
+
+
+def attention_output(heads: int) -> Layout:
+    """The output kernel (heads, head_dim, dim) as a weight (dim, dim)."""
+    return _each(
+        lambda kernel: kernel.flatten(0, 1).T.contiguous(),
+        lambda weight: weight.T.reshape(heads, -1, weight.shape[0]).contiguous(),
+    )
+
+
+def joined(parts: int) -> Layout:
+    """Several of theirs, such as query, key and value, joined as one of ours along the outputs."""
+    return Layout(lambda theirs: [torch.cat(theirs)], lambda ours: [part.contiguous() for part in ours[0].chunk(parts)])
+
+
+def split(parts: int) -> Layout:
+    """One of theirs, such as key and value, split into several of ours along the outputs."""
+    joint = joined(parts)
+    return Layout(joint.write, joint.read)
+
+
+def rule(ours: str, theirs: str, layout: Layout = SAME) -> Rule:
+    """Return the rule between one tensor and one."""
+    return Rule((ours,), (theirs,), layout)
+
+
+Renames = Sequence[tuple[str, str]]
+
+
+def renamed(names: Iterable[str], renames: Renames, layouts: Callable[[str], Layout] = lambda _: SAME) -> list[Rule]:
+    """Return a rule for each of our names, theirs made by regular expressions that are applied one after the other.
+
+    Args:
+        names: ours.
+        renames: pattern and replacement.
+        layouts: the layout of each of ours.
+    """
+    table = []
+    for ours in names:
+        theirs = ours
+        for pattern, replacement in renames:
+            theirs = re.sub(pattern, replacement, theirs)
+        table.append(rule(ours, theirs, layouts(ours)))
+    return table

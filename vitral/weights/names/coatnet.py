@@ -1,0 +1,131 @@
+"""CoAtNet's tensors as timm names them (maxxvit.py), for its coatnet_0 to coatnet_5."""
+
+import dataclasses
+import math
+import re
+from typing import Any
+
+from torch import Tensor
+
+from vitral.models.coatnet import CoAtNetConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
+from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
+
+HEAD_DIM = 32  # in timm, whatever the size
+PICTURES = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.95)
+
+RENAMES: Renames = (
+    (r"^stem1\.", "stem.conv1."),
+    (r"^stem_norm\.", "stem.norm1."),
+    (r"^stem2\.", "stem.conv2."),
+    (r"^norm\.", "head.norm."),
+    (r"^pre_logits\.", "head.pre_logits.fc."),
+    (r"^head\.(weight|bias)$", r"head.fc.\1"),
+    (r"^stages\.(\d+)\.(\d+)\.", r"stages.\1.blocks.\2."),
+    (r"\.squeeze_excite\.reduce\.", ".se.fc1."),
+    (r"\.squeeze_excite\.expand\.", ".se.fc2."),
+    (r"(\d)\.norm\.", r"\1.pre_norm."),
+    (r"(\d)\.expand\.", r"\1.conv1_1x1."),
+    (r"(\d)\.expand_norm\.", r"\1.norm1."),
+    (r"(\d)\.depthwise\.", r"\1.conv2_kxk."),
+    (r"(\d)\.depthwise_norm\.", r"\1.norm2."),
+    (r"(\d)\.project\.", r"\1.conv3_1x1."),
+    (r"\.attention\.qkv\.", ".attn.qkv."),
+    (r"\.attention\.out\.", ".attn.proj."),
+    (r"\.attention\.bias$", ".attn.rel_pos.relative_position_bias_table"),
+)
+
+
+def _by_head(parts_first: bool, heads: int, weight: Tensor) -> Tensor:
+    """Reorder query, key and value between part by part (ours) and head by head (timm's)."""
+    outer, inner = (3, heads) if parts_first else (heads, 3)
+    return weight.reshape(outer, inner, -1, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
+
+
+def _layouts(config: CoAtNetConfig) -> Any:  # noqa: ANN401  # a function from a name to its layout
+    heads = {str(stage): dim // config.head_dim for stage, dim in enumerate(config.dims)}
+
+    def layout(name: str) -> Layout:
+        found = re.match(r"stages\.(\d+)\.\d+\.(attention\.qkv|attention\.out|attention\.bias|mlp\.fc\d)", name)
+        if found is None:
+            return SAME
+        count, part, weight = heads[found[1]], found[2], name.endswith("weight")
+        if part == "attention.bias":
+            return _relative_table(count)
+        if part == "attention.qkv":
+            return Layout(
+                lambda theirs: [_by_head(False, count, theirs[0].flatten(1) if weight else theirs[0])],
+                lambda ours: [
+                    _by_head(True, count, ours[0])[..., None, None] if weight else _by_head(True, count, ours[0])
+                ],
+            )
+        return POINTWISE if weight else SAME
+
+    return layout
+
+
+def _relative_table(heads: int) -> Layout:
+    def read(theirs: list[Tensor]) -> list[Tensor]:
+        side = math.isqrt(theirs[0].shape[0])
+        return [theirs[0].T.reshape(heads, side, side).contiguous()]
+
+    return Layout(read, lambda ours: [ours[0].flatten(1).T.contiguous()])
+
+
+def rules(config: CoAtNetConfig) -> list[Rule]:
+    """Return the rules for timm's files.
+
+    Raises:
+        WeightsError: the network is the paper's, which timm does not compute.
+    """
+    if config.convention != "timm":
+        raise cannot_hold("timm", "CoAtNet by the paper's own convention, for timm pools and strides otherwise")
+    if config.head_dim != HEAD_DIM or len(config.dims) != 4 or config.image_size[0] != config.image_size[1]:
+        raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong pictures")
+    return renamed(our_names(config), RENAMES, _layouts(config))
+
+
+def read(stored: Stored) -> Reading:
+    """Understand one of timm's files; its `_rw` models, the ones with weights, are other networks and do not fit."""
+    shapes = stored.shapes
+    stages = range(stored.count(r"stages\.(\d+)\."))
+    attention = [f"stages.{stage}.blocks.0.attn.rel_pos.relative_position_bias_table" in shapes for stage in stages]
+    dims = tuple(
+        shapes[f"stages.{stage}.blocks.0." + ("attn.proj.weight" if attending else "conv3_1x1.weight")][0]
+        for stage, attending in zip(stages, attention, strict=True)
+    )
+    last = shapes[f"stages.{stages[-1]}.blocks.0.attn.rel_pos.relative_position_bias_table"][0]
+    side = 2 ** (len(dims) + 1) * ((math.isqrt(last) + 1) // 2)
+    head = "head.fc.weight" in shapes
+    config = CoAtNetConfig(
+        image_size=(side, side),
+        stem_dim=shapes["stem.conv1.weight"][0],
+        kinds=tuple("attention" if attending else "convolution" for attending in attention),
+        depths=tuple(stored.count(rf"stages\.{stage}\.blocks\.(\d+)\.") for stage in stages),
+        dims=dims,
+        head_dim=HEAD_DIM,
+        num_classes=shapes["head.fc.weight"][0] if head else 1000,
+        representation_size=shapes.get("head.pre_logits.fc.weight", (None,))[0],
+        convention="timm",
+    )
+    prepared, notes = timm_preprocessing(stored, PICTURES)
+    return Reading(
+        config,
+        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
+        dataclasses.replace(prepared, image_size=config.image_size),
+        class_names=timm_classes(stored),
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+DIALECTS = (
+    Dialect(
+        "timm",
+        "coatnet",
+        lambda stored: {"stem.conv1.weight", "stages.0.blocks.0.conv1_1x1.weight"} <= stored.shapes.keys(),
+        read,
+        rules,
+    ),
+)

@@ -1,0 +1,172 @@
+"""CvT's tensors in its own files (microsoft/CvT, lib/models/cls_cvt.py) and in transformers' Cvt."""
+
+import dataclasses
+from typing import Any
+
+from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitral.models.cvt import EMBEDDINGS, KEY_STRIDE, MLP_RATIO, CvTConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.names import transformers
+
+HEAD_DIM = 64
+STAGES = range(3)
+# At 224 pixels; from 384 on the whole picture is taken to the square (the paper's section 4.1 and its configs).
+ORIGINAL_PICTURES = Preprocessing(
+    resize="crop",
+    crop_fraction=0.875,
+    interpolation="bicubic",
+    antialias=True,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    resampler="pillow",
+)
+TRANSFORMERS_PICTURES = dataclasses.replace(ORIGINAL_PICTURES, resampler="torchvision")
+
+ORIGINAL: Renames = (
+    (r"^stages\.(\d)\.embedding\.", r"stage\1.patch_embed.proj."),
+    (r"^stages\.(\d)\.norm\.", r"stage\1.patch_embed.norm."),
+    (r"^stages\.(\d)\.class_token$", r"stage\1.cls_token"),
+    (r"^stages\.(\d)\.layers\.", r"stage\1.blocks."),
+    (r"\.attention\.(q|k|v)\w+_map\.convolution\.", r".attn.conv_proj_\1.conv."),
+    (r"\.attention\.(q|k|v)\w+_map\.norm\.", r".attn.conv_proj_\1.bn."),
+    (r"\.attention\.(q|k|v)\w+\.", r".attn.proj_\1."),
+    (r"\.attention\.out\.", ".attn.proj."),
+)
+LAYER = r"cvt.encoder.stages.\1.layers.\2"
+TRANSFORMERS: Renames = (
+    (r"^stages\.(\d)\.embedding\.", r"cvt.encoder.stages.\1.embedding.convolution_embeddings.projection."),
+    (r"^stages\.(\d)\.norm\.", r"cvt.encoder.stages.\1.embedding.convolution_embeddings.normalization."),
+    (r"^stages\.(\d)\.class_token$", r"cvt.encoder.stages.\1.cls_token"),
+    (r"^stages\.(\d)\.layers\.(\d+)\.norm1\.", rf"{LAYER}.layernorm_before."),
+    (r"^stages\.(\d)\.layers\.(\d+)\.norm2\.", rf"{LAYER}.layernorm_after."),
+    (r"^stages\.(\d)\.layers\.(\d+)\.mlp\.fc1\.", rf"{LAYER}.intermediate.dense."),
+    (r"^stages\.(\d)\.layers\.(\d+)\.mlp\.fc2\.", rf"{LAYER}.output.dense."),
+    (r"^stages\.(\d)\.layers\.(\d+)\.attention\.out\.", rf"{LAYER}.attention.output.dense."),
+    (
+        r"^stages\.(\d)\.layers\.(\d+)\.attention\.(query|key|value)_map\.",
+        rf"{LAYER}.attention.attention.convolution_projection_\3.convolution_projection.",
+    ),
+    (r"(convolution_projection)\.norm\.", r"\1.normalization."),
+    (
+        r"^stages\.(\d)\.layers\.(\d+)\.attention\.(query|key|value)\.",
+        rf"{LAYER}.attention.attention.projection_\3.",
+    ),
+    (r"^norm\.", "layernorm."),
+    (r"^head\.", "classifier."),
+)
+
+
+def original_rules(config: CvTConfig) -> list[Rule]:
+    """Return the rules for its own files.
+
+    Raises:
+        WeightsError: its GELU is not the one that such a file is read with.
+    """
+    if config.gelu != "quick":
+        raise cannot_hold("original", "a CvT with another activation than QuickGELU")
+    return renamed(our_names(config), ORIGINAL)
+
+
+def transformers_rules(config: CvTConfig) -> list[Rule]:
+    """Return the rules for transformers' files.
+
+    Raises:
+        WeightsError: its GELU is not the one that transformers computes.
+    """
+    if config.gelu != "exact":
+        raise cannot_hold(
+            "transformers", "the QuickGELU of CvT's own weights, for its port computes the exact GELU; take 'original'"
+        )
+    return renamed(our_names(config), TRANSFORMERS)
+
+
+def read_original(stored: Stored) -> Reading:
+    """Understand one of its own files; the resolution is in their names ("CvT-13-384x384-IN-22k.pth")."""
+    size = 384 if "384" in stored.file_name else 224
+    config = dataclasses.replace(
+        _config(stored, "stage{}.patch_embed.proj.weight", r"stage{}\.blocks\.(\d+)\.", "head.weight"),
+        image_size=(size, size),
+    )
+    whole = {"resize": "squash", "crop_fraction": 1.0} if size == 384 else {}
+    return _reading(stored, config, original_rules(config), dataclasses.replace(ORIGINAL_PICTURES, **whole), ())  # type: ignore[arg-type]
+
+
+def read_transformers(stored: Stored) -> Reading:
+    """Understand a file of transformers', which computes the exact GELU whatever the weights were trained with."""
+    embedding = "cvt.encoder.stages.{}.embedding.convolution_embeddings.projection.weight"
+    config = _config(stored, embedding, r"cvt\.encoder\.stages\.{}\.layers\.(\d+)\.", "classifier.weight")
+    heads = stored.config.get("num_heads")
+    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_PICTURES)
+    config = dataclasses.replace(
+        config,
+        gelu="exact",
+        image_size=prepared.image_size,
+        num_heads=tuple(heads) if heads else config.num_heads,
+    )
+    return _reading(stored, config, transformers_rules(config), prepared, notes)
+
+
+def _config(stored: Stored, embedding: str, blocks: str, head: str) -> CvTConfig:
+    dims = tuple(stored.shapes[embedding.format(stage)][0] for stage in STAGES)
+    return CvTConfig(
+        dims=dims,  # type: ignore[arg-type]
+        depths=tuple(stored.count(blocks.format(stage)) for stage in STAGES),  # type: ignore[arg-type]
+        num_heads=tuple(max(1, dim // HEAD_DIM) for dim in dims),  # type: ignore[arg-type]
+        num_classes=stored.shapes[head][0] if head in stored.shapes else 1000,
+    )
+
+
+def _reading(
+    stored: Stored, config: CvTConfig, rules: list[Rule], prepared: Preprocessing, notes: tuple[str, ...]
+) -> Reading:
+    head = any(name in stored.shapes for name in ("head.weight", "classifier.weight"))
+    return Reading(
+        config,
+        [rule for rule in rules if head or not rule.ours[0].startswith("head.")],
+        prepared,
+        class_names=transformers.class_names(stored),
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+def describe(config: CvTConfig) -> dict[str, Any]:
+    """Return what transformers' config.json says of a network."""
+    kernels, strides, paddings = (list(column) for column in zip(*EMBEDDINGS, strict=True))
+    return {
+        "architectures": ["CvtForImageClassification"],
+        "model_type": "cvt",
+        "num_channels": 3,
+        "embed_dim": list(config.dims),
+        "depth": list(config.depths),
+        "num_heads": list(config.num_heads),
+        "patch_sizes": kernels,
+        "patch_stride": strides,
+        "patch_padding": paddings,
+        "mlp_ratio": [float(MLP_RATIO)] * 3,
+        "qkv_bias": [True] * 3,
+        "cls_token": [False, False, True],
+        "stride_kv": [KEY_STRIDE] * 3,
+        "stride_q": [1] * 3,
+        "drop_rate": [config.dropout] * 3,
+        "drop_path_rate": [0.0, 0.0, config.stochastic_depth],
+    }
+
+
+DIALECTS = (
+    Dialect(
+        "original",
+        "cvt",
+        lambda stored: "stage0.patch_embed.proj.weight" in stored.shapes,
+        read_original,
+        original_rules,
+    ),
+    Dialect(
+        "transformers",
+        "cvt",
+        lambda stored: "cvt.encoder.stages.0.embedding.convolution_embeddings.projection.weight" in stored.shapes,
+        read_transformers,
+        transformers_rules,
+    ),
+)

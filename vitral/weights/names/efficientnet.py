@@ -1,0 +1,93 @@
+"""EfficientNet's tensors as timm names them in its ports of TensorFlow's (tf_efficientnet_*)."""
+
+import dataclasses
+
+from vitral.models.catalog import EFFICIENTNETS
+from vitral.models.efficientnet import STAGES, STEM, EfficientNetConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names
+from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
+
+# The share of the picture that each is evaluated on, in timm.
+CROPS = {
+    "b0": 0.875,
+    "b1": 0.882,
+    "b2": 0.890,
+    "b3": 0.904,
+    "b4": 0.922,
+    "b5": 0.934,
+    "b6": 0.942,
+    "b7": 0.949,
+    "l2": 0.96,
+}
+RENAMES: Renames = (
+    (r"^stem\.", "conv_stem."),
+    (r"^stem_norm\.", "bn1."),
+    (r"^head_convolution\.", "conv_head."),
+    (r"^head_norm\.", "bn2."),
+    (r"^head\.", "classifier."),
+    # The first stage expands nothing, so its norms and its projection are numbered one lower.
+    (r"^stages\.0\.(\d+)\.depthwise_norm\.", r"blocks.0.\1.bn1."),
+    (r"^stages\.0\.(\d+)\.project_norm\.", r"blocks.0.\1.bn2."),
+    (r"^stages\.0\.(\d+)\.project\.", r"blocks.0.\1.conv_pw."),
+    (r"^stages\.", "blocks."),
+    (r"\.expand_norm\.", ".bn1."),
+    (r"\.depthwise_norm\.", ".bn2."),
+    (r"\.project_norm\.", ".bn3."),
+    (r"\.squeeze_excite\.(reduce|expand)\.", r".se.conv_\1."),
+    (r"(\d)\.expand\.", r"\1.conv_pw."),
+    (r"\.depthwise\.", ".conv_dw."),
+    (r"\.project\.", ".conv_pwl."),
+)
+
+
+def rules(config: EfficientNetConfig) -> list[Rule]:
+    """Return the rules for one network."""
+    return renamed(our_names(config), RENAMES)
+
+
+def read(stored: Stored) -> Reading:
+    """Understand one of timm's files."""
+    shapes = stored.shapes
+    repeats = [stored.count(rf"blocks\.{stage}\.(\d+)\.") for stage in range(len(STAGES))]
+    name = next((name for name in EFFICIENTNETS if _is(name, shapes["conv_stem.weight"][0], repeats)), None)
+    if name is None:
+        raise ValueError("its widths and depths are of none of B0 to B7 and L2")
+    width, depth, size, dropout = EFFICIENTNETS[name]
+    head = "classifier.weight" in shapes
+    default = dataclasses.replace(DEIT, image_size=(size, size), crop_fraction=CROPS[name])
+    prepared, notes = timm_preprocessing(stored, default)
+    config = EfficientNetConfig(
+        image_size=prepared.image_size,
+        width=width,
+        depth=depth,
+        dropout=dropout,
+        num_classes=shapes["classifier.weight"][0] if head else 1000,
+    )
+    return Reading(
+        config,
+        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
+        prepared,
+        class_names=timm_classes(stored),
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+def _is(name: str, stem: int, repeats: list[int]) -> bool:
+    width, depth, _, _ = EFFICIENTNETS[name]
+    config = EfficientNetConfig(width=width, depth=depth)
+    return config.channels(STEM) == stem and [config.repeats(row[0]) for row in STAGES] == repeats
+
+
+DIALECTS = (
+    Dialect(
+        "timm",
+        "efficientnet",
+        lambda stored: (
+            {"conv_stem.weight", "conv_head.weight", "blocks.0.0.se.conv_reduce.weight"} <= stored.shapes.keys()
+        ),
+        read,
+        rules,
+    ),
+)

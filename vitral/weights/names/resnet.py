@@ -1,0 +1,78 @@
+"""ResNet's tensors as torchvision names them (models/resnet.py), and timm after it."""
+
+import dataclasses
+
+from vitral.errors import WeightsError
+from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitral.models.resnet import ResNetConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names
+from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.names.timm import timm_classes, timm_preprocessing
+
+# torchvision's evaluation (ImageClassification presets): the shorter side to 256, the middle 224, on the picture itself.
+TORCHVISION = Preprocessing(
+    resize="crop",
+    crop_fraction=0.875,
+    antialias=True,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    resampler="pillow",
+)
+RENAMES: Renames = (
+    (r"^root\.", "conv1."),
+    (r"^root_norm\.", "bn1."),
+    (r"^head\.", "fc."),
+    (r"^stages\.0\.", "layer1."),
+    (r"^stages\.1\.", "layer2."),
+    (r"^stages\.2\.", "layer3."),
+    (r"^stages\.3\.", "layer4."),
+    (r"\.(convolutions|norms)\.0\.", r".\1.1st."),
+    (r"\.(convolutions|norms)\.1\.", r".\1.2nd."),
+    (r"\.(convolutions|norms)\.2\.", r".\1.3rd."),
+    (r"\.convolutions\.(\d)\w\w\.", r".conv\1."),
+    (r"\.norms\.(\d)\w\w\.", r".bn\1."),
+    (r"\.projection\.", ".downsample.0."),
+    (r"\.projection_norm\.", ".downsample.1."),
+)
+
+
+def rules(config: ResNetConfig) -> list[Rule]:
+    """Return the rules.
+
+    Raises:
+        WeightsError: it has other than four stages.
+    """
+    if len(config.stages) != 4:
+        raise WeightsError(f"torchvision's ResNet has four stages, not {len(config.stages)}.")
+    return renamed(our_names(config), RENAMES)
+
+
+def read(stored: Stored) -> Reading:
+    """Understand a file of torchvision's or timm's."""
+    shapes = stored.shapes
+    if shapes["conv1.weight"] != (64, 3, 7, 7) or shapes.get("layer1.0.conv2.weight", (64, 64))[1] != 64:
+        raise ValueError("it is a ResNet of another kind (another root, groups or widths)")
+    head = "fc.weight" in shapes
+    prepared, notes = timm_preprocessing(stored, TORCHVISION)
+    config = ResNetConfig(
+        image_size=prepared.image_size,
+        stages=tuple(stored.count(rf"layer{stage}\.(\d+)\.") for stage in range(1, 5)),
+        bottleneck="layer1.0.conv3.weight" in shapes,
+        num_classes=shapes["fc.weight"][0] if head else 1000,
+    )
+    return Reading(
+        config,
+        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
+        dataclasses.replace(prepared, image_size=config.image_size),
+        class_names=timm_classes(stored),
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+def _matches(stored: Stored) -> bool:
+    return {"conv1.weight", "bn1.weight", "layer1.0.conv1.weight"} <= stored.shapes.keys()
+
+
+# The original and timm name them alike.
+DIALECTS = (Dialect("original", "resnet", _matches, read, rules), Dialect("timm", "resnet", _matches, read, rules))

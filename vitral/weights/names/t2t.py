@@ -1,0 +1,69 @@
+"""T2T-ViT's tensors in its own files (yitu-opensource/T2T-ViT, utils.py)."""
+
+import dataclasses
+
+from vitral.models.t2t import STRIDE, T2TConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names, square_side
+from vitral.weights.layouts import Renames, Rule, renamed
+from vitral.weights.names.timm import CROP_BICUBIC, DEIT
+
+HEAD_DIM = 64
+DEFAULT_TOKENS = 197  # of 224 pixels
+PICTURES = dataclasses.replace(DEIT, crop_fraction=CROP_BICUBIC.crop_fraction)
+
+RENAMES: Renames = (
+    (r"^token_layers\.0\.", "tokens_to_token.attention1."),
+    (r"^token_layers\.1\.", "tokens_to_token.attention2."),
+    (r"^project\.", "tokens_to_token.project."),
+    (r"^class_token$", "cls_token"),
+    (r"^position$", "pos_embed"),
+    (r"^backbone\.", "blocks."),
+    (r"\.attention\.qkv\.", ".attn.qkv."),
+    (r"\.attention\.out\.", ".attn.proj."),
+)
+PERFORMER: Renames = (
+    (r"(attention[12])\.features$", r"\1.w"),
+    (r"(attention[12])\.out\.", r"\1.proj."),
+    (r"(attention[12])\.mlp\.fc1\.", r"\1.mlp.0."),
+    (r"(attention[12])\.mlp\.fc2\.", r"\1.mlp.2."),
+)
+TRANSFORMER: Renames = (
+    (r"(attention[12])\.qkv\.", r"\1.attn.qkv."),
+    (r"(attention[12])\.out\.", r"\1.attn.proj."),
+)
+
+
+def rules(config: T2TConfig) -> list[Rule]:
+    """Return the rules for one network."""
+    kind = PERFORMER if config.tokens == "performer" else TRANSFORMER
+    return renamed(our_names(config), (*RENAMES, *kind))
+
+
+def read(stored: Stored) -> Reading:
+    """Understand one of its files; where the fixed position embedding is left out, it is computed."""
+    shapes = stored.shapes
+    dim = shapes["cls_token"][2]
+    head = "head.weight" in shapes
+    tokens = shapes["pos_embed"][1] if "pos_embed" in shapes else DEFAULT_TOKENS
+    side = STRIDE * square_side(tokens - 1)
+    config = T2TConfig(
+        image_size=(side, side),
+        tokens="performer" if "tokens_to_token.attention1.kqv.weight" in shapes else "transformer",
+        dim=dim,
+        depth=stored.count(r"blocks\.(\d+)\."),
+        mlp_dim=shapes["blocks.0.mlp.fc1.weight"][0],
+        num_heads=max(1, dim // HEAD_DIM),
+        num_classes=shapes["head.weight"][0] if head else 1000,
+    )
+    left_out = {"head.weight", "head.bias"} if not head else set()
+    kept = {"position"} if "pos_embed" not in shapes else set()
+    return Reading(
+        config,
+        [rule for rule in rules(config) if rule.ours[0] not in left_out | kept],
+        PICTURES,
+        absent=tuple(sorted(left_out)),
+        notes=() if head else (NO_HEAD,),
+    )
+
+
+DIALECTS = (Dialect("original", "t2t", lambda stored: "tokens_to_token.project.weight" in stored.shapes, read, rules),)

@@ -1,0 +1,94 @@
+"""What transformers says of a model beside its weights: config.json and preprocessor_config.json, in both directions."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitral.errors import VitralError
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.layers import Gelu
+from vitral.weights.dialect import Stored
+
+GELUS: dict[str, Gelu] = {
+    "gelu": "exact",
+    "gelu_python": "exact",
+    "gelu_new": "tanh",
+    "gelu_pytorch_tanh": "tanh",
+    "gelu_fast": "tanh",
+    "quick_gelu": "quick",
+}
+ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
+RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
+
+
+def gelu_of(config: Mapping[str, Any]) -> Gelu:
+    """Return the activation that a config.json names.
+
+    Raises:
+        ValueError: it is none of the GELUs.
+    """
+    name = config.get("hidden_act", "gelu")
+    if name not in GELUS:
+        raise ValueError(f"its activation '{name}' is not known")
+    return GELUS[name]
+
+
+def class_names(stored: Stored) -> tuple[str, ...] | None:
+    """Return the class names of a config.json, unless they are its numbered defaults."""
+    labels = stored.config.get("id2label")
+    if not isinstance(labels, Mapping) or not labels:
+        return None
+    names = tuple(str(name) for _, name in sorted(labels.items(), key=lambda item: int(item[0])))
+    return None if all(name == f"LABEL_{index}" for index, name in enumerate(names)) else unique(names)
+
+
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, those that stand twice with their class's number ("crane" is a bird and a machine)."""
+    return tuple(f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names))
+
+
+def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
+    """Return what preprocessor_config.json says, or `default` with a note."""
+    settings = stored.preprocessor
+    if not settings:
+        note = "There is no preprocessor_config.json beside the file; taken: its architecture's default."
+        return default, (note,)
+    try:
+        return _read(settings), ()
+    except (TypeError, ValueError, KeyError, VitralError) as error:
+        raise ValueError(f"its preprocessor_config.json cannot be understood ({error})") from error
+
+
+def _read(settings: Mapping[str, Any]) -> Preprocessing:
+    size, crop = settings.get("size", 224), settings.get("crop_size")
+    edges = size if isinstance(size, Mapping) else {"height": size, "width": size}
+    if settings.get("resample", 2) not in RESAMPLING:
+        raise ValueError(f"resample {settings['resample']} is not known")
+    if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
+        raise ValueError("pictures that are not resized or rescaled")
+    fraction, resize = 1.0, "squash"
+    if "shortest_edge" in edges:
+        result = [int(edges["shortest_edge"])] * 2
+        if "crop_pct" in settings or "ConvNext" in str(
+            settings.get("image_processor_type", settings.get("feature_extractor_type"))
+        ):
+            if result[0] < SQUASH_FROM:
+                resize, fraction = "crop", float(settings.get("crop_pct") or 224 / 256)
+        else:
+            resize = "crop"
+    else:
+        result = [int(edges["height"]), int(edges["width"])]
+    if settings.get("do_center_crop") and crop is not None:
+        cut = [int(crop["height"]), int(crop["width"])] if isinstance(crop, Mapping) else [int(crop)] * 2
+        fraction, result = cut[0] / result[0], cut
+    normal = settings.get("do_normalize", True)
+    return Preprocessing(
+        image_size=(result[0], result[1]),
+        resize=resize,  # type: ignore[arg-type]
+        crop_fraction=fraction,
+        interpolation=RESAMPLING[settings.get("resample", 2)],  # type: ignore[arg-type]
+        antialias=True,
+        mean=tuple(settings.get("image_mean", (0.5, 0.5, 0.5))) if normal else (0.0, 0.0, 0.0),
+        std=tuple(settings.get("image_std", (0.5, 0.5, 0.5))) if normal else (1.0, 1.0, 1.0),
+        resampler="torchvision",
+    )

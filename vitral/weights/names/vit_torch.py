@@ -1,0 +1,172 @@
+"""The Vision Transformer in torch: DeiT's own files and timm's, which share their names (deit/models.py; timm)."""
+
+import dataclasses
+import re
+from typing import Any
+
+from vitral.models.layers import LAYER_NORM_EPS
+from vitral.models.stem import StemConfig
+from vitral.models.vit import ViTConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Shapes, Stored, cannot_hold, our_names
+from vitral.weights.layouts import CLASS_ROW, Renames, Rule, renamed, rule, split
+from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
+from vitral.weights.names.vit import grid_side
+
+# A file does not hold the number of heads; every published width has its own, and others have heads of 64 channels.
+HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
+HEAD_DIM = 64
+
+BACKBONE = "patch_embed.backbone"
+RENAMES: Renames = (
+    (r"^patch_embedding\.", "patch_embed.proj."),
+    (r"^class_token$", "cls_token"),
+    (r"^distillation_token$", "dist_token"),
+    (r"^distillation_head\.", "head_dist."),
+    (r"^registers$", "reg_token"),
+    (r"^position\.embedding$", "pos_embed"),
+    (r"^pre_logits\.", "pre_logits.fc."),
+    (r"^encoder\.", "blocks."),
+    (r"\.attention\.qkv\.", ".attn.qkv."),
+    (r"\.attention\.out\.", ".attn.proj."),
+    (r"\.scale([12])\.scale$", r".ls\1.gamma"),
+    (r"^stem\.root\.", f"{BACKBONE}.stem.conv."),
+    (r"^stem\.root_norm\.", f"{BACKBONE}.stem.norm."),
+    (r"^stem\.stages\.(\d+)\.(\d+)\.", rf"{BACKBONE}.stages.\1.blocks.\2."),
+    (r"\.projection\.", ".downsample.conv."),
+    (r"\.projection_norm\.", ".downsample.norm."),
+    (r"^map_head\.probe$", "attn_pool.latent"),
+    (r"^map_head\.attention\.query\.", "attn_pool.q."),
+    (r"^map_head\.attention\.out\.", "attn_pool.proj."),
+    (r"^map_head\.", "attn_pool."),
+)
+ROOT_ONLY: Renames = ((rf"^{BACKBONE}\.stem\.", f"{BACKBONE}."),)
+DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
+# timm adds its epsilons elsewhere than the original's hybrids do, so the same weights compute other logits there.
+TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
+
+
+def table(config: ViTConfig, *, class_row: bool, head: bool, renames: Renames = ()) -> list[Rule]:
+    """Return the rules for one network.
+
+    Args:
+        config: of the network.
+        class_row: whether the position embedding has a row for the class token.
+        head: whether there is a head.
+        renames: what this file calls otherwise.
+    """
+    names = [name for name in our_names(config) if head or not name.startswith(("head.", "distillation_head."))]
+    mixed = re.compile(r"map_head\.attention\.(key|value)\.")
+    padded = config.pooling == "token" and not class_row and config.position == "learned"
+    roots = ROOT_ONLY if config.stem and not config.stem.stages else ()
+    rules = renamed(
+        [name for name in names if not mixed.match(name)],
+        (*RENAMES, *roots, *renames),
+        lambda name: CLASS_ROW if padded and name == "position.embedding" else _SAME,
+    )
+    if config.pooling == "map":
+        for kind in ("weight", "bias"):
+            pair = tuple(f"map_head.attention.{part}.{kind}" for part in ("key", "value"))
+            rules.append(Rule(pair, (f"attn_pool.kv.{kind}",), split(2)))
+    return rules
+
+
+_SAME = rule("", "").layout
+
+
+def read(stored: Stored) -> Reading:
+    """Understand a file of DeiT's or timm's."""
+    shapes = stored.shapes
+    if "fc_norm.weight" in shapes:
+        raise ValueError("its norm comes after the pooling (fc_norm), which is another network")
+    third = "blocks.0.gamma_1" in shapes
+    own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in stored.file_name.lower()
+    config, class_row = _config(shapes, own=own)
+    head = "head.weight" in shapes
+    heads = (
+        "head.weight",
+        "head.bias",
+        *(("distillation_head.weight", "distillation_head.bias") if config.distilled else ()),
+    )
+    default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
+    if not own and max(config.image_size) > 224:
+        default = dataclasses.replace(default, crop_fraction=1.0)
+    preprocessing, notes = timm_preprocessing(stored, default)
+    return Reading(
+        config,
+        table(config, class_row=class_row, head=head, renames=DEIT_III if third else ()),
+        preprocessing,
+        class_names=timm_classes(stored),
+        absent=() if head else heads,
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
+    dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
+    stem = _stem_config(shapes)
+    if channels != (stem.channels if stem else 3):
+        raise ValueError(f"its patches have {channels} channels")
+    unit = stem.stride if stem else 1
+    token, distilled = "cls_token" in shapes, "dist_token" in shapes
+    rows, class_row = grid_side(shapes["pos_embed"][1] - distilled, token=token)
+    pooling: Any = "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
+    depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
+    scaled = {"blocks.0.ls1.gamma", "blocks.0.gamma_1"} & shapes.keys()
+    config = ViTConfig(
+        image_size=(rows * patch_height * unit, rows * patch_width * unit),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=depth,
+        mlp_dim=shapes["blocks.0.mlp.fc1.weight"][0],
+        num_heads=HEADS.get(dim) or max(1, dim // HEAD_DIM),
+        num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 1000,
+        pooling=pooling,
+        representation_size=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else None,
+        gelu="exact",
+        registers=shapes["reg_token"][1] if "reg_token" in shapes else 0,
+        layer_scale=1e-4 if scaled else None,
+        stem=stem,
+        distilled=distilled,
+        qkv_bias="blocks.0.attn.qkv.bias" in shapes,
+        position_resize="bicubic" if own else "bilinear",
+        norm_eps=LAYER_NORM_EPS,
+    )
+    return config, class_row
+
+
+def _stem_config(shapes: Shapes) -> StemConfig | None:
+    if f"{BACKBONE}.conv.weight" in shapes:
+        return StemConfig(stages=(), **TIMM_STEM)  # type: ignore[arg-type]
+    if f"{BACKBONE}.stem.conv.weight" not in shapes:
+        return None
+    stages: list[int] = []
+    while (start := f"{BACKBONE}.stages.{len(stages)}.blocks.") and f"{start}0.conv1.weight" in shapes:
+        stages.append(len({name.removeprefix(start).split(".")[0] for name in shapes if name.startswith(start)}))
+    return StemConfig(stages=tuple(stages), **TIMM_STEM)  # type: ignore[arg-type]
+
+
+def rules(config: ViTConfig) -> list[Rule]:
+    """Return the rules for timm's files.
+
+    Raises:
+        WeightsError: it has a part that timm has no place for.
+    """
+    problems = {
+        "experts": config.experts is not None,
+        "a representation layer before the head; fine-tune first, or replace the head": bool(
+            config.representation_size
+        ),
+        f"position embedding '{config.position}'": config.position != "learned",
+        "overlapping patches": config.stride_on_map != config.patch_size,
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold("timm", what)
+    return table(config, class_row=True, head=True)
+
+
+def _matches(stored: Stored) -> bool:
+    return {"patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
+
+
+DIALECTS = (Dialect("timm", "vit", _matches, read, rules),)

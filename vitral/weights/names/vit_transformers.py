@@ -1,0 +1,189 @@
+"""The Vision Transformer in transformers: ViTForImageClassification and DeiT's two classifiers."""
+
+from typing import Any
+
+import torch
+
+from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitral.models.vit import ViTConfig
+from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.layouts import Layout, Rule, joined, renamed
+from vitral.weights.names import transformers
+from vitral.weights.names.vit import grid_side
+from vitral.weights.names.vit_torch import HEAD_DIM, HEADS
+
+TRANSFORMERS_EPS = 1e-12  # its ViT's default, where the original has 1e-6
+VIT_PICTURES = Preprocessing(antialias=True, resampler="torchvision")
+DEIT_PICTURES = Preprocessing(
+    crop_fraction=0.875,
+    interpolation="bicubic",
+    antialias=True,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+    resampler="torchvision",
+)
+PARTS = ("query", "key", "value")
+
+
+def renames(base: str, layer: str, *, distilled: bool) -> tuple[tuple[str, str], ...]:
+    """Return the names below `base` ("vit." or "deit."), each block below `layer`."""
+    return (
+        (r"^patch_embedding\.", f"{base}embeddings.patch_embeddings.projection."),
+        (r"^class_token$", f"{base}embeddings.cls_token"),
+        (r"^distillation_token$", f"{base}embeddings.distillation_token"),
+        (r"^position\.embedding$", f"{base}embeddings.position_embeddings"),
+        (r"^norm\.", f"{base}layernorm."),
+        (r"^pre_logits\.", f"{base}pooler.dense."),
+        (r"^head\.", "cls_classifier." if distilled else "classifier."),
+        (r"^distillation_head\.", "distillation_classifier."),
+        (r"^encoder\.(\d+)\.norm1\.", rf"{layer}.\1.layernorm_before."),
+        (r"^encoder\.(\d+)\.norm2\.", rf"{layer}.\1.layernorm_after."),
+        (r"^encoder\.(\d+)\.attention\.out\.", rf"{layer}.\1.attention.output.dense."),
+        (r"^encoder\.(\d+)\.mlp\.fc1\.", rf"{layer}.\1.intermediate.dense."),
+        (r"^encoder\.(\d+)\.mlp\.fc2\.", rf"{layer}.\1.output.dense."),
+    )
+
+
+# What its fifth version calls them in memory; its files keep the older names, but not everyone saves through it.
+IN_MEMORY = (
+    (r"\.attention\.attention\.(query|key|value)\.", r".attention.\1_proj."),
+    (r"\.query_proj\.", ".q_proj."),
+    (r"\.key_proj\.", ".k_proj."),
+    (r"\.value_proj\.", ".v_proj."),
+    (r"\.attention\.output\.dense\.", ".attention.o_proj."),
+    (r"\.intermediate\.dense\.", ".mlp.fc1."),
+    (r"(\d)\.output\.dense\.", r"\1.mlp.fc2."),
+)
+
+
+def table(config: ViTConfig, base: str, layer: str, *, head: bool, in_memory: bool = False) -> list[Rule]:
+    """Return the rules for one network."""
+    names = [name for name in our_names(config) if head or not name.startswith(("head.", "distillation_head."))]
+    spelled = (*renames(base, layer, distilled=config.distilled), *(IN_MEMORY if in_memory else ()))
+    rules = renamed([name for name in names if ".qkv." not in name], spelled)
+    for index in range(config.depth):
+        for kind in ("weight", "bias") if config.qkv_bias else ("weight",):
+            parts = [f"{layer}.{index}.attention.attention.{part}.{kind}" for part in PARTS]
+            theirs = tuple(found.theirs[0] for found in renamed(parts, IN_MEMORY if in_memory else ()))
+            rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
+    return rules
+
+
+def _register() -> Layout:
+    """A distillation token that no head reads is a register that carries its own position."""
+
+    def read(theirs: list[torch.Tensor]) -> list[torch.Tensor]:
+        token, positions = theirs
+        return [token + positions[:, 1:2], torch.cat([positions[:, :1], positions[:, 2:]], dim=1)]
+
+    def write(ours: list[torch.Tensor]) -> list[torch.Tensor]:
+        register, positions = ours
+        none = torch.zeros_like(register)
+        return [register, torch.cat([positions[:, :1], none, positions[:, 1:]], dim=1)]
+
+    return Layout(read, write)
+
+
+def read(stored: Stored) -> Reading:
+    """Understand a file of ViT's or DeiT's."""
+    shapes = stored.shapes
+    base = next(base for base in ("vit.", "deit.", "") if f"{base}embeddings.cls_token" in shapes)
+    in_memory = f"{base}layers.0.attention.q_proj.weight" in shapes
+    layer = f"{base}layers" if in_memory else f"{base}encoder.layer"
+    token = f"{base}embeddings.distillation_token"
+    with_teacher = "distillation_classifier.weight" in shapes
+    lonely = token in shapes and not with_teacher
+    dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
+    position = f"{base}embeddings.position_embeddings"
+    rows, _ = grid_side(shapes[position][1] - (token in shapes), token=True)
+    classifier = "cls_classifier.weight" if with_teacher else "classifier.weight"
+    head = classifier in shapes
+    mlp = f"{layer}.0.mlp.fc1.weight" if in_memory else f"{layer}.0.intermediate.dense.weight"
+    query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
+    config = ViTConfig(
+        image_size=(rows * patch_height, rows * patch_width),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
+        mlp_dim=shapes[mlp][0],
+        num_heads=int(stored.config.get("num_attention_heads") or HEADS.get(dim) or max(1, dim // HEAD_DIM)),
+        num_classes=shapes[classifier][0] if head else 1000,
+        gelu=transformers.gelu_of(stored.config),
+        representation_size=shapes.get(f"{base}pooler.dense.weight", (None,))[0],
+        distilled=with_teacher,
+        registers=int(lonely),
+        norm_eps=float(stored.config.get("layer_norm_eps", TRANSFORMERS_EPS)),
+        qkv_bias=query in shapes,
+        position_resize="bicubic" if token in shapes else "bilinear",
+    )
+    rules = table(config, base, layer, head=head, in_memory=in_memory)
+    if lonely:
+        rules = [rule for rule in rules if rule.ours[0] not in ("registers", "position.embedding")]
+        rules.append(Rule(("registers", "position.embedding"), (token, position), _register()))
+    default = DEIT_PICTURES if token in shapes else VIT_PICTURES
+    prepared, notes = transformers.preprocessing(stored, default)
+    return Reading(
+        config,
+        rules,
+        prepared,
+        class_names=transformers.class_names(stored),
+        absent=() if head else ("head.weight", "head.bias"),
+        notes=notes if head else (*notes, NO_HEAD),
+    )
+
+
+def rules(config: ViTConfig) -> list[Rule]:
+    """Return the rules for its files, of DeiT's classifier with teacher where there is a distillation head.
+
+    Raises:
+        WeightsError: it has a part that transformers has no place for.
+    """
+    problems = {
+        "a hybrid's stem": config.stem is not None,
+        "experts": config.experts is not None,
+        "registers": bool(config.registers),
+        "LayerScale": config.layer_scale is not None,
+        "a representation layer before the head; fine-tune first, or replace the head": bool(
+            config.representation_size
+        ),
+        f"pooling '{config.pooling}'": config.pooling != "token",
+        f"position embedding '{config.position}'": config.position != "learned",
+        "overlapping patches": config.stride_on_map != config.patch_size,
+        "patches that are not square": config.patch_size[0] != config.patch_size[1],
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold("transformers", what)
+    base = "deit." if config.distilled else "vit."
+    return table(config, base, f"{base}encoder.layer", head=True)
+
+
+def describe(config: ViTConfig) -> dict[str, Any]:
+    """Return what its config.json says of a network."""
+    kind = "DeiTForImageClassificationWithTeacher" if config.distilled else "ViTForImageClassification"
+    height, width = config.image_size
+    return {
+        "architectures": [kind],
+        "model_type": "deit" if config.distilled else "vit",
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "hidden_act": transformers.ACTIVATIONS[config.gelu],
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size[0],
+        "num_channels": 3,
+        "qkv_bias": config.qkv_bias,
+    }
+
+
+def _matches(stored: Stored) -> bool:
+    return any(
+        f"{base}embeddings.patch_embeddings.projection.weight" in stored.shapes for base in ("vit.", "deit.", "")
+    )
+
+
+DIALECTS = (Dialect("transformers", "vit", _matches, read, rules),)

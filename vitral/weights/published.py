@@ -1,0 +1,41 @@
+"""Which variants have published weights that Vitral reads, and in which formats.
+
+Sources: README and models pages of google-research/vision_transformer and big_transfer, facebookresearch/deit,
+yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weights; the Hugging Face Hub. Of V-MoE two models
+of 8 experts are published as shards of a checkpoint library that Vitral does not read.
+"""
+
+# The original's own files: npz of vision_transformer (imagenet21k/, augreg/, sam/, gsam/) and of BiT; DeiT's, T2T-ViT's,
+# CvT's and torchvision's state_dicts.
+_ORIGINAL = (
+    *("vit-ti16", "vit-s16", "vit-s32", "vit-b8", "vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14"),
+    *("vit-s16-gap", "vit-s32-gap", "vit-b16-gap", "vit-b32-gap"),
+    *("r-vit-ti16", "r26-vit-s32", "r26-vit-b32", "r50-vit-b16", "r50-vit-l32"),
+    *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
+    *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
+    *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+    *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
+    *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
+    *("cvt-13", "cvt-21", "cvt-w24"),
+    *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
+)
+_TIMM = (
+    *("vit-ti16", "vit-s16", "vit-s32", "vit-b8", "vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14"),
+    *("r-vit-ti16", "r26-vit-s32", "r50-vit-b16", "r50-vit-l32"),
+    *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
+    *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
+    *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+    *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
+    *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
+)
+_TRANSFORMERS = (
+    *("vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14", "bit-r50x1", "cvt-13", "cvt-21", "cvt-w24"),
+    *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
+    *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+)
+PUBLISHED: dict[str, tuple[str, ...]] = {"original": _ORIGINAL, "timm": _TIMM, "transformers": _TRANSFORMERS}
+
+
+def published_formats(name: str) -> tuple[str, ...]:
+    """Return the formats in which a variant's trained weights are published; empty where there are none."""
+    return tuple(format_name for format_name, variants in PUBLISHED.items() if name in variants)
