@@ -7,6 +7,7 @@ classifier = vitral.load("runs/photos/classifier")  # or "vit-b16", "ViT-B_16.np
 classifier.predict("photo.jpg")
 vitral.evaluate(classifier, "photos/")
 vitral.explain(classifier, "photo.jpg")
+vitral.convert("runs/photos", "for-transformers/", format="transformers")
 """
 
 import importlib
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitral.classifier.classifier import Classifier as Classifier
+    from vitral.classifier.convert import convert as convert
     from vitral.classifier.load import load as load
+    from vitral.classifier.push import push as push
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.explanation.explain import explain as explain
@@ -29,6 +32,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
+    "convert": "vitral.classifier.convert",
     "create_model": "vitral.models.catalog",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
@@ -36,11 +40,13 @@ _HOMES = {
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
     "pretrain": "vitral.training.pretrain",
+    "push": "vitral.classifier.push",
 }
 
 __all__ = [
     "Classifier",
     "VitralError",
+    "convert",
     "create_model",
     "evaluate",
     "explain",
@@ -48,6 +54,7 @@ __all__ = [
     "list_models",
     "load",
     "pretrain",
+    "push",
 ]
 
 

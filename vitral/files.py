@@ -48,12 +48,23 @@ def write_file(path: Path, content: bytes | str) -> None:
     Raises:
         StorageError: the file could not be written; what stood at `path` before is untouched.
     """
-    data = content.encode() if isinstance(content, str) else content
+    with new_file(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path for another library to write to; it becomes `path` when the block ends without an error.
+
+    Raises:
+        StorageError: the file could not be written; what stood at `path` before is untouched.
+    """
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}"
         try:
-            write_through(partial, data)
+            yield partial
+            sync_file(partial)
             os.replace(partial, path)
         except BaseException:
             with contextlib.suppress(OSError):

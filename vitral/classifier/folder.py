@@ -5,15 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, config_from_json, config_to_json
-from vitral.weights.containers import assign, read_tensors
+from vitral.weights.containers import assign, read_tensors, write_safetensors
 
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 1
@@ -29,8 +27,8 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
     """
     path = Path(folder)
     with new_folder(path) as partial:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.model.state_dict().items()}
-        save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
+        tensors = {name: tensor.detach().cpu() for name, tensor in classifier.model.state_dict().items()}
+        write_safetensors(tensors, partial / WEIGHTS)
         sync_file(partial / WEIGHTS)
         description = {
             "format": FORMAT,

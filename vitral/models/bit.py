@@ -26,8 +26,8 @@ class BiTConfig(ModelConfig):
     Attributes:
         stages: residual units in each of the four stages.
         width_factor: widens every layer.
-        weight_eps: of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm, 1e-6 in
-            transformers.
+        weight_eps: of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm and
+            in transformers.
         norm_eps: of the group norms.
     """
 

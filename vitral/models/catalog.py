@@ -225,7 +225,7 @@ def _vmoes() -> dict[str, ViTConfig]:
 def _coatnets() -> dict[str, CoAtNetConfig]:
     rows = {}
     for number, (depths, (stem, *dims), head) in COATNETS.items():
-        kinds: tuple[Kind, ...] = ("convolution",) * (len(dims) - 2)
+        kinds: list[Kind] = ["convolution"] * (len(dims) - 2)
         rows[f"coatnet-{number}"] = CoAtNetConfig(
             stem_dim=stem,
             kinds=(*kinds, "attention", "attention"),

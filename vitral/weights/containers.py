@@ -5,8 +5,10 @@ fall-back. Shapes are known before any tensor is read, and a file cannot make us
 """
 
 import argparse
+import errno
 import math
 import os
+import re
 import stat
 import struct
 import zipfile
@@ -19,6 +21,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vitral.errors import WeightsError
@@ -91,6 +94,19 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """
     with open_container(path) as container:
         return {name: container.read(name) for name in container.shapes}
+
+
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors as a safetensors file.
+
+    Raises:
+        OSError: it cannot be written; the library's own error hides which.
+    """
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        code = re.search(r"os error (\d+)", str(error))
+        raise OSError(int(code[1]) if code else errno.EIO, os.strerror(int(code[1])) if code else str(error)) from error
 
 
 def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

@@ -1,33 +1,70 @@
-"""Classifiers on the Hugging Face Hub, through its own client."""
+"""Weights on the Hugging Face Hub, through its own client."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
 from vitral.errors import WeightsError
+from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
 CLASSIFIER_FILES = ("classifier.json", "weights.safetensors", "README.md")
+SINGLE_FILES = (".npz", ".safetensors", ".pth")
 
 
 def download(name: str) -> Path:
-    """Fetch a repository's classifier folder, or its single .npz file, into the client's cache and return where it is.
+    """Fetch a repository's weights into the client's cache and return the folder, or the single file, where they are.
+
+    A classifier folder comes whole; of another library's repository come the weights (safetensors before .bin) and the JSON
+    beside them.
 
     Args:
         name: "owner/name" or "hf:owner/name".
 
     Raises:
-        WeightsError: there is no such repository, it cannot be reached, or it holds neither.
+        WeightsError: there is no such repository, it cannot be reached, or it holds no weights.
     """
     repository = name.removeprefix("hf:")
-    try:
+    with _hub_errors(repository, "fetched from"):
         files = HfApi().list_repo_files(repository)
         if CLASSIFIER_FILES[0] in files:
             return Path(snapshot_download(repository, allow_patterns=list(CLASSIFIER_FILES)))
-        weights = [file for file in files if file.endswith(".npz")]
-        if len(weights) == 1:
-            return Path(hf_hub_download(repository, weights[0]))
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise WeightsError(f"'{repository}' cannot be fetched from the Hub: {reason}") from error
-    raise WeightsError(f"'{repository}' on the Hub holds no {CLASSIFIER_FILES[0]} and no single .npz file.")
+        if weights := next((file for file in WEIGHT_FILES if file in files), None):
+            parts = weights.removesuffix(".index.json")
+            stem, suffix = parts.rsplit(".", 1)
+            shards = [f"{stem}-*-of-*.{suffix}"] if parts != weights else []
+            return Path(snapshot_download(repository, allow_patterns=[weights, *shards, CONFIG, PREPROCESSOR]))
+        single = [file for file in files if file.endswith(SINGLE_FILES)]
+        if len(single) == 1:
+            return Path(hf_hub_download(repository, single[0]))
+    raise WeightsError(f"'{repository}' on the Hub holds no {CLASSIFIER_FILES[0]} and no single weights file.")
+
+
+def upload(folder: Path, name: str, *, private: bool = False) -> str:
+    """Put a folder's files on the Hub as one commit and return the repository's address.
+
+    Args:
+        folder: a classifier folder, or transformers' one.
+        name: "owner/name" or "hf:owner/name"; made if it is not there.
+        private: whether a new repository is for its owner's eyes alone.
+
+    Raises:
+        WeightsError: it cannot be reached, or does not let this user write there.
+    """
+    repository = name.removeprefix("hf:")
+    with _hub_errors(repository, "written to"):
+        api = HfApi()
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Upload the classifier")
+    return str(address)
+
+
+@contextmanager
+def _hub_errors(repository: str, action: str) -> Iterator[None]:
+    try:
+        yield
+    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise WeightsError(f"'{repository}' cannot be {action} the Hub: {reason}") from error

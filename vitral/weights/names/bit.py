@@ -15,7 +15,7 @@ from vitral.weights.names.timm import timm_classes, timm_preprocessing
 FINE_TUNED_SIZE = (
     480  # pixels, of the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
 )
-TIMM_EPS, TRANSFORMERS_EPS = 1e-8, 1e-6
+TORCH_EPS = 1e-8  # of timm and transformers
 TIMM_PICTURES = dataclasses.replace(
     ORIGINAL_PREPROCESSING,
     resize="crop",
@@ -24,7 +24,7 @@ TIMM_PICTURES = dataclasses.replace(
     antialias=True,
     resampler="pillow",
 )
-TRANSFORMERS_PICTURES = dataclasses.replace(TIMM_PICTURES, resampler="torchvision")
+TRANSFORMERS_PICTURES = dataclasses.replace(TIMM_PICTURES, resampler="torch")
 
 PARTS = {"1": "a", "2": "b", "3": "c"}
 TORCH: Renames = (
@@ -108,7 +108,7 @@ def read_timm(stored: Stored) -> Reading:
     prepared, notes = timm_preprocessing(stored, TIMM_PICTURES)
     head = "head.fc.weight" in stored.shapes
     return Reading(
-        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TIMM_EPS),
+        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS),
         [rule for rule in timm_rules(config) if head or not rule.ours[0].startswith("head.")],
         prepared,
         class_names=timm_classes(stored),
@@ -134,7 +134,7 @@ def read_transformers(stored: Stored) -> Reading:
     config = _torch_config(stored, "bit.embedder.convolution.weight", pattern, stored.shapes.get("classifier.1.weight"))
     prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_PICTURES)
     return Reading(
-        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TRANSFORMERS_EPS),
+        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS),
         [rule for rule in transformers_rules(config) if head or not rule.ours[0].startswith("head.")],
         prepared,
         class_names=transformers.class_names(stored),

@@ -83,7 +83,12 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
         raise cannot_hold("timm", "CoAtNet by the paper's own convention, for timm pools and strides otherwise")
     if config.head_dim != HEAD_DIM or len(config.dims) != 4 or config.image_size[0] != config.image_size[1]:
         raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong pictures")
-    return renamed(our_names(config), RENAMES, _layouts(config))
+    pooled = tuple(
+        (rf"^stages\.{stage}\.blocks\.0\.norm1\.", f"stages.{stage}.blocks.0.norm1.norm.")
+        for stage, kind in enumerate(config.kinds)
+        if kind == "attention"
+    )
+    return renamed(our_names(config), (*RENAMES, *pooled), _layouts(config))
 
 
 def read(stored: Stored) -> Reading:

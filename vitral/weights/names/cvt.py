@@ -21,7 +21,7 @@ ORIGINAL_PICTURES = Preprocessing(
     std=IMAGENET_STD,
     resampler="pillow",
 )
-TRANSFORMERS_PICTURES = dataclasses.replace(ORIGINAL_PICTURES, resampler="torchvision")
+TRANSFORMERS_PICTURES = dataclasses.replace(ORIGINAL_PICTURES, resampler="torch")
 
 ORIGINAL: Renames = (
     (r"^stages\.(\d)\.embedding\.", r"stage\1.patch_embed.proj."),

@@ -2,11 +2,17 @@
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.weights.dialect import Stored
+from vitral.models.catalog import variant_name
+from vitral.models.coatnet import CoAtNetConfig
+from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.model import ModelConfig
+from vitral.models.vit import ViTConfig
+from vitral.weights.dialect import Stored, cannot_hold
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -15,6 +21,20 @@ CROP_BICUBIC = Preprocessing(
 DEIT = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.875, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 
 RESIZES = {"center": "crop", "squash": "squash"}
+ACTIVATIONS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
+BASE = "vit_base_patch16_224"  # takes any width and depth as arguments
+HYBRIDS = {
+    "r-vit-ti16": "vit_tiny_r_s16_p8_224",
+    "r26-vit-s32": "vit_small_r26_s32_224",
+    "r26-vit-b32": "vit_base_r26_s32_224",
+    "r50-vit-b16": "vit_base_r50_s16_224",
+    "r50-vit-l32": "vit_large_r50_s32_224",
+}
+BITS = ("50x1", "50x3", "101x1", "101x3", "152x2", "152x4")
+STEM_NOTE = (
+    "timm adds the epsilons of a hybrid's stem elsewhere than the original, so it computes slightly other logits from the "
+    "same weights."
+)
 
 
 def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
@@ -58,3 +78,76 @@ def timm_classes(stored: Stored) -> tuple[str, ...] | None:
     described = config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
     return tuple(str(described.get(name, name)) for name in names)
+
+
+def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
+    """Return the call of timm's that opens a file with our logits, and where it cannot.
+
+    Raises:
+        WeightsError: timm has no such model.
+    """
+    name, arguments = _model(config)
+    arguments = {"num_classes": config.num_classes, **arguments, "checkpoint_path": str(path)}
+    if name is None:
+        raise cannot_hold("timm", f"a {variant_name(config) or 'network of this shape'}, for timm has no such model")
+    listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    exact = not isinstance(config, ViTConfig) or config.stem is None or config.stem.weight_eps_inside
+    return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)
+
+
+def _model(config: ModelConfig) -> tuple[str | None, dict[str, Any]]:
+    variant = variant_name(config) or ""
+    if isinstance(config, ViTConfig):
+        return _vit(config, variant)
+    if isinstance(config, CoAtNetConfig):
+        return f"coatnet_{variant.removeprefix('coatnet-')}_224" if variant else None, {"img_size": config.image_size}
+    if isinstance(config, EfficientNetConfig):
+        return f"tf_efficientnet_{variant.removeprefix('efficientnet-')}" if variant else None, {}
+    if variant.startswith("bit-r"):
+        size = variant.removeprefix("bit-r")
+        return f"resnetv2_{size}_bit" if size in BITS else None, {}
+    return (variant.replace("-", "") or None), {}
+
+
+def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
+    height, width = config.image_size
+    arguments: dict[str, Any] = {"img_size": height if height == width else config.image_size}
+    if config.gelu in ACTIVATIONS:
+        arguments["act_layer"] = ACTIVATIONS[config.gelu]
+    if config.stem:
+        return HYBRIDS.get(variant), arguments
+    arguments |= {
+        "patch_size": config.patch_size[0] if len(set(config.patch_size)) == 1 else config.patch_size,
+        "embed_dim": config.dim,
+        "depth": config.depth,
+        "num_heads": config.num_heads,
+        "mlp_ratio": config.mlp_dim / config.dim,
+    }
+    if config.distilled:
+        return "deit_base_distilled_patch16_224", arguments
+    if config.pooling == "gap":
+        arguments |= {"class_token": False, "global_pool": "avg", "fc_norm": False}
+    if config.pooling == "map":
+        arguments |= {"class_token": False, "global_pool": "map"}
+    if not config.qkv_bias:
+        arguments["qkv_bias"] = False
+    if config.registers:
+        arguments |= {"reg_tokens": config.registers}
+    if config.layer_scale is not None:
+        arguments["init_values"] = config.layer_scale
+    return BASE, arguments
+
+
+def describe_preprocessing(preprocessing: Preprocessing) -> str:
+    """Return the call of timm's that prepares a picture as `preprocessing` does, as near as timm comes."""
+    mode = "center" if preprocessing.resize == "crop" else "squash"
+    height, width = preprocessing.image_size
+    size = height if height == width else (height, width)
+    near = "" if preprocessing.resampler == "pillow" else ", to within its rounding to 8 bits"
+    if preprocessing.resampler == "float32" and not preprocessing.antialias:
+        near = ", but with antialiasing, which this classifier was not trained with"
+    return (
+        f"Pictures{near}: timm.data.create_transform({size!r}, crop_pct={preprocessing.crop_fraction}, "
+        f"crop_mode={mode!r}, interpolation={preprocessing.interpolation!r}, mean={preprocessing.mean}, "
+        f"std={preprocessing.std})"
+    )

@@ -1,5 +1,6 @@
 """What transformers says of a model beside its weights: config.json and preprocessor_config.json, in both directions."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ GELUS: dict[str, Gelu] = {
 }
 ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gelu"}
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+# The one processor that resizes in float32 without antialiasing, as the original does; its name is its first model's.
+EXACT_PROCESSOR = "DepthProImageProcessor"
 SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
 
 
@@ -67,15 +70,14 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
     if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
         raise ValueError("pictures that are not resized or rescaled")
     fraction, resize = 1.0, "squash"
+    kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
+    exact = kind.startswith(EXACT_PROCESSOR)
     if "shortest_edge" in edges:
         result = [int(edges["shortest_edge"])] * 2
-        if "crop_pct" in settings or "ConvNext" in str(
-            settings.get("image_processor_type", settings.get("feature_extractor_type"))
-        ):
-            if result[0] < SQUASH_FROM:
-                resize, fraction = "crop", float(settings.get("crop_pct") or 224 / 256)
-        else:
+        if "crop_pct" not in settings and not kind.startswith("ConvNext"):
             resize = "crop"
+        elif result[0] < SQUASH_FROM:
+            resize, fraction = "crop", float(settings.get("crop_pct") or 224 / 256)
     else:
         result = [int(edges["height"]), int(edges["width"])]
     if settings.get("do_center_crop") and crop is not None:
@@ -87,8 +89,45 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
         resize=resize,  # type: ignore[arg-type]
         crop_fraction=fraction,
         interpolation=RESAMPLING[settings.get("resample", 2)],  # type: ignore[arg-type]
-        antialias=True,
+        antialias=not exact,
         mean=tuple(settings.get("image_mean", (0.5, 0.5, 0.5))) if normal else (0.0, 0.0, 0.0),
         std=tuple(settings.get("image_std", (0.5, 0.5, 0.5))) if normal else (1.0, 1.0, 1.0),
-        resampler="torchvision",
+        resampler="float32" if exact else "torch",
+    )
+
+
+def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return the preprocessor_config.json whose processor does with a picture what `preprocessing` does."""
+    height, width = preprocessing.image_size
+    rows, columns = (math.floor(side / preprocessing.crop_fraction + 1e-6) for side in (height, width))
+    exact = preprocessing.resampler == "float32" and not preprocessing.antialias and preprocessing.resize == "squash"
+    cut = preprocessing.crop_fraction < 1 or preprocessing.resize == "crop"
+    plain = (
+        "BitImageProcessor" if preprocessing.resize == "crop" else "DeiTImageProcessor" if cut else "ViTImageProcessor"
+    )
+    shorter_side = {"shortest_edge": min(rows, columns)}
+    return {
+        "image_processor_type": EXACT_PROCESSOR if exact and not cut else plain,
+        "do_resize": True,
+        "size": shorter_side if preprocessing.resize == "crop" else {"height": rows, "width": columns},
+        "resample": next(code for code, name in RESAMPLING.items() if name == preprocessing.interpolation),
+        "do_center_crop": cut,
+        "crop_size": {"height": height, "width": width},
+        "do_convert_rgb": True,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocessing.mean),
+        "image_std": list(preprocessing.std),
+    }
+
+
+def pictures_note(preprocessing: Preprocessing) -> str | None:
+    """Return a line where transformers' processor rounds otherwise than we do; None where it does the same."""
+    chosen = describe_preprocessing(preprocessing)["image_processor_type"]
+    if preprocessing.resampler == "torch" or chosen == EXACT_PROCESSOR:
+        return None
+    return (
+        f"transformers resizes in 8 bits on tensors, this classifier '{preprocessing.resampler}': its probabilities may "
+        "differ in the third digit."
     )

@@ -18,6 +18,10 @@ HEAD_DIM = 64
 
 BACKBONE = "patch_embed.backbone"
 RENAMES: Renames = (
+    (r"^map_head\.probe$", "attn_pool.latent"),
+    (r"^map_head\.attention\.query\.", "attn_pool.q."),
+    (r"^map_head\.attention\.out\.", "attn_pool.proj."),
+    (r"^map_head\.", "attn_pool."),
     (r"^patch_embedding\.", "patch_embed.proj."),
     (r"^class_token$", "cls_token"),
     (r"^distillation_token$", "dist_token"),
@@ -34,10 +38,6 @@ RENAMES: Renames = (
     (r"^stem\.stages\.(\d+)\.(\d+)\.", rf"{BACKBONE}.stages.\1.blocks.\2."),
     (r"\.projection\.", ".downsample.conv."),
     (r"\.projection_norm\.", ".downsample.norm."),
-    (r"^map_head\.probe$", "attn_pool.latent"),
-    (r"^map_head\.attention\.query\.", "attn_pool.q."),
-    (r"^map_head\.attention\.out\.", "attn_pool.proj."),
-    (r"^map_head\.", "attn_pool."),
 )
 ROOT_ONLY: Renames = ((rf"^{BACKBONE}\.stem\.", f"{BACKBONE}."),)
 DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)

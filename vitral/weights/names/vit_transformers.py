@@ -13,14 +13,14 @@ from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import HEAD_DIM, HEADS
 
 TRANSFORMERS_EPS = 1e-12  # its ViT's default, where the original has 1e-6
-VIT_PICTURES = Preprocessing(antialias=True, resampler="torchvision")
+VIT_PICTURES = Preprocessing(antialias=True, resampler="torch")
 DEIT_PICTURES = Preprocessing(
     crop_fraction=0.875,
     interpolation="bicubic",
     antialias=True,
     mean=IMAGENET_MEAN,
     std=IMAGENET_STD,
-    resampler="torchvision",
+    resampler="torch",
 )
 PARTS = ("query", "key", "value")
 

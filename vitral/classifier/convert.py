@@ -1,0 +1,97 @@
+"""From any classifier to another library's files, or to a classifier folder."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitral.classifier import folder
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.errors import WeightsError, did_you_mean
+from vitral.weights.save import Written, write_weights
+
+VITRAL = "vitral"
+FORMATS = (VITRAL, "original", "big_vision", "timm", "transformers")
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    format: str,  # what every tool calls it
+    image_size: int | tuple[int, int] | None = None,
+    architecture: Mapping[str, Any] | None = None,
+) -> Written:
+    """Write a classifier in another format; its preprocessing goes with it where the format has a place for that.
+
+    Args:
+        source: whatever `load` takes.
+        target: a folder for "vitral" and "transformers", a file for the others. What stands there is replaced at once, or
+            left as it was.
+        format: "vitral" (a classifier folder), "original" (the official code's own: .npz of vision_transformer, V-MoE and
+            BiT; state_dicts of DeiT, T2T-ViT, CvT and torchvision), "big_vision", "timm" or "transformers".
+        image_size: pixels; the position embedding is resized to it. None: as it was.
+        architecture: for a weights file, fields of the network's config that it cannot say.
+
+    Returns:
+        Where it went, the line of Python that opens it there, and what its library does otherwise.
+
+    Raises:
+        WeightsError: the source cannot be read, or the format cannot hold its network.
+        ModelError: the network cannot take `image_size`, or has no such field.
+        StorageError: the target cannot be written.
+    """
+    if format not in FORMATS:
+        raise WeightsError(
+            f"There is no format '{format}'.{did_you_mean(format, FORMATS)} There are: {', '.join(FORMATS)}."
+        )
+    refuse_overwriting_source(source, Path(target))
+    classifier = load(source, image_size=image_size, architecture=architecture)
+    if format == VITRAL:
+        return _write_folder(classifier, Path(target))
+    return write_weights(classifier.model, classifier.preprocessing, classifier.class_names, target, format)
+
+
+def _write_folder(classifier: Classifier, target: Path) -> Written:
+    if target.is_file():
+        raise WeightsError(f"'{target}' is a file; a classifier is a folder.")
+    if target.is_dir() and any(target.iterdir()) and not folder.is_classifier(target):
+        raise WeightsError(f"'{target}' holds something other than a classifier; choose another folder.")
+    path = folder.save(classifier, target)
+    return Written(path, f"vitral.load({str(path)!r})")
+
+
+def refuse_overwriting_source(source: str | Path, target: Path) -> None:
+    """Refuse a target that is the source itself or holds it.
+
+    Raises:
+        WeightsError: writing would replace what is read.
+    """
+    origin = Path(source)
+    if origin.exists() and (target.resolve() == origin.resolve() or target.resolve() in origin.resolve().parents):
+        raise WeightsError(f"'{target}' is where the weights come from; choose another place to write to.")
+
+
+def settings(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return KEY=VALUE changes as the nested mapping that `load` takes; values are JSON, or text where they are not.
+
+    Raises:
+        WeightsError: one has no "=".
+    """
+    made: dict[str, Any] = {}
+    for override in overrides:
+        key, sign, text = override.partition("=")
+        if not sign or not key:
+            raise WeightsError(f"'{override}' is no change of the architecture; write KEY=VALUE, such as num_heads=8.")
+        *parts, last = key.split(".")
+        place = made
+        for part in parts:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise WeightsError(f"'{override}' contradicts another change of '{part}'.")
+        try:
+            place[last] = json.loads(text)
+        except ValueError:
+            place[last] = text
+    return made

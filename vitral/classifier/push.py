@@ -1,0 +1,37 @@
+"""From any classifier to the Hugging Face Hub."""
+
+import tempfile
+from pathlib import Path
+
+from vitral.classifier import folder
+from vitral.classifier.convert import VITRAL
+from vitral.classifier.load import load
+from vitral.errors import WeightsError
+from vitral.weights.hub import upload
+from vitral.weights.save import write_weights
+
+FORMATS = (VITRAL, "transformers")
+
+
+def push(source: str | Path, name: str, *, format: str = VITRAL, private: bool = False) -> str:
+    """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again.
+
+    Args:
+        source: whatever `load` takes.
+        name: "owner/name" or "hf:owner/name"; made if it is not there.
+        format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
+        private: whether a new repository is for its owner's eyes alone.
+
+    Raises:
+        WeightsError: the source cannot be read, the format cannot hold it, or the Hub refuses.
+    """
+    if format not in FORMATS:
+        raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
+    classifier = load(source)
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary) / name.rpartition("/")[2]
+        if format == VITRAL:
+            folder.save(classifier, place)
+        else:
+            write_weights(classifier.model, classifier.preprocessing, classifier.class_names, place, format)
+        return upload(place, name, private=private)

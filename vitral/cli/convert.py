@@ -1,0 +1,43 @@
+"""`vitral convert`: the same classifier in another library's files."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from vitral.classifier.convert import convert as write
+from vitral.classifier.convert import settings
+from vitral.cli.console import print_json, print_line
+
+
+def convert(
+    source: str,
+    target: Path,
+    /,
+    *,
+    format: str,  # what every tool calls it
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write a classifier in another format; both formats and the architecture are recognised by themselves.
+
+    Example: vitral convert ViT-B_16.npz vit-b16/ --format transformers
+
+    Args:
+        source: a weights file of any known library, a classifier or run folder, or a Hub id.
+        target: a folder for vitral and transformers; a file for original, big_vision and timm.
+        format: vitral, original, big_vision, timm or transformers.
+        image_size: pixels; the position embedding is resized to it.
+        overrides: KEY=VALUE of the architecture that a weights file cannot say, such as num_heads=8; may be repeated.
+        json: print JSON for a program.
+    """
+    written = write(source, target, format=format, image_size=image_size, architecture=settings(overrides))
+    if json:
+        print_json({"path": str(written.path), "open": written.how, "notes": list(written.notes)})
+        return
+    print_line(f"Wrote {written.path}")
+    print_line(f"Open it with  {written.how}")
+    for note in written.notes:
+        print_line(f"Note: {note}")
