@@ -1,5 +1,6 @@
 """Our networks against logits that the original JAX code computed."""
 
+import argparse
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,52 @@ def test_logits_are_the_originals(name: str, tmp_path: Path) -> None:
     np.savez(path, **weights(name))  # type: ignore[arg-type]
     deep = name.startswith(("BiT", "R26", "R50", "cvt"))
     assert deviation(path, name) < (DEEP_TOLERANCE if deep else TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("vmoe")])
+def test_the_balance_of_experts_is_the_originals(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "weights.npz"
+    np.savez(path, **weights(name))  # type: ignore[arg-type]
+    case, given = read_case(name)
+    model = vitral.load(path, architecture=routing(case)).model
+    with torch.inference_mode():
+        importance = model.outputs(torch.from_numpy(pictures(case))).auxiliary["importance"]
+    assert float(importance) == pytest.approx(float(given["auxiliary_loss"][0]), rel=1e-5)
+
+
+FORMATS = {"bv": "big_vision"}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("t2t", "cvt"))])
+def test_what_we_write_is_bit_for_bit_what_we_read(name: str, tmp_path: Path) -> None:
+    arrays = weights(name)
+    np.savez(tmp_path / "read.npz", **arrays)  # type: ignore[arg-type]
+    format_name = FORMATS.get(name[:2], "original")
+    written = vitral.convert(tmp_path / "read.npz", tmp_path / "written.npz", format=format_name)
+    with np.load(written.path) as back:
+        assert set(back) == set(arrays)
+        for key, array in arrays.items():
+            assert back[key].dtype == array.dtype
+            assert np.array_equal(back[key], array), key
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("t2t", "cvt"))])
+@pytest.mark.parametrize("wrapper", ["state_dict_ema", "state_dict", "model", ""])
+def test_state_dicts_too(name: str, wrapper: str, tmp_path: Path) -> None:
+    tensors = {key: torch.from_numpy(array) for key, array in weights(name).items()}
+    worse = {key: tensor + 1 for key, tensor in tensors.items()}
+    content: dict[str, Any] = (
+        {"state_dict": worse, wrapper: tensors, "args": argparse.Namespace(lr=0.1)} if wrapper else tensors
+    )
+    if wrapper in ("model", "state_dict"):
+        content = {wrapper: {f"module.{key}": tensor for key, tensor in tensors.items()}}
+    torch.save(content, tmp_path / "read.pth")
+    assert deviation(tmp_path / "read.pth", name) < DEEP_TOLERANCE
+    written = vitral.convert(tmp_path / "read.pth", tmp_path / "written.pth", format="original")
+    back = torch.load(written.path, weights_only=True)
+    assert all(torch.equal(back[key], tensor) for key, tensor in tensors.items())
+    extra = {key for key in back if key not in tensors}
+    assert all(key == "pos_embed" or key.endswith("num_batches_tracked") for key in extra)
 
 
 def linen(arrays: Arrays) -> Arrays:

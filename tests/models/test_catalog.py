@@ -7,6 +7,7 @@ import pytest
 from vitral.errors import ModelError
 from vitral.models.catalog import (
     build,
+    changed,
     config_from_json,
     config_to_json,
     list_models,
@@ -14,6 +15,8 @@ from vitral.models.catalog import (
     variant_name,
 )
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.costs import COSTS
+from vitral.weights.published import PUBLISHED, published_formats
 
 # vit_jax/models_test.py at 224 pixels and 1,000 classes; g and G derived from the same formula.
 PARAMETERS = {
@@ -32,6 +35,92 @@ PARAMETERS = {
     "vit-s32-gap": 22_878_184,
     "vit-b16-gap": 86_566_120,
     "vit-b32-gap": 88_222_696,
+    "r-vit-ti16": 6_337_704,
+    "r26-vit-s32": 36_431_912,
+    "r26-vit-b32": 101_383_976,
+    "r50-vit-b16": 98_659_112,
+    "r50-vit-l32": 328_994_856,
+    # deit/models.py
+    "deit-ti16": 5_717_416,
+    "deit-s16": 22_050_664,
+    "deit-b16": 86_567_656,
+    "deit-b16-384": 86_859_496,
+    "deit-ti16-distilled": 5_910_800,
+    "deit-s16-distilled": 22_436_432,
+    "deit-b16-distilled": 87_338_192,
+    "deit-b16-distilled-384": 87_630_032,
+    # T2T-ViT: what is learned; the fixed tensors below
+    "t2t-vit-7": 4_255_694,
+    "t2t-vit-10": 5_834_702,
+    "t2t-vit-12": 6_887_374,
+    "t2t-vit-14": 21_465_806,
+    "t2t-vit-19": 39_085_070,
+    "t2t-vit-24": 64_000_974,
+    "t2t-vit-t-14": 21_465_422,
+    "t2t-vit-t-19": 39_084_686,
+    "t2t-vit-t-24": 64_000_590,
+    "cvt-13": 19_997_480,
+    "cvt-21": 31_622_696,
+    "cvt-w24": 277_196_392,
+    # BiT at 1,000 classes
+    "bit-r50x1": 25_549_352,
+    "bit-r50x3": 217_319_080,
+    "bit-r101x1": 44_541_480,
+    "bit-r101x3": 387_934_888,
+    "bit-r152x2": 236_335_208,
+    "bit-r152x4": 936_533_224,
+    # torchvision
+    "resnet-18": 11_689_512,
+    "resnet-34": 21_797_672,
+    "resnet-50": 25_557_032,
+    "resnet-101": 44_549_160,
+    "resnet-152": 60_192_808,
+    # EfficientNet: derived from the published tables, and timm's count of L2
+    "efficientnet-b0": 5_288_548,
+    "efficientnet-b1": 7_794_184,
+    "efficientnet-b2": 9_109_994,
+    "efficientnet-b3": 12_233_232,
+    "efficientnet-b4": 19_341_616,
+    "efficientnet-b5": 30_389_784,
+    "efficientnet-b6": 43_040_704,
+    "efficientnet-b7": 66_347_960,
+    "efficientnet-l2": 480_309_308,
+}
+# With the fixed sinusoids and the Performer's random features.
+T2T_TOTALS = {
+    "t2t-vit-7": 4_310_222,
+    "t2t-vit-10": 5_889_230,
+    "t2t-vit-12": 6_941_902,
+    "t2t-vit-14": 21_545_550,
+    "t2t-vit-19": 39_177_422,
+    "t2t-vit-24": 64_105_934,
+    "t2t-vit-t-14": 21_541_070,
+    "t2t-vit-t-19": 39_172_942,
+    "t2t-vit-t-24": 64_101_454,
+}
+# The body alone.
+BIT_HEADLESS = {
+    "bit-r50x1": 23_500_352,
+    "bit-r50x2": 93_891_712,
+    "bit-r50x3": 211_174_080,
+    "bit-r101x1": 42_492_480,
+    "bit-r101x3": 381_789_888,
+    "bit-r152x1": 58_136_128,
+    "bit-r152x2": 232_238_208,
+    "bit-r152x4": 928_340_224,
+    "bit-r200x3": 562_488_000,
+}
+# Millions as the paper prints them (tables 3 and 12), the size whose tables of relative attention give them, and without
+# the hidden layer before the head.
+COATNETS = {
+    "coatnet-0": (25, 224, 24.45),
+    "coatnet-1": (42, 224, 41.64),
+    "coatnet-2": (75, 224, 73.64),
+    "coatnet-3": (168, 384, 164.61),
+    "coatnet-4": (275, 224, 273.06),
+    "coatnet-5": (688, 384, 682.86),
+    "coatnet-6": (1471, 224, 1462),
+    "coatnet-7": (2442, 224, 2433),
 }
 
 
@@ -49,6 +138,54 @@ def test_parameter_counts_at_384(name: str, size: int, count: int) -> None:
     assert count_parameters(build(config, seed=None)) == count
 
 
+@pytest.mark.parametrize(("name", "count"), T2T_TOTALS.items())
+def test_fixed_tensors_are_kept_beside_the_parameters(name: str, count: int) -> None:
+    assert sum(tensor.numel() for tensor in build(variant(name), seed=None).state_dict().values()) == count
+
+
+@pytest.mark.parametrize(("name", "count"), BIT_HEADLESS.items())
+def test_bits_body(name: str, count: int) -> None:
+    model = build(variant(name), seed=None)
+    assert count_parameters(model) - count_parameters(model.head) == count
+
+
+def test_bits_pre_training_heads() -> None:
+    for name, count in (("bit-r50x1", 68_256_659), ("bit-r152x4", 1_107_299_923)):
+        assert count_parameters(build(dataclasses.replace(variant(name), num_classes=21_843), seed=None)) == count
+
+
+@pytest.mark.parametrize(("name", "printed"), COATNETS.items())
+def test_coatnets_parameters_round_to_the_papers(name: str, printed: tuple[int, int, float]) -> None:
+    millions, size, without = printed
+    config = dataclasses.replace(variant(name), image_size=(size, size))
+    assert count_parameters(build(config, seed=None)) / 1e6 == pytest.approx(millions, abs=0.6)
+    plain = dataclasses.replace(variant(name), representation_size=None)
+    assert count_parameters(build(plain, seed=None)) / 1e6 == pytest.approx(without, rel=3e-4)
+
+
+def test_coatnet_6_as_its_table_prints_it() -> None:
+    config = variant("coatnet-6")
+    config = dataclasses.replace(config, dims=(*config.dims[:-1], 2048), representation_size=2048)
+    assert count_parameters(build(config, seed=None)) / 1e9 == pytest.approx(1.348, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "count"),
+    [("r-vit-ti16", 224, 10_360_403), ("r26-vit-s32", 224, 44_456_467), ("r50-vit-l32", 224, 350_358_931)],
+)
+def test_hybrids_with_the_21k_head(name: str, size: int, count: int) -> None:
+    config = dataclasses.replace(variant(name), image_size=(size, size), num_classes=21_843)
+    assert count_parameters(build(config, seed=None)) == count
+
+
+def test_cvts_head_of_22k_and_t2t_at_384() -> None:
+    assert (
+        count_parameters(build(dataclasses.replace(variant("cvt-w24"), num_classes=21_841), seed=None)) == 298_558_417
+    )
+    large = dataclasses.replace(variant("t2t-vit-14"), image_size=(384, 384))
+    assert sum(tensor.numel() for tensor in build(large, seed=None).state_dict().values()) == 21_691_470
+
+
 def test_parameter_count_with_the_pre_training_head() -> None:
     config = dataclasses.replace(variant("vit-b16"), num_classes=21_843, representation_size=768)
     assert count_parameters(build(config, seed=None)) == 103_186_515
@@ -63,10 +200,41 @@ def test_parameter_count_with_the_pre_training_head() -> None:
         ("vit-b16", 17.56),
         ("vit-l16", 61.55),
         ("vit-h14", 167.30),
+        ("resnet-18", 1.81),
+        ("resnet-50", 4.09),
+        ("resnet-152", 11.51),
+        ("efficientnet-b0", 0.39),
     ],
 )
 def test_multiply_accumulates(name: str, giga: float) -> None:
     assert count_macs(variant(name)) / 1e9 == pytest.approx(giga, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "giga"),
+    [
+        ("cvt-13", 4.53),
+        ("cvt-21", 7.13),
+        ("cvt-w24", 193.2),
+        ("coatnet-0", 4.2),
+        ("coatnet-1", 8.4),
+        ("coatnet-3", 34.7),
+    ],
+)
+def test_multiply_accumulates_are_near_the_papers(name: str, giga: float) -> None:
+    assert count_macs(variant(name)) / 1e9 == pytest.approx(giga, rel=0.025)
+
+
+def test_the_list_of_costs_is_what_is_counted() -> None:
+    assert list(COSTS) == list_models()
+    counted = {name: (count_parameters(build(variant(name), seed=None)), count_macs(variant(name))) for name in COSTS}
+    assert counted == COSTS  # if not: python -m tests.models.write_costs
+
+
+def test_what_is_published_is_in_the_catalog() -> None:
+    assert {name for names in PUBLISHED.values() for name in names} <= set(list_models())
+    assert published_formats("vit-b16") == ("original", "timm", "transformers")
+    assert published_formats("coatnet-0") == ()
 
 
 def test_the_whole_family_is_there() -> None:
@@ -74,6 +242,10 @@ def test_the_whole_family_is_there() -> None:
     for size in ("ti", "s", "b", "l", "h", "g", "G"):
         for patch in (8, 14, 16, 32):
             assert {f"vit-{size}{patch}", f"vit-{size}{patch}-gap", f"vit-{size}{patch}-map"} <= names
+    assert {
+        f"bit-r{size}" for size in ["50x1", "50x2", "50x3", "101x1", "101x3", "152x1", "152x2", "152x4", "200x3"]
+    } <= names
+    assert {f"vmoe-{size}{last}" for size in ("s32", "b32", "b16", "l16", "h14") for last in ("", "-last2")} <= names
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -108,3 +280,21 @@ def test_a_description_with_a_field_missing_is_refused() -> None:
     del values["mlp_dim"]
     with pytest.raises(ModelError, match="lacks the field 'mlp_dim'"):
         config_from_json(values)
+
+
+def test_a_description_of_an_earlier_version_is_read() -> None:
+    values = config_to_json(variant("vit-b16"))
+    for later in ("stem", "distilled", "experts", "norm_eps", "qkv_bias", "position_resize"):
+        del values[later]
+    assert config_from_json(values) == variant("vit-b16")
+
+
+def test_fields_are_changed_by_name_and_parts_by_theirs() -> None:
+    config = changed(variant("vmoe-b16"), {"num_heads": 6, "experts": {"capacity_factor": 4.0}})
+    assert (config.num_heads, config.experts.capacity_factor, config.experts.num_experts) == (6, 4.0, 32)
+    with pytest.raises(ModelError, match="'experts' has no setting 'capacity'. Did you mean 'capacity_factor'"):
+        changed(variant("vmoe-b16"), {"experts": {"capacity": 4.0}})
+    with pytest.raises(ModelError, match="BiT has no setting 'num_heads'"):
+        changed(variant("bit-r50x1"), {"num_heads": 6})
+    with pytest.raises(ModelError, match="cannot be built"):
+        changed(variant("vit-b16"), {"dim": "wide"})

@@ -230,7 +230,9 @@ class ViT(Model):
 
     def features(self, images: Images) -> Features:
         """Return the pooled representation, the head's input (paper equation 4); of the class token if distilled."""
-        return self._features(self.encode(images))
+        features = self._features(self.encode(images))
+        self._auxiliary()
+        return features
 
     def _features(self, tokens: Tokens) -> Features:
         pooled = self._pool(tokens)
@@ -243,7 +245,7 @@ class ViT(Model):
         return self.map_head(patches) if self.config.pooling == "map" else patches.mean(dim=1)
 
     def forward(self, images: Images) -> Logits:
-        """Return the logits; of a distilled network the mean of both heads' (DE:models.py), in training as well."""
+        """Return the logits; of a distilled network the mean of both heads', as DeiT's code has it (models.py)."""
         outputs = self.outputs(images)
         if outputs.distillation_logits is None:
             return outputs.logits
@@ -254,12 +256,17 @@ class ViT(Model):
         tokens = self.encode(images)
         logits = self.head(self._features(tokens))
         distilled = None if self.distillation_head is None else self.distillation_head(tokens[:, 1])
+        return Outputs(logits=logits, distillation_logits=distilled, auxiliary=self._auxiliary())
+
+    def _auxiliary(self) -> dict[str, Tensor]:
+        """Take the experts' losses of the last pass, summed over the blocks; none stay behind to keep their graph alive."""
         auxiliary: dict[str, Tensor] = {}
         for block in self._encoder():
             if isinstance(block.mlp, MixtureOfExperts):
                 for name, loss in block.mlp.losses.items():
                     auxiliary[name] = auxiliary[name] + loss if name in auxiliary else loss
-        return Outputs(logits=logits, distillation_logits=distilled, auxiliary=auxiliary)
+                block.mlp.losses = {}
+        return auxiliary
 
     def replace_head(self, num_classes: int) -> None:
         """Put a single zero-initialised linear layer in place of the head and its tanh layer (paper section 3.2)."""

@@ -25,3 +25,5 @@ class Average:
         """Move the average towards the weights after update `step`, counted from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)
+        for mine, theirs in zip(self.model.buffers(), model.buffers(), strict=True):
+            mine.copy_(theirs)  # a batch norm's statistics are an average already

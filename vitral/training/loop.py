@@ -16,7 +16,8 @@ from vitral.data.loader import Batch, TrainingBatches, load_training
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Listener, Progress, Scalars, ignore
 from vitral.files import write_file
-from vitral.models.model import Model
+from vitral.models.model import Model, Outputs
+from vitral.objectives.balance import balance_loss
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.seeds import derive
 from vitral.training.allocator import keep_freed_memory
@@ -192,8 +193,8 @@ class _Trainer:
         torch.manual_seed(derive(self.recipe.seed, "dropout", step))
         images, labels = self.normalize(batch.images.to(self.device)), batch.labels.to(self.device)
         with autocast(self.device, self.recipe.precision):
-            logits = self.model.outputs(images).logits
-        loss = self.loss(logits, labels)
+            outputs = self.model.outputs(images)
+        loss = self.loss(outputs, labels)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = clip_by_global_norm(self.model.parameters(), self.recipe.optimizer.clip_norm)
@@ -206,10 +207,17 @@ class _Trainer:
             self.average.update(self.model, step)
         self.trained_seconds += time.perf_counter() - started
         self.state = replace(self.state, step=step + 1)
-        self.report(loss.item(), float((logits.argmax(dim=1) == labels).float().mean()), rate, log)
+        self.report(loss.item(), float((outputs.logits.argmax(dim=1) == labels).float().mean()), rate, log)
 
-    def loss(self, logits: Float[Tensor, "batch classes"], labels: Tensor) -> Tensor:
-        """Return the recipe's loss."""
+    def loss(self, outputs: Outputs, labels: Tensor) -> Tensor:
+        """Return the recipe's loss, with what balances experts; both heads of a distilled network learn from the labels."""
+        loss = self.classification_loss(outputs.logits, labels)
+        if outputs.distillation_logits is not None:
+            loss = (loss + self.classification_loss(outputs.distillation_logits, labels)) / 2
+        return loss + balance_loss(outputs.auxiliary) if outputs.auxiliary else loss
+
+    def classification_loss(self, logits: Float[Tensor, "batch classes"], labels: Tensor) -> Tensor:
+        """Return the recipe's loss of one head."""
         if self.recipe.objective.name == "sigmoid":
             return sigmoid_cross_entropy(logits, labels)
         return softmax_cross_entropy(logits, labels, label_smoothing=self.recipe.regularization.label_smoothing)

@@ -1,0 +1,223 @@
+"""The calls that every network answers, over a small network of every family and kind."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitral.errors import ModelError
+from vitral.models.bit import BiTConfig
+from vitral.models.catalog import build, config_from_json, config_to_json, family
+from vitral.models.coatnet import CoAtNetConfig
+from vitral.models.cost import count_macs
+from vitral.models.cvt import CvTConfig
+from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.experts import ExpertsConfig
+from vitral.models.model import Model, ModelConfig
+from vitral.models.record import record
+from vitral.models.resnet import ResNetConfig
+from vitral.models.stem import StemConfig
+from vitral.models.t2t import T2TConfig
+from vitral.models.vit import ViTConfig
+
+VIT = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=32, depth=2, mlp_dim=48, num_heads=2, num_classes=3)
+STEM = StemConfig(stages=(1, 1))
+SMALL: dict[str, Any] = {"image_size": (64, 64), "num_classes": 3}
+CONFIGS: dict[str, ModelConfig] = {
+    "hybrid": dataclasses.replace(VIT, patch_size=(1, 1), stem=STEM),
+    "root-hybrid": dataclasses.replace(VIT, patch_size=(2, 2), stem=StemConfig(stages=())),
+    "deit": dataclasses.replace(VIT, gelu="exact", position_resize="bicubic"),
+    "distilled": dataclasses.replace(VIT, gelu="exact", position_resize="bicubic", distilled=True),
+    "distilled-registers": dataclasses.replace(VIT, distilled=True, registers=2),
+    "experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(1,), num_experts=4)),
+    "every-experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(0, 1), num_experts=3, batch_priority=True)),
+    "unbiased": dataclasses.replace(VIT, qkv_bias=False, norm_eps=1e-5),
+    "bit": BiTConfig(stages=(1, 2), **SMALL),
+    "resnet-basic": ResNetConfig(stages=(1, 2, 1, 1), bottleneck=False, **SMALL),
+    "resnet-bottleneck": ResNetConfig(stages=(1, 2, 1, 1), **SMALL),
+    "t2t": T2TConfig(dim=32, depth=2, mlp_dim=48, num_heads=2, **SMALL),
+    "t2t-transformer": T2TConfig(tokens="transformer", dim=32, depth=2, mlp_dim=48, num_heads=2, **SMALL),
+    "cvt": CvTConfig(dims=(16, 32, 64), depths=(1, 1, 2), num_heads=(1, 2, 4), **SMALL),
+    "coatnet": CoAtNetConfig(
+        stem_dim=8, depths=(1, 2, 2, 1), dims=(8, 16, 32, 64), head_dim=8, representation_size=64, **SMALL
+    ),
+    "coatnet-timm": CoAtNetConfig(
+        stem_dim=8,
+        depths=(1, 2, 2, 1),
+        dims=(8, 16, 32, 64),
+        head_dim=8,
+        convention="timm",
+        representation_size=None,
+        **SMALL,
+    ),
+    "coatnet-7": CoAtNetConfig(
+        stem_dim=8,
+        kinds=("convolution", "convolution", "convolution", "attention", "attention"),
+        depths=(1, 1, 1, 1, 1),
+        dims=(8, 16, 16, 32, 48),
+        strides=(2, 2, 2, 1, 2),
+        head_dim=16,
+        **SMALL,
+    ),
+    "efficientnet": EfficientNetConfig(width=0.3, depth=0.4, **SMALL),
+}
+
+
+def make(name: str) -> Model:
+    model = build(CONFIGS[name], seed=3)
+    with torch.no_grad():  # zeros at the end of branches and in heads would hide every difference
+        for tensor in model.parameters():
+            if not bool(tensor.any()):
+                tensor.normal_(std=0.2, generator=torch.Generator().manual_seed(0))
+    return model
+
+
+def images(model: Model, batch: int = 2) -> Tensor:
+    return torch.randn(batch, 3, *model.image_size, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+class TestContract:
+    def test_logits_are_the_head_of_the_features(self, name: str) -> None:
+        model = make(name)
+        features = model.features(images(model))
+        assert features.shape == (2, model.num_features)
+        torch.testing.assert_close(model.head(features), model.outputs(images(model)).logits)
+        assert model(images(model)).shape == (2, 3)
+
+    def test_every_parameter_gets_a_gradient(self, name: str) -> None:
+        model = make(name).train()
+        outputs = model.outputs(images(model, 8))
+        loss = outputs.logits.square().sum() + sum(outputs.auxiliary.values())
+        if outputs.distillation_logits is not None:
+            loss = loss + outputs.distillation_logits.square().sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
+        assert all(
+            bool(parameter.grad.isfinite().all()) for parameter in model.parameters() if parameter.grad is not None
+        )
+
+    def test_weights_are_a_function_of_the_seed(self, name: str) -> None:
+        first, again, other = (build(CONFIGS[name], seed=seed).state_dict() for seed in (5, 5, 6))
+        assert all(torch.equal(first[key], again[key]) for key in first)
+        assert any(not torch.equal(first[key], other[key]) for key in first)
+        assert all(bool(tensor.isfinite().all()) for tensor in first.values())
+
+    def test_fresh_logits_are_those_of_the_heads_bias(self, name: str) -> None:
+        config = dataclasses.replace(CONFIGS[name], head_bias=-4.0)
+        model = build(config, seed=0)
+        if not getattr(config, "distilled", False):
+            torch.testing.assert_close(model(images(model)), torch.full((2, 3), -4.0))
+
+    def test_replacing_the_head_keeps_the_rest(self, name: str) -> None:
+        model = make(name)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        model.replace_head(7)
+        assert torch.equal(model(images(model)), torch.zeros(2, 7))
+        kept = [key for key in model.state_dict() if not key.startswith(("head.", "distillation_head."))]
+        assert all(torch.equal(before[key], model.state_dict()[key]) for key in kept)
+
+    def test_resizing_to_the_same_size_changes_nothing(self, name: str) -> None:
+        model = make(name)
+        logits = model(images(model))
+        model.resize(model.image_size)
+        assert torch.equal(model(images(model)), logits)
+
+    def test_resizing_takes_oblong_pictures_and_is_described(self, name: str) -> None:
+        model = make(name)
+        model.resize((96, 64))
+        assert model(images(model)).shape == (2, 3)
+        again = build(config_from_json(config_to_json(model.config)), seed=None)
+        assert {key: value.shape for key, value in again.state_dict().items()} == {
+            key: value.shape for key, value in model.state_dict().items()
+        }
+
+    def test_another_size_is_refused(self, name: str) -> None:
+        model = make(name)
+        with pytest.raises(ModelError, match="pixels"):
+            model(torch.zeros(1, 3, model.image_size[0] + 32, model.image_size[1]))
+
+    def test_bfloat16_is_near_float32(self, name: str) -> None:
+        model = make(name)
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+            rounded = model(images(model))
+        exact = model(images(model)).detach()
+        assert float((rounded.float() - exact).abs().max()) < 0.08 * float(exact.std() + 1)
+
+    def test_decay_spares_norms_and_biases(self, name: str) -> None:
+        model = make(name)
+        decayed = {key for key, _ in model.named_parameters()} - model.no_weight_decay()
+        assert "head.weight" in decayed
+        assert not any("norm" in key or key.endswith("bias") or "token" in key.split(".")[-1] for key in decayed)
+
+    def test_the_blocks_hold_most_of_the_network(self, name: str) -> None:
+        model = make(name)
+        assert model.blocks()
+        assert all(isinstance(block, nn.Module) for block in model.blocks())
+        with record(model, "blocks.0") as recorded:
+            model(images(model))
+        assert list(recorded) == ["blocks.0"]
+
+    def test_rates_are_taken_where_there_is_a_place(self, name: str) -> None:
+        model = make(name).train()
+        attention = 0.0 if family(model.config) in ("bit", "resnet", "cvt", "efficientnet") else 0.1
+        dropout = 0.0 if family(model.config) in ("bit", "resnet") else 0.1
+        model.set_rates(dropout=dropout, attention_dropout=attention, stochastic_depth=0.5)
+        torch.manual_seed(0)
+        first = model(images(model, 8))
+        assert not torch.equal(model(images(model, 8)), first)
+        if not attention:
+            with pytest.raises(ModelError, match="no place for attention_dropout"):
+                model.set_rates(dropout=0.0, attention_dropout=0.1, stochastic_depth=0.0)
+
+    def test_it_costs_something(self, name: str) -> None:
+        assert count_macs(CONFIGS[name]) > 10_000
+
+    def test_a_batch_is_its_pictures(self, name: str) -> None:
+        if "experts" in name:
+            pytest.skip("experts share their places among the pictures of a group")
+        model = make(name)
+        pictures = images(model, 3)
+        alone = torch.cat([model(picture[None]) for picture in pictures])
+        torch.testing.assert_close(model(pictures), alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "message"),
+    [
+        ("distilled", {"pooling": "gap"}, "needs a class token"),
+        ("distilled", {"representation_size": 8}, "no representation layer"),
+        ("experts", {"experts": ExpertsConfig(blocks=(2,))}, "only 2 blocks"),
+        ("hybrid", {"image_size": (36, 32)}, "not divided"),
+        ("bit", {"stages": ()}, "at least 1"),
+        ("bit", {"dropout": 0.1}, "BiT has no place for dropout"),
+        ("t2t", {"image_size": (72, 64)}, "not divided by 16"),
+        ("t2t", {"num_heads": 5}, "evenly"),
+        ("cvt", {"num_heads": (1, 3, 4)}, "evenly"),
+        ("coatnet", {"image_size": (80, 64)}, "not divided by 32"),
+        ("coatnet", {"depths": (1, 2)}, "each group"),
+        ("coatnet", {"head_dim": 7}, "not divided by heads of 7"),
+        ("efficientnet", {"width": 0.0}, "above 0"),
+        ("resnet-basic", {"num_classes": 0}, "num_classes"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(name: str, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        dataclasses.replace(CONFIGS[name], **fields)
+
+
+def test_distilled_logits_are_the_mean_of_both_heads() -> None:
+    model = make("distilled")
+    outputs = model.outputs(images(model))
+    assert outputs.distillation_logits is not None
+    torch.testing.assert_close(model(images(model)), (outputs.logits + outputs.distillation_logits) / 2)
+    assert not torch.allclose(outputs.logits, outputs.distillation_logits)
+
+
+def test_the_token_transformer_scales_by_the_width_in() -> None:
+    model = make("t2t-transformer")
+    scales = [layer.scale for layer in model.token_layers]  # type: ignore[union-attr]
+    assert scales == pytest.approx([1 / math.sqrt(147), 1 / math.sqrt(576)])
