@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from vitral.errors import ModelError
 from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
 from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.models.catalog import build, variant
+from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT, ViTConfig
 
 
@@ -24,16 +27,20 @@ def test_filters_of_rank_one_give_that_filter_first(tiny_config: ViTConfig) -> N
     pattern = torch.randn(3, 4, 4, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         model.patch_embedding.weight.copy_(torch.arange(16.0).view(16, 1, 1, 1) * pattern)
-    first = patch_filters(model)[0]
+    filters = patch_filters(model)
+    assert filters is not None
     stretched = ((pattern - pattern.min()) / (pattern.max() - pattern.min())).permute(1, 2, 0).numpy()
     if float(pattern.flatten()[pattern.abs().argmax()]) < 0:
         stretched = 1 - stretched
-    np.testing.assert_allclose(first, stretched, atol=1e-5)
+    np.testing.assert_allclose(filters[0], stretched, atol=1e-5)
 
 
 def test_there_are_at_most_28_filters(tiny_config: ViTConfig) -> None:
-    assert patch_filters(network(tiny_config)).shape == (16, 4, 4, 3)
+    few = patch_filters(network(tiny_config))
+    assert few is not None
+    assert few.shape == (16, 4, 4, 3)
     wide = patch_filters(network(dataclasses.replace(tiny_config, dim=64)))
+    assert wide is not None
     assert wide.shape == (28, 4, 4, 3)
     assert (wide.min(), wide.max()) == (0.0, 1.0)
 
@@ -79,3 +86,11 @@ def test_distance_of_a_network_is_averaged_over_its_pictures(tiny_config: ViTCon
     assert (len(found.pixels), len(found.pixels[0]), found.num_images) == (2, 2, 11)
     each = [attention_distance(model, image[None]).pixels for image in images]
     np.testing.assert_allclose(found.pixels, np.mean(each, axis=0), rtol=1e-6)
+
+
+def test_a_hybrids_patches_have_no_colours_and_a_convolutional_network_no_patches(tiny_config: ViTConfig) -> None:
+    hybrid = dataclasses.replace(tiny_config, patch_size=(1, 1), image_size=(32, 32), stem=StemConfig(stages=()))
+    assert patch_filters(network(hybrid)) is None
+    assert position_similarity(network(hybrid)) is not None
+    with pytest.raises(ModelError, match="ResNet has no attention"):
+        patch_filters(build(variant("resnet-18"), seed=None))

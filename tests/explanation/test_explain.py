@@ -17,6 +17,7 @@ from vitral.explanation.attention import attend
 from vitral.explanation.explain import explain
 from vitral.explanation.rollout import attention_rollout
 from vitral.images.preprocessing import Preprocessing
+from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT, ViTConfig
 
 
@@ -44,6 +45,20 @@ def test_every_head_type_on_a_grid_that_is_not_square(tiny_config: ViTConfig, po
     prefix_share = 1.0 - float(explanation.relevance.sum())
     assert -1e-5 <= prefix_share < 1.0
     assert (prefix_share > 1e-3) == (pooling == "token" or registers > 0)
+
+
+def test_both_tokens_of_a_distilled_network_are_asked(tiny_config: ViTConfig) -> None:
+    classifier = classifier_of(tiny_config, distilled=True)
+    attended = attend(classifier.model, classifier.preprocessing(photo())[None])
+    assert attended.pooling[0, :3].tolist() == [0.5, 0.5, 0.0]
+    rows = attention_rollout(attended.attentions)[0, :2, 2:].mean(dim=0)
+    np.testing.assert_allclose(explain(classifier, photo()).relevance, rows.view(4, 4).numpy(), rtol=1e-5)
+
+
+def test_a_hybrid_is_explained_on_its_feature_map(tiny_config: ViTConfig) -> None:
+    stem = StemConfig(stages=())
+    classifier = classifier_of(tiny_config, stem=stem, patch_size=(2, 2), image_size=(32, 48))
+    assert explain(classifier, photo()).relevance.shape == (4, 6)
 
 
 def test_class_token_relevance_is_its_row_of_the_rollout(tiny_config: ViTConfig) -> None:

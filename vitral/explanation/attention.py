@@ -50,6 +50,11 @@ def attend(model: Model, images: Images) -> Attended:
     return Attended(logits=logits, attentions=layers, pooling=pooling)
 
 
+def has_attention(model: Model) -> bool:
+    """Tell whether a network can be explained by its attention: whether it is a Vision Transformer, hybrids included."""
+    return isinstance(model, ViT)
+
+
 def as_transformer(model: Model) -> ViT:
     """Return the network as the Vision Transformer that it is.
 
@@ -67,7 +72,8 @@ def _pooling(
     prefix = model.config.num_prefix_tokens
     shares = torch.zeros(len(tokens), num_tokens, device=tokens.device)
     if model.config.pooling == "token":
-        shares[:, 0] = 1.0
+        read = model.config.num_pooled_tokens  # the class token; with a distillation token the mean of both heads
+        shares[:, :read] = 1.0 / read
     elif model.config.pooling == "gap":
         shares[:, prefix:] = 1.0 / (num_tokens - prefix)
     else:

@@ -14,8 +14,10 @@ NUM_FILTERS = 28  # as in the paper's figure
 @torch.no_grad()
 def patch_filters(
     model: Model, *, num_filters: int = NUM_FILTERS
-) -> Float32[np.ndarray, "filters patch_height patch_width 3"]:
+) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
     """Return the first principal components of the RGB patch embedding as small pictures (figure 7, left).
+
+    None for a hybrid, whose patches are cut from a feature map and have no colours.
 
     The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
     say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is chosen
@@ -28,7 +30,10 @@ def patch_filters(
     Raises:
         ModelError: the network is no Vision Transformer.
     """
-    weight = as_transformer(model).patch_embedding.weight.detach().double().cpu()  # (dim, 3, height, width)
+    transformer = as_transformer(model)
+    if transformer.stem is not None:
+        return None
+    weight = transformer.patch_embedding.weight.detach().double().cpu()  # (dim, 3, height, width)
     filters = weight.flatten(1)
     components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
     largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from vitral.classifier.classifier import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation
@@ -80,11 +81,11 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class AttentionPicture:
-    """A classified picture and where the network looked.
+    """A classified picture and, where the network has attention, where it looked.
 
     Attributes:
         image: the picture.
-        overlay: the same with the relevance drawn over it.
+        overlay: the same with the relevance drawn over it; None for a network without attention.
         truth: its class.
         predicted: the most probable class.
         probability: of that class, 0 to 1.
@@ -92,7 +93,7 @@ class AttentionPicture:
     """
 
     image: Pixels
-    overlay: UInt8[np.ndarray, "drawn_height drawn_width 3"]
+    overlay: UInt8[np.ndarray, "drawn_height drawn_width 3"] | None
     truth: str
     predicted: str
     probability: float
@@ -107,6 +108,18 @@ class AttentionPicture:
             truth=truth,
             predicted=explanation.label,
             probability=explanation.probability,
+            description=description,
+        )
+
+    @classmethod
+    def plain(cls, image: Pixels, prediction: Prediction, *, truth: str, description: str) -> "AttentionPicture":
+        """Show a prediction without attention."""
+        return cls(
+            image=image,
+            overlay=None,
+            truth=truth,
+            predicted=prediction.label,
+            probability=prediction.probability,
             description=description,
         )
 

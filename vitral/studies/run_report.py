@@ -7,10 +7,12 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.metrics import Evaluation
+from vitral.evaluation.metrics import Evaluation, Mistake
+from vitral.explanation.attention import has_attention
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
+from vitral.images.decode import Pixels
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
 from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport
@@ -28,6 +30,7 @@ def run_report(result: RunResult) -> RunReport:
     split = result.split
     source = plan.data.splits[split]
     model = result.classifier.model
+    attentive = has_attention(model)
     noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         title=f"{noun} on {plan.data.name}",
@@ -42,10 +45,10 @@ def run_report(result: RunResult) -> RunReport:
         evaluation=result.evaluation,
         split=split,
         mistakes=mistakes(result.classifier, source, result.evaluation),
-        examples=examples(result.classifier, source),
-        patch_filters=patch_filters(model),
-        position_similarity=position_similarity(model),
-        attention_distance=attention_distance(model, first_images(result.classifier, source)),
+        examples=examples(result.classifier, source) if attentive else (),
+        patch_filters=patch_filters(model) if attentive else None,
+        position_similarity=position_similarity(model) if attentive else None,
+        attention_distance=attention_distance(model, first_images(result.classifier, source)) if attentive else None,
     )
 
 
@@ -78,12 +81,14 @@ def training_pictures(result: RunResult) -> Picture:
 
 def mistakes(classifier: Classifier, source: Source, evaluation: Evaluation) -> tuple[AttentionPicture, ...]:
     """Return the surest mistakes, each with where the network looked."""
-    return tuple(
-        AttentionPicture.of(
-            explain(classifier, source.image(mistake.index)), truth=mistake.truth, description=mistake.description
-        )
-        for mistake in evaluation.mistakes[:MISTAKES]
-    )
+    return tuple(_shown(classifier, source.image(mistake.index), mistake) for mistake in evaluation.mistakes[:MISTAKES])
+
+
+def _shown(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
+    about = {"truth": mistake.truth, "description": mistake.description}
+    if has_attention(classifier.model):
+        return AttentionPicture.of(explain(classifier, image), **about)
+    return AttentionPicture.plain(image, classifier.predict(image)[0], **about)
 
 
 def examples(classifier: Classifier, source: Source) -> tuple[AttentionPicture, ...]:
