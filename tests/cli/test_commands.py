@@ -1,5 +1,6 @@
 """The command line as a user types it: what it makes, what it prints, and one line for every mistake."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -16,8 +17,12 @@ from tests.cli.conftest import QUICK, Refused, type_command, write_pictures
 from vitral.cli.durations import seconds
 from vitral.cli.main import app, main
 from vitral.errors import RecipeError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build, variant
+from vitral.models.experts import ExpertsConfig
+from vitral.weights.save import write_weights
 
-COMMANDS = ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "models")
+COMMANDS = ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models")
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
@@ -26,6 +31,8 @@ FLAGS = {
     "evaluate": "--classifier --data --json --report --skip-bad-images --split",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out",
+    "convert": "--format --image-size --set --json",
+    "push": "--format --private",
     "models": "--json",
 }
 
@@ -67,6 +74,10 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["vit-b16"]["parameters"] == 86_567_656
+    assert rows["vit-b16"]["published"] == ["original", "timm", "transformers"]
+    assert rows["vmoe-15b"]["parameters"] == 14_664_784_232
+    assert rows["cvt-w24"]["image_size"] == [384, 384]
+    assert rows["r50-vit-b16"]["macs"] > rows["vit-b16"]["macs"]
     assert main(["models"]) == 0
     assert "86,567,656" in capsys.readouterr().out
 
@@ -81,6 +92,42 @@ def test_pretrain_then_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     description = json.loads((tmp_path / "tuned/classifier/classifier.json").read_text())
     assert description["architecture"]["image_size"] == [48, 48]
     assert description["provenance"]["source"] == out
+
+
+def test_a_run_is_converted_and_converted_back(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theirs, back = str(tmp_path / "theirs"), str(tmp_path / "back")
+    assert main(["convert", "runs/photos", theirs, "--format", "transformers"]) == 0
+    out = capsys.readouterr().out
+    assert f"Wrote {theirs}" in out
+    assert "AutoModelForImageClassification.from_pretrained" in out
+    assert main(["convert", theirs, back, "--format", "vitral", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == back
+    assert main(["predict", "photos/red/1.jpg", "--classifier", back, "--json"]) == 0
+    there_and_back = json.loads(capsys.readouterr().out)[0]
+    assert main(["predict", "photos/red/1.jpg", "--classifier", "runs/photos", "--json"]) == 0
+    direct = json.loads(capsys.readouterr().out)[0]
+    assert there_and_back["label"] == direct["label"]
+    assert there_and_back["probability"] == pytest.approx(direct["probability"], abs=1e-5)
+
+
+def test_a_file_of_experts_is_told_how_it_routes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, target = tmp_path / "experts.npz", tmp_path / "experts"
+    config = dataclasses.replace(
+        variant("vit-mu16"), depth=2, experts=ExpertsConfig(blocks=(1,), num_experts=2), num_classes=3
+    )
+    write_weights(build(config), PHOTOS, ["a", "b", "c"], source, "original")
+    arguments = ["--format", "vitral", "--set", "experts.capacity_factor=4", "--set", "experts.batch_priority=true"]
+    assert main(["convert", str(source), str(target), *arguments]) == 0
+    experts = json.loads((target / "classifier.json").read_text())["architecture"]["experts"]
+    assert (experts["capacity_factor"], experts["batch_priority"], experts["blocks"]) == (4, True, [1])
+
+
+def test_a_run_goes_on_without_being_told_again_what_it_started_from(tmp_path: Path, there: Path) -> None:
+    arguments = ["--data", "photos", *QUICK[4:]]
+    run = tmp_path / "run"
+    assert main(["finetune", "--from", "vit-mu16", "--image-size", "32", "--out", str(run), *arguments]) == 0
+    assert "--from vit-mu16" in (run / "report.html").read_text()
+    assert main(["finetune", "--data", "photos", "--out", str(run), "--resume"]) == 0
 
 
 def test_a_run_of_the_written_recipe_gives_the_same_weights(there: Path, tmp_path: Path) -> None:

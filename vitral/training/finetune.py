@@ -1,5 +1,6 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from vitral.training.estimate import estimate
 from vitral.training.loop import RECIPE_FILE
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
-from vitral.training.run import Plan, RunResult, execute, free_folder
+from vitral.training.run import RUN_FILE, Plan, RunResult, execute, free_folder
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
@@ -65,8 +66,9 @@ def finetune(
     """
     started = time.monotonic()
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
-    start, why_source = _start(source, found)
     folder = run_folder(out, found, resume=resume)
+    source = kept_start(folder) if resume and source is None else source
+    start, why_source = _start(source, found)
     kept = kept_recipe(folder) if resume else None
     from_scratch = source is None or str(source) in list_models()
     chosen = recipe or kept or ("scratch" if from_scratch else "finetune")
@@ -84,6 +86,7 @@ def finetune(
         folder=folder,
         data=found,
         data_spec=str(data),
+        start=str(source) if source is not None else default_model(found.splits["train"]),
         classifier=classifier,
         recipe=settings,
         augmentation=settings.augmentation or found.augmentation,
@@ -164,6 +167,15 @@ def run_folder(out: str | Path | None, data: DataSet, *, resume: bool) -> Path:
         # Said here too, before anything of the new run is written over the old one's.
         raise TrainingError(f"'{out}' already holds a run; go on with it by --resume, or choose another --out.")
     return free_folder(data.name) if out is None else Path(out)
+
+
+def kept_start(folder: Path) -> str | None:
+    """Return what the run in a folder started from, if there is one that says it."""
+    try:
+        start = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["from"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return start if isinstance(start, str) else None
 
 
 def kept_recipe(folder: Path) -> Path | None:

@@ -67,6 +67,7 @@ def pretrain(
         folder=folder,
         data=found,
         data_spec=str(data),
+        start=None,
         classifier=classifier,
         recipe=settings,
         augmentation=settings.augmentation or found.augmentation,

@@ -46,6 +46,7 @@ from vitral.training.recipe import Recipe
 
 Kind = Literal["fine-tune", "pre-train"]
 RUNS = Path("runs")
+RUN_FILE = "run.json"  # what a run started from, on what data and machine
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
 
 
@@ -58,6 +59,7 @@ class Plan:
         folder: the run folder.
         data: what to learn.
         data_spec: how the user named it.
+        start: what the weights came from, as `finetune` takes it; None where the recipe says it.
         classifier: the network in its starting state, with head, size, preprocessing and class names in place.
         recipe: the settings, resolved.
         augmentation: of the training pictures.
@@ -72,6 +74,7 @@ class Plan:
     folder: Path
     data: DataSet
     data_spec: str
+    start: str | None
     classifier: Classifier
     recipe: Recipe
     augmentation: Augmentation
@@ -113,9 +116,9 @@ class RunResult:
         """Return what one would type to make the run again."""
         plan = self.plan
         verb = "finetune" if plan.kind == "fine-tune" else "pretrain"
-        return (
-            f"vitral {verb} --data {shlex.quote(plan.data_spec)} --recipe {shlex.quote(str(plan.folder / RECIPE_FILE))}"
-        )
+        start = "" if plan.start is None else f"--from {shlex.quote(plan.start)} "
+        recipe = shlex.quote(str(plan.folder / RECIPE_FILE))
+        return f"vitral {verb} --data {shlex.quote(plan.data_spec)} {start}--recipe {recipe}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
@@ -207,13 +210,14 @@ def _count(source: Source) -> str:
 
 
 def _write_description(plan: Plan) -> None:
-    path = plan.folder / "run.json"
+    path = plan.folder / RUN_FILE
     if plan.resume and path.is_file():
         return  # it tells how the run began, and the resumption may yet be refused
     description = {
         "kind": plan.kind,
         "data": plan.data_spec,
         "data_fingerprint": plan.data.fingerprint,
+        "from": plan.start,
         "source": plan.classifier.provenance.source,
         "class_names": list(plan.data.class_names),
         "pictures": {name: _count(split) for name, split in plan.data.splits.items()},

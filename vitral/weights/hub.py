@@ -5,7 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+# HTTPError is that of the client's HTTP library, whichever it is: a connection that failed, not an answer.
+from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.errors import WeightsError
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
@@ -65,6 +67,6 @@ def upload(folder: Path, name: str, *, private: bool = False) -> str:
 def _hub_errors(repository: str, action: str) -> Iterator[None]:
     try:
         yield
-    except (HfHubHTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
+    except (HTTPError, HFValidationError, OfflineModeIsEnabled, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise WeightsError(f"'{repository}' cannot be {action} the Hub: {reason}") from error

@@ -75,16 +75,17 @@ def write_weights(
         StorageError: it cannot be written.
     """
     path = Path(target)
-    dialect = _dialect(model, format_name)
+    deit = format_name == "original" and _is_deit(model)  # whose own files have timm's names
+    dialect = _dialect(model, "timm" if deit else format_name)
     rules = dialect.rules(model.config)
     if format_name == "transformers":
         return _write_transformers(model, preprocessing, class_names, path, rules)
-    numpy = format_name == "big_vision" or (format_name == "original" and dialect.family in NUMPY_FAMILIES)
-    deit = format_name == "original" and _is_deit(model)
-    if deit:
-        dialect, numpy = _dialect(model, "timm"), False
-        rules = dialect.rules(model.config)
+    numpy = dialect.name in ("original", "big_vision") and dialect.family in NUMPY_FAMILIES
     _check_target(path, numpy=numpy)
+    written = Written(path, f"vitral.load({str(path)!r})")
+    if format_name == "timm":
+        how, notes = timm.describe(model.config, path)
+        written = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, rules, counters=not numpy)
     with new_file(path) as partial:
         if numpy:
@@ -94,10 +95,7 @@ def write_weights(
             write_safetensors(tensors, partial)
         else:
             torch.save({DEIT_WRAPPER: tensors} if deit else tensors, partial)
-    if format_name == "timm":
-        how, notes = timm.describe(model.config, path)
-        return Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
-    return Written(path, f"vitral.load({str(path)!r})")
+    return written
 
 
 def _dialect(model: Model, format_name: str) -> Dialect:

@@ -1,0 +1,294 @@
+"""Every family through every format and back, and what a format cannot hold."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import vitral
+from tests.models.test_contract import CONFIGS, VIT, images, make
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.convert import settings
+from vitral.classifier.folder import save
+from vitral.errors import WeightsError
+from vitral.images.preprocessing import ORIGINAL, PHOTOS
+from vitral.models.catalog import build, config_to_json, variant
+from vitral.models.experts import ExpertsConfig
+from vitral.models.model import Model
+from vitral.models.stem import StemConfig
+from vitral.weights.save import formats_of, write_weights
+
+NAMES = ("ape", "bee", "cat")
+# What a file of a small network cannot say: heads of another width than any published, numerics, routing.
+UNSAID: dict[tuple[str, str], dict[str, Any]] = {
+    ("deit", "timm"): {"num_heads": 2},
+    ("deit", "original"): {"num_heads": 2},
+    ("distilled", "timm"): {"num_heads": 2},
+    ("distilled", "original"): {"num_heads": 2},
+    ("unbiased", "timm"): {"num_heads": 2, "gelu": "tanh", "norm_eps": 1e-5},
+    ("t2t", "original"): {"num_heads": 2},
+    ("t2t-transformer", "original"): {"num_heads": 2},
+    ("cvt", "original"): {"num_heads": [1, 2, 4], "image_size": [64, 64]},
+    ("bit", "original"): {"image_size": [64, 64]},
+    ("resnet-basic", "original"): {"image_size": [64, 64]},
+    ("resnet-bottleneck", "original"): {"image_size": [64, 64]},
+    ("experts", "original"): {},
+    ("every-experts", "original"): {"experts": {"batch_priority": True}},
+}
+CONVERTED = [
+    *UNSAID,
+    ("hybrid", "original"),
+    ("root-hybrid", "original"),
+    ("deit", "transformers"),
+    ("distilled", "transformers"),
+    ("unbiased", "transformers"),
+]
+
+
+def target(format_name: str, family: str) -> str:
+    if format_name == "transformers":
+        return "folder"
+    return "weights.npz" if format_name == "original" and family in ("vit", "bit") else "weights.safetensors"
+
+
+def written(name: str, format_name: str, folder: Path) -> tuple[Model, Path]:
+    model = make(name)
+    family = config_to_json(model.config)["family"]
+    numpy = target(format_name, "torch" if name in ("deit", "distilled") else family)
+    preprocessing = PHOTOS.with_size(model.image_size)
+    return model, write_weights(model, preprocessing, NAMES, folder / numpy, format_name).path
+
+
+@pytest.mark.parametrize(("name", "format_name"), CONVERTED)
+def test_what_is_written_is_read_as_it_was(name: str, format_name: str, tmp_path: Path) -> None:
+    model, path = written(name, format_name, tmp_path)
+    back = vitral.load(path, architecture=UNSAID.get((name, format_name), {}))
+    ours, theirs = model.state_dict(), back.model.state_dict()
+    assert set(ours) == set(theirs)
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    pictures = images(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(back(pictures), model(pictures), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "format_name"), CONVERTED)
+@pytest.mark.parametrize("damage", ["missing", "extra", "misshaped"])
+def test_a_tensor_that_does_not_belong_is_named(name: str, format_name: str, damage: str, tmp_path: Path) -> None:
+    _, path = written(name, format_name, tmp_path)
+    file = path / "model.safetensors" if path.is_dir() else path
+    tensors = load_file(file) if file.suffix == ".safetensors" else dict(np.load(file))
+    key = sorted(key for key in tensors if "head" in key or "fc" in key or "classifier" in key)[0]
+    if damage == "missing":
+        del tensors[key]
+    elif damage == "extra":
+        tensors[f"{key}_more"] = tensors[key] + 1
+    else:
+        tensors[key] = tensors[key][..., :-1]
+    if file.suffix == ".safetensors":
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file)
+    else:
+        np.savez(file, **tensors)
+    with pytest.raises(vitral.VitralError) as refused:
+        vitral.load(path, architecture=UNSAID.get((name, format_name), {}))
+    assert "\n" not in str(refused.value)
+    assert str(file) in str(refused.value)
+    if damage == "extra":
+        assert f"{key}_more" in str(refused.value)
+
+
+def test_each_family_says_its_formats() -> None:
+    formats = {name: formats_of(build(CONFIGS[name], seed=None)) for name in CONFIGS}
+    assert formats["hybrid"] == ["big_vision", "original", "timm", "transformers"]
+    assert formats["t2t"] == ["original"]
+    assert formats["coatnet"] == ["timm"]
+    assert formats["efficientnet"] == ["timm"]
+    assert formats["cvt"] == ["original", "transformers"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "format_name", "file", "message"),
+    [
+        ({"pooling": "map"}, "original", "a.npz", "attention pooling"),
+        ({"distilled": True}, "big_vision", "a.npz", "distillation token"),
+        ({"registers": 2}, "original", "a.npz", "registers"),
+        ({"position": "learned-2d"}, "original", "a.npz", "position embedding 'learned-2d'"),
+        ({"representation_size": 8}, "timm", "a.pth", "representation layer"),
+        ({"experts": ExpertsConfig(blocks=(1,))}, "timm", "a.pth", "experts"),
+        ({"experts": ExpertsConfig(blocks=(1,))}, "big_vision", "a.npz", "experts"),
+        ({"pooling": "gap"}, "transformers", "a", "pooling 'gap'"),
+        ({"patch_stride": (4, 4)}, "timm", "a.pth", "overlapping patches"),
+        ({}, "original", "a.safetensors", "must end in .npz"),
+        ({}, "timm", "a.npz", "must end in .safetensors or .pth"),
+        ({}, "transformers", "a.npz", "must be a folder"),
+        ({}, "torchvision", "a.pth", "cannot be written as 'torchvision'"),
+        ({"patch_size": (1, 1), "stem": StemConfig(stages=(1,))}, "timm", "a.pth", "timm has no such model"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_refused_and_nothing_written(
+    changes: dict[str, Any], format_name: str, file: str, message: str, tmp_path: Path
+) -> None:
+    model = build(dataclasses.replace(VIT, **changes))
+    with pytest.raises(WeightsError, match=message):
+        write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / file, format_name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_coatnet_of_the_paper_is_not_timms() -> None:
+    with pytest.raises(WeightsError, match="paper's own convention"):
+        write_weights(make("coatnet"), PHOTOS.with_size(64), NAMES, "a.pth", "timm")
+
+
+class TestConvert:
+    @pytest.fixture
+    def classifier(self, tmp_path: Path) -> Path:
+        model = build(dataclasses.replace(VIT, num_classes=3))
+        return save(Classifier(model, ORIGINAL.with_size(32), NAMES), tmp_path / "ours")
+
+    def test_to_a_classifier_folder(self, classifier: Path, tmp_path: Path) -> None:
+        written = vitral.convert(classifier, tmp_path / "again", format="vitral", image_size=64)
+        assert vitral.load(written.path).model.image_size == (64, 64)
+        assert vitral.load(written.path).class_names == NAMES
+
+    def test_preprocessing_and_names_travel_to_transformers_and_back(self, classifier: Path, tmp_path: Path) -> None:
+        written = vitral.convert(classifier, tmp_path / "theirs", format="transformers")
+        back = vitral.load(written.path)
+        assert back.preprocessing == ORIGINAL.with_size(32)
+        assert back.class_names == NAMES
+        config = json.loads((written.path / "config.json").read_text())
+        assert (config["hidden_act"], config["layer_norm_eps"]) == ("gelu_pytorch_tanh", 1e-6)
+
+    @pytest.mark.parametrize(
+        ("target", "format_name", "message"),
+        [
+            ("x", "onyx", "There is no format 'onyx'"),
+            ("x", "tim", "Did you mean 'timm'"),
+            ("ours", "vitral", "where the weights come from"),
+            (".", "vitral", "where the weights come from"),
+            ("full", "vitral", "something other than a classifier"),
+            ("file.txt", "vitral", "is a file"),
+            ("file.txt", "transformers", "must be a folder"),
+            ("full", "original", "must end in .npz"),
+        ],
+    )
+    def test_a_bad_target_is_refused(
+        self, classifier: Path, tmp_path: Path, target: str, format_name: str, message: str
+    ) -> None:
+        (tmp_path / "full").mkdir()
+        (tmp_path / "full" / "novel.txt").write_text("once")
+        (tmp_path / "file.txt").write_text("once")
+        with pytest.raises(WeightsError, match=message):
+            vitral.convert(classifier, tmp_path / target, format=format_name)
+        assert (tmp_path / "full" / "novel.txt").read_text() == "once"
+        assert (tmp_path / "file.txt").read_text() == "once"
+        assert vitral.load(classifier).class_names == NAMES
+
+    def test_a_failed_write_leaves_what_stood_there(
+        self, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "weights.npz"
+        path.write_text("the old one")
+
+        def full(*_: object, **__: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(np, "savez", full)
+        with pytest.raises(vitral.VitralError, match="disk is full"):
+            vitral.convert(classifier, path, format="original")
+        assert path.read_text() == "the old one"
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours", "weights.npz"]
+
+    def test_an_architecture_is_not_forced_on_a_classifier(self, classifier: Path) -> None:
+        with pytest.raises(WeightsError, match="says its own architecture"):
+            vitral.load(classifier, architecture={"num_heads": 4})
+
+    def test_settings_are_json_or_text(self) -> None:
+        given = ["num_heads=8", "gelu=tanh", "experts.capacity_factor=4.0", "experts.batch_priority=true"]
+        assert settings(given) == {
+            "num_heads": 8,
+            "gelu": "tanh",
+            "experts": {"capacity_factor": 4.0, "batch_priority": True},
+        }
+        with pytest.raises(WeightsError, match="write KEY=VALUE"):
+            settings(["num_heads"])
+        with pytest.raises(WeightsError, match="contradicts"):
+            settings(["stem=3", "stem.norm_eps=1"])
+
+
+class TestNeighbours:
+    """The JSON files beside a weights file."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        model = build(dataclasses.replace(VIT, num_classes=3, gelu="exact"))
+        write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / "theirs", "transformers")
+        return tmp_path / "theirs"
+
+    @pytest.mark.parametrize(
+        ("file", "content", "message"),
+        [
+            ("config.json", "{", "cannot be read as JSON"),
+            ("config.json", "[]", "no JSON object"),
+            ("config.json", '{"model_type": "vit", "hidden_act": "relu"}', "activation 'relu' is not known"),
+            ("config.json", '{"model_type": "vit", "num_attention_heads": 5}', "5 heads"),
+            ("config.json", '{"model_type": "vit", "num_attention_heads": "many"}', "no whole network"),
+            ("preprocessor_config.json", '{"size": 32, "resample": 1}', "resample 1 is not known"),
+            ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "cannot be understood"),
+            ("preprocessor_config.json", '{"size": 32, "image_std": [0, 1, 1]}', "std above 0"),
+        ],
+    )
+    def test_a_bad_one_is_refused_in_a_line(self, folder: Path, file: str, content: str, message: str) -> None:
+        (folder / file).write_text(content)
+        with pytest.raises(WeightsError, match=message) as refused:
+            vitral.load(folder)
+        assert "\n" not in str(refused.value)
+
+    def test_numbered_labels_are_no_names_and_doubled_ones_are_told_apart(self, folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        config["id2label"] = {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
+        (folder / "config.json").write_text(json.dumps(config))
+        assert vitral.load(folder).class_names == ("class 0", "class 1", "class 2")
+        config["id2label"] = {"0": "crane", "1": "bee", "2": "crane"}
+        (folder / "config.json").write_text(json.dumps(config))
+        assert vitral.load(folder).class_names == ("crane (0)", "bee", "crane (2)")
+
+    def test_without_them_the_defaults_are_said(self, folder: Path) -> None:
+        (folder / "preprocessor_config.json").unlink()
+        assert any("preprocessor_config.json" in note for note in vitral.load(folder).provenance.notes)
+
+    def test_another_programs_config_is_not_about_the_weights(self, tmp_path: Path) -> None:
+        vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
+        (tmp_path / "config.json").write_text('{"theme": "dark"}')
+        assert vitral.load(tmp_path).model.num_classes == 1000
+
+    @pytest.mark.parametrize("part", ["../../secret.safetensors", "/etc/passwd", "missing.safetensors"])
+    def test_an_index_names_files_of_its_folder_alone(self, folder: Path, part: str) -> None:
+        (folder / "model.safetensors").unlink()
+        index = {"weight_map": {"classifier.bias": part}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(WeightsError, match=part.rsplit("/", maxsplit=1)[-1] if "miss" in part else "outside"):
+            vitral.load(folder)
+
+
+def test_a_variant_is_named_for_what_it_is(tmp_path: Path) -> None:
+    for name in ("vit-mu16", "r-vit-ti16", "deit-ti16-distilled"):
+        suffix = ".safetensors" if name.startswith("deit") else ".npz"
+        written = vitral.convert(name, tmp_path / f"{name}{suffix}", format="original")
+        assert vitral.load(written.path).provenance.source.endswith(f"({name})")
+
+
+def test_big_vision_and_back(tmp_path: Path) -> None:
+    config = dataclasses.replace(variant("vit-mu16"), num_classes=5)
+    model = build(config)
+    with torch.no_grad():
+        model.position.embedding[:, 0].zero_()  # type: ignore[union-attr,index]
+    written = write_weights(model, ORIGINAL.with_size(224), list("abcde"), tmp_path / "bv.npz", "big_vision")
+    with np.load(written.path) as arrays:
+        assert arrays["pos_embedding"].shape == (1, 196, 32)
+        assert "Transformer/encoderblock_0/MlpBlock_0/Dense_0/kernel" in arrays
+    back = vitral.load(written.path).model.state_dict()
+    assert all(torch.equal(back[name], tensor) for name, tensor in model.state_dict().items())
