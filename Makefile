@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs reliability peers clean
+.PHONY: demo test check docs reliability peers speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vitral demo
@@ -25,9 +25,12 @@ docs: $(VENV)/.developed
 reliability: $(VENV)/.developed
 	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -m slow tests
 
+# Our networks against timm's and transformers', at the versions that the extra pins, on shared random weights.
+peers: $(VENV)/.peers
+	$(BIN)/python -m pytest -q -m peers -n 2 tests/peers
+
 # timm beside Vitral in one run: training speed.
-peers: $(VENV)/.developed
-	$(BIN)/python -m pip install -q -e '.[peers]'
+speed: $(VENV)/.peers
 	$(BIN)/python benchmarks/train_speed.py
 
 $(VENV)/bin/python:
@@ -40,6 +43,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.peers: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,peers]'
+	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info docs/api

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from vitral.training.finetune import finetune as finetune
     from vitral.training.pretrain import pretrain as pretrain
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each public name lives: importing it only when it is asked for keeps `vitral --help` free of torch's start-up time.
 _HOMES = {

@@ -42,8 +42,17 @@ def routing(case: dict[str, Any]) -> dict[str, Any]:
 def test_logits_are_the_originals(name: str, tmp_path: Path) -> None:
     path = tmp_path / "weights.npz"
     np.savez(path, **weights(name))  # type: ignore[arg-type]
-    deep = name.startswith(("BiT", "R26", "R50", "cvt"))
-    assert deviation(path, name) < (DEEP_TOLERANCE if deep else TOLERANCE)
+    assert deviation(path, name) < tolerance(name)
+
+
+def tolerance(name: str) -> float:
+    """Return the deviation that a case may have."""
+    return DEEP_TOLERANCE if name.startswith(("BiT", "R26", "R50", "cvt")) else TOLERANCE
+
+
+def test_the_documentation_has_a_row_for_every_case() -> None:
+    page = (FOLDER.parents[1] / "docs" / "golden.md").read_text()
+    assert re.findall(r"^\| `([^`]+)` ", page, re.MULTILINE) == CASES
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("vmoe")])
