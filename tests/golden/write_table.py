@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tests.golden.reference import CASES
-from tests.golden.test_golden import deviation, tolerance, weights
+from tests.golden.reference import CASES, weights
+from tests.golden.test_golden import deviation, tolerance
 from vitral.models.catalog import variant_name
 from vitral.weights.load import read_weights
 

@@ -62,9 +62,9 @@ def dense(layer: MixtureOfExperts, inputs: Tensor) -> Tensor:
     gates = layer.router(inputs).softmax(dim=-1)
     values, chosen = gates.topk(layer.config.num_selected, dim=-1)
     kept = torch.zeros_like(gates).scatter(-1, chosen, values)
-    hidden = torch.einsum("td,edh->eth", inputs, layer.fc1.weight) + layer.fc1.bias[:, None]
-    outputs = torch.einsum("eth,ehd->etd", layer.gelu(hidden), layer.fc2.weight) + layer.fc2.bias[:, None]
-    return torch.einsum("te,etd->td", kept, outputs)
+    hidden = torch.einsum("sd,edh->esh", inputs, layer.fc1.weight) + layer.fc1.bias[:, None]
+    outputs = torch.einsum("esh,ehd->esd", layer.gelu(hidden), layer.fc2.weight) + layer.fc2.bias[:, None]
+    return torch.einsum("se,esd->sd", kept, outputs)
 
 
 @pytest.mark.parametrize("selected", [1, 2, 3])
