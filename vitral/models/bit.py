@@ -12,7 +12,16 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution
 from vitral.models.layers import StochasticDepth, init_norm, lecun_normal_
-from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
+from vitral.models.model import (
+    Features,
+    Images,
+    Model,
+    ModelConfig,
+    blocks_of,
+    refuse_rates,
+    seeded,
+    spread_stochastic_depth,
+)
 
 GROUPS = 32
 WIDTH = 64
@@ -52,7 +61,7 @@ class BiTConfig(ModelConfig):
 class PreActivationUnit(nn.Module):
     """Norm and ReLU before each of three convolutions; the shortcut is projected from the first activation."""
 
-    def __init__(self, channels: int, width: int, stride: int, config: BiTConfig, stochastic_depth: float) -> None:
+    def __init__(self, channels: int, width: int, stride: int, config: BiTConfig) -> None:
         super().__init__()
         out = EXPANSION * width
         self.norm1 = nn.GroupNorm(GROUPS, channels, eps=config.norm_eps)
@@ -62,7 +71,7 @@ class PreActivationUnit(nn.Module):
         self.norm3 = nn.GroupNorm(GROUPS, width, eps=config.norm_eps)
         self.conv3 = _convolution(width, out, 1, 1, config)
         self.projection = _convolution(channels, out, 1, stride, config) if channels != out or stride != 1 else None
-        self.stochastic_depth = StochasticDepth(stochastic_depth)
+        self.stochastic_depth = StochasticDepth(0.0)
 
     def forward(self, maps: Maps) -> Maps:
         """Return the maps after the unit."""
@@ -85,16 +94,16 @@ class BiT(Model):
         width = WIDTH * config.width_factor
         self.root = _convolution(3, width, 7, 2, config)
         self.stages = nn.ModuleList()
-        channels, index = width, 0
+        channels = width
         for stage, units in enumerate(config.stages):
             made = nn.Sequential()
             for unit in range(units):
-                rate = depth_rate(config.stochastic_depth, index, sum(config.stages))
-                made.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config, rate))
-                channels, index = EXPANSION * width * 2**stage, index + 1
+                made.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config))
+                channels = EXPANSION * width * 2**stage
             self.stages.append(made)
         self.norm = nn.GroupNorm(GROUPS, channels, eps=config.norm_eps)
         self.head = nn.Linear(channels, config.num_classes)
+        self.apply_rates()
 
     def features(self, images: Images) -> Features:
         """Return the mean of the last feature map."""
@@ -107,13 +116,11 @@ class BiT(Model):
 
     def blocks(self) -> list[nn.Module]:
         """Return the residual units in order."""
-        return [unit for stage in self.stages for unit in stage.children()]
+        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""
-        units = [unit for unit in self.blocks() if isinstance(unit, PreActivationUnit)]
-        for index, unit in enumerate(units):
-            unit.stochastic_depth.rate = depth_rate(self.config.stochastic_depth, index, len(units))
+        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

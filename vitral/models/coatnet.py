@@ -16,7 +16,7 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
 from vitral.models.layers import LAYER_NORM_EPS, Mlp, StochasticDepth, Tokens, init_norm
-from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, seeded, spread_stochastic_depth
 
 EXPANSION = 4
 SQUEEZE = 0.25  # of the width out
@@ -219,15 +219,14 @@ class CoAtNet(Model):
 
     def blocks(self) -> list[nn.Module]:
         """Return the blocks of all stages in order."""
-        return [block for stage in self.stages for block in stage.children()]
+        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""
         config, blocks = self.config, self.blocks()
         self.dropout.p = config.dropout
-        for index, block in enumerate(blocks):
-            assert isinstance(block, PreNormMBConv | TransformerBlock)
-            block.stochastic_depth.rate = depth_rate(config.stochastic_depth, index, len(blocks))
+        spread_stochastic_depth(blocks, config.stochastic_depth)
+        for block in blocks:
             if isinstance(block, TransformerBlock):
                 block.attention.attention_dropout = config.attention_dropout
                 block.attention.dropout.p = block.mlp.dropout.p = config.dropout

@@ -13,7 +13,7 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_batch_norm, init_convolution
 from vitral.models.layers import StochasticDepth
-from vitral.models.model import Features, Images, Model, ModelConfig, refuse_rates, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates, seeded
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch
@@ -123,7 +123,7 @@ class EfficientNet(Model):
 
     def blocks(self) -> list[nn.Module]:
         """Return the inverted bottlenecks in order."""
-        return [block for stage in self.stages for block in stage.children()]
+        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers; stochastic depth grows with the block's index over their number."""

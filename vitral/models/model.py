@@ -2,6 +2,7 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,6 +179,18 @@ def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
 def depth_rate(rate: float, index: int, count: int) -> float:
     """Return block `index`'s share of a stochastic depth that grows linearly from 0 to `rate` over `count` blocks."""
     return rate * index / max(count - 1, 1)
+
+
+def blocks_of(stages: nn.ModuleList) -> list[nn.Module]:
+    """Return the blocks of all stages in order."""
+    return [block for stage in stages for block in stage.children()]
+
+
+def spread_stochastic_depth(blocks: Iterable[Any], rate: float) -> None:
+    """Give each block its share of a stochastic depth that grows linearly from 0 to `rate`."""
+    blocks = list(blocks)
+    for index, block in enumerate(blocks):
+        block.stochastic_depth.rate = depth_rate(rate, index, len(blocks))
 
 
 def seeded(model: nn.Module, seed: int) -> torch.Generator:

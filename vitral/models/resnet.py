@@ -13,7 +13,16 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
 from vitral.models.layers import StochasticDepth
-from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
+from vitral.models.model import (
+    Features,
+    Images,
+    Model,
+    ModelConfig,
+    blocks_of,
+    refuse_rates,
+    seeded,
+    spread_stochastic_depth,
+)
 
 WIDTH = 64
 EXPANSION = 4
@@ -47,7 +56,7 @@ class ResNetConfig(ModelConfig):
 class ResidualUnit(nn.Module):
     """Two or three convolutions, each with its norm, around a shortcut; ReLU after the sum."""
 
-    def __init__(self, channels: int, width: int, stride: int, config: ResNetConfig, stochastic_depth: float) -> None:
+    def __init__(self, channels: int, width: int, stride: int, config: ResNetConfig) -> None:
         super().__init__()
         out = config.expansion * width
         layers = (
@@ -63,7 +72,7 @@ class ResidualUnit(nn.Module):
         if self.has_projection:
             self.projection = Convolution(channels, out, 1, stride=stride, padding=0)
             self.projection_norm = nn.BatchNorm2d(out)
-        self.stochastic_depth = StochasticDepth(stochastic_depth)
+        self.stochastic_depth = StochasticDepth(0.0)
 
     def forward(self, maps: Maps) -> Maps:
         """Return the maps after the unit."""
@@ -86,15 +95,15 @@ class ResNet(Model):
         self.root = Convolution(3, WIDTH, 7, stride=2, padding=3)
         self.root_norm = nn.BatchNorm2d(WIDTH)
         self.stages = nn.ModuleList()
-        channels, index = WIDTH, 0
+        channels = WIDTH
         for stage, units in enumerate(config.stages):
             made = nn.Sequential()
             for unit in range(units):
-                rate = depth_rate(config.stochastic_depth, index, sum(config.stages))
-                made.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config, rate))
-                channels, index = config.expansion * WIDTH * 2**stage, index + 1
+                made.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config))
+                channels = config.expansion * WIDTH * 2**stage
             self.stages.append(made)
         self.head = nn.Linear(channels, config.num_classes)
+        self.apply_rates()
 
     def features(self, images: Images) -> Features:
         """Return the mean of the last feature map."""
@@ -107,13 +116,11 @@ class ResNet(Model):
 
     def blocks(self) -> list[nn.Module]:
         """Return the residual units in order."""
-        return [unit for stage in self.stages for unit in stage.children()]
+        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""
-        units = [unit for unit in self.blocks() if isinstance(unit, ResidualUnit)]
-        for index, unit in enumerate(units):
-            unit.stochastic_depth.rate = depth_rate(self.config.stochastic_depth, index, len(units))
+        spread_stochastic_depth(self.blocks(), self.config.stochastic_depth)
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:

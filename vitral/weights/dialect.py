@@ -82,7 +82,25 @@ class Dialect:
     rules: Callable[[Any], list[Rule]]
 
 
+HEADS = ("head.", "distillation_head.")
 NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
+
+
+def reading(
+    config: ModelConfig,
+    rules: Sequence[Rule],
+    preprocessing: Preprocessing,
+    *,
+    head: bool,
+    class_names: tuple[str, ...] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Reading:
+    """Return what a file holds; without a head its rules are left out, and a note says what that means."""
+    if head:
+        return Reading(config, rules, preprocessing, class_names, (), notes)
+    absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
+    kept = [rule for rule in rules if not rule.ours[0].startswith(HEADS)]
+    return Reading(config, kept, preprocessing, class_names, absent, (*notes, NO_HEAD))
 
 
 def our_names(config: ModelConfig) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.bit import EXPANSION, WIDTH, BiTConfig
 from vitral.weights.containers import Shape
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import CONVOLUTION, DENSE_KERNEL, POINTWISE, SAME, Layout, Renames, Rule, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
@@ -80,15 +80,8 @@ def read_original(stored: Stored) -> Reading:
         width_factor=shapes["resnet/root_block/standardized_conv2d/kernel"][3] // WIDTH,
         num_classes=shapes["resnet/head/conv2d/kernel"][3] if head else 1000,
     )
-    rules = [rule for rule in original_rules(config) if head or not rule.ours[0].startswith("head.")]
     note = f"The file does not say the size of its pictures; taken: {size} pixels."
-    return Reading(
-        config,
-        rules,
-        ORIGINAL_PREPROCESSING,
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=(note,) if head else (note, NO_HEAD),
-    )
+    return reading(config, original_rules(config), ORIGINAL_PREPROCESSING, head=head, notes=(note,))
 
 
 def _blocks(stored: Stored) -> int:
@@ -107,14 +100,8 @@ def read_timm(stored: Stored) -> Reading:
     )
     prepared, notes = timm_preprocessing(stored, TIMM_PICTURES)
     head = "head.fc.weight" in stored.shapes
-    return Reading(
-        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS),
-        [rule for rule in timm_rules(config) if head or not rule.ours[0].startswith("head.")],
-        prepared,
-        class_names=timm_classes(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes,
-    )
+    config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
+    return reading(config, timm_rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
 
 
 def transformers_rules(config: BiTConfig) -> list[Rule]:
@@ -133,12 +120,13 @@ def read_transformers(stored: Stored) -> Reading:
     head = "classifier.1.weight" in stored.shapes
     config = _torch_config(stored, "bit.embedder.convolution.weight", pattern, stored.shapes.get("classifier.1.weight"))
     prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_PICTURES)
-    return Reading(
-        dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS),
-        [rule for rule in transformers_rules(config) if head or not rule.ours[0].startswith("head.")],
+    config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
+    return reading(
+        config,
+        transformers_rules(config),
         prepared,
+        head=head,
         class_names=transformers.class_names(stored),
-        absent=() if head else ("head.weight", "head.bias"),
         notes=notes,
     )
 

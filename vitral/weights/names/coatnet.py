@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from vitral.models.coatnet import CoAtNetConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
 
@@ -115,13 +115,13 @@ def read(stored: Stored) -> Reading:
         convention="timm",
     )
     prepared, notes = timm_preprocessing(stored, PICTURES)
-    return Reading(
+    return reading(
         config,
-        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
+        rules(config),
         dataclasses.replace(prepared, image_size=config.image_size),
+        head=head,
         class_names=timm_classes(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes if head else (*notes, NO_HEAD),
+        notes=notes,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.cvt import EMBEDDINGS, KEY_STRIDE, MLP_RATIO, CvTConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names import transformers
 
@@ -121,14 +121,7 @@ def _reading(
     stored: Stored, config: CvTConfig, rules: list[Rule], prepared: Preprocessing, notes: tuple[str, ...]
 ) -> Reading:
     head = any(name in stored.shapes for name in ("head.weight", "classifier.weight"))
-    return Reading(
-        config,
-        [rule for rule in rules if head or not rule.ours[0].startswith("head.")],
-        prepared,
-        class_names=transformers.class_names(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes if head else (*notes, NO_HEAD),
-    )
+    return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
 
 
 def describe(config: CvTConfig) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import dataclasses
 
 from vitral.models.catalog import EFFICIENTNETS
 from vitral.models.efficientnet import STAGES, STEM, EfficientNetConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
 
@@ -64,14 +64,7 @@ def read(stored: Stored) -> Reading:
         dropout=dropout,
         num_classes=shapes["classifier.weight"][0] if head else 1000,
     )
-    return Reading(
-        config,
-        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
-        prepared,
-        class_names=timm_classes(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes if head else (*notes, NO_HEAD),
-    )
+    return reading(config, rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
 
 
 def _is(name: str, stem: int, repeats: list[int]) -> bool:

@@ -5,7 +5,7 @@ import dataclasses
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.resnet import ResNetConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
@@ -60,13 +60,13 @@ def read(stored: Stored) -> Reading:
         bottleneck="layer1.0.conv3.weight" in shapes,
         num_classes=shapes["fc.weight"][0] if head else 1000,
     )
-    return Reading(
+    return reading(
         config,
-        [rule for rule in rules(config) if head or not rule.ours[0].startswith("head.")],
+        rules(config),
         dataclasses.replace(prepared, image_size=config.image_size),
+        head=head,
         class_names=timm_classes(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes if head else (*notes, NO_HEAD),
+        notes=notes,
     )
 
 

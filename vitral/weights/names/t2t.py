@@ -3,7 +3,7 @@
 import dataclasses
 
 from vitral.models.t2t import STRIDE, T2TConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, our_names, square_side
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading, square_side
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
@@ -55,15 +55,9 @@ def read(stored: Stored) -> Reading:
         num_heads=max(1, dim // HEAD_DIM),
         num_classes=shapes["head.weight"][0] if head else 1000,
     )
-    left_out = {"head.weight", "head.bias"} if not head else set()
-    kept = {"position"} if "pos_embed" not in shapes else set()
-    return Reading(
-        config,
-        [rule for rule in rules(config) if rule.ours[0] not in left_out | kept],
-        PICTURES,
-        absent=tuple(sorted(left_out)),
-        notes=() if head else (NO_HEAD,),
-    )
+    # The fixed table may be left out; the network computes it.
+    found = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
+    return reading(config, found, PICTURES, head=head)
 
 
 DIALECTS = (Dialect("original", "t2t", lambda stored: "tokens_to_token.project.weight" in stored.shapes, read, rules),)

@@ -9,7 +9,7 @@ from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViTConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Shapes, Stored, cannot_hold, square_side
+from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading, square_side
 from vitral.weights.layouts import (
     BROADCAST_NORM,
     CLASS_ROW,
@@ -54,14 +54,12 @@ class Spelling:
         generation: the names of a block's parts.
         position: the position embedding's name; None for a fixed one.
         class_row: whether that has a row for the class token.
-        head: whether there is a head.
         norm: the layout of the stem's norms.
     """
 
     generation: Generation
     position: str | None
     class_row: bool = True
-    head: bool = True
     norm: Layout = BROADCAST_NORM
 
 
@@ -85,7 +83,7 @@ def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
         rules += _map_head(config.num_heads)
     if config.representation_size:
         rules += _linear("pre_logits", "pre_logits")
-    return rules + (_linear("head", "head") if spelling.head else [])
+    return rules + _linear("head", "head")
 
 
 def _block(ours: str, theirs: str, config: ViTConfig, generation: Generation, index: int) -> list[Rule]:
@@ -160,9 +158,8 @@ def read(stored: Stored) -> Reading:
     positions = (name.format(encoder=generation.encoder) for name in POSITIONS)
     position = next((name for name in positions if name in shapes), None)
     config, class_row = _config(shapes, generation, position)
-    head = "head/kernel" in shapes
     norm = BROADCAST_NORM if len(shapes.get("gn_root/scale", ())) == 4 else SAME
-    notes = [] if head else [NO_HEAD]
+    notes = []
     if position is None:
         notes.append(
             "The file has no position embedding, so it is the fixed sin-cos one, for 224 pixels until resized."
@@ -172,13 +169,8 @@ def read(stored: Stored) -> Reading:
             f"A file of experts does not say how tokens are routed; taken: {config.experts.num_selected} experts a token, "
             f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} pictures."
         )
-    return Reading(
-        config,
-        table(config, Spelling(generation, position, class_row, head, norm)),
-        ORIGINAL_PREPROCESSING,
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=tuple(notes),
-    )
+    rules = table(config, Spelling(generation, position, class_row, norm))
+    return reading(config, rules, ORIGINAL_PREPROCESSING, head="head/kernel" in shapes, notes=tuple(notes))
 
 
 def _generation(shapes: Shapes) -> Generation:

@@ -7,7 +7,7 @@ from typing import Any
 from vitral.models.layers import LAYER_NORM_EPS
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViTConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Shapes, Stored, cannot_hold, our_names
+from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import CLASS_ROW, Renames, Rule, renamed, rule, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
@@ -45,21 +45,19 @@ DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
 TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
 
 
-def table(config: ViTConfig, *, class_row: bool, head: bool, renames: Renames = ()) -> list[Rule]:
+def table(config: ViTConfig, *, class_row: bool, renames: Renames = ()) -> list[Rule]:
     """Return the rules for one network.
 
     Args:
         config: of the network.
         class_row: whether the position embedding has a row for the class token.
-        head: whether there is a head.
         renames: what this file calls otherwise.
     """
-    names = [name for name in our_names(config) if head or not name.startswith(("head.", "distillation_head."))]
     mixed = re.compile(r"map_head\.attention\.(key|value)\.")
     padded = config.pooling == "token" and not class_row and config.position == "learned"
     roots = ROOT_ONLY if config.stem and not config.stem.stages else ()
     rules = renamed(
-        [name for name in names if not mixed.match(name)],
+        [name for name in our_names(config) if not mixed.match(name)],
         (*RENAMES, *roots, *renames),
         lambda name: CLASS_ROW if padded and name == "position.embedding" else _SAME,
     )
@@ -82,23 +80,12 @@ def read(stored: Stored) -> Reading:
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in stored.file_name.lower()
     config, class_row = _config(shapes, own=own)
     head = "head.weight" in shapes
-    heads = (
-        "head.weight",
-        "head.bias",
-        *(("distillation_head.weight", "distillation_head.bias") if config.distilled else ()),
-    )
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
         default = dataclasses.replace(default, crop_fraction=1.0)
     preprocessing, notes = timm_preprocessing(stored, default)
-    return Reading(
-        config,
-        table(config, class_row=class_row, head=head, renames=DEIT_III if third else ()),
-        preprocessing,
-        class_names=timm_classes(stored),
-        absent=() if head else heads,
-        notes=notes if head else (*notes, NO_HEAD),
-    )
+    found = table(config, class_row=class_row, renames=DEIT_III if third else ())
+    return reading(config, found, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
 
 
 def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
@@ -162,7 +149,7 @@ def rules(config: ViTConfig) -> list[Rule]:
     for what, present in problems.items():
         if present:
             raise cannot_hold("timm", what)
-    return table(config, class_row=True, head=True)
+    return table(config, class_row=True)
 
 
 def _matches(stored: Stored) -> bool:

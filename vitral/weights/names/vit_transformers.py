@@ -6,7 +6,7 @@ import torch
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.vit import ViTConfig
-from vitral.weights.dialect import NO_HEAD, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import Layout, Rule, joined, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.vit import grid_side
@@ -56,11 +56,10 @@ IN_MEMORY = (
 )
 
 
-def table(config: ViTConfig, base: str, layer: str, *, head: bool, in_memory: bool = False) -> list[Rule]:
+def table(config: ViTConfig, base: str, layer: str, *, in_memory: bool = False) -> list[Rule]:
     """Return the rules for one network."""
-    names = [name for name in our_names(config) if head or not name.startswith(("head.", "distillation_head."))]
     spelled = (*renames(base, layer, distilled=config.distilled), *(IN_MEMORY if in_memory else ()))
-    rules = renamed([name for name in names if ".qkv." not in name], spelled)
+    rules = renamed([name for name in our_names(config) if ".qkv." not in name], spelled)
     for index in range(config.depth):
         for kind in ("weight", "bias") if config.qkv_bias else ("weight",):
             parts = [f"{layer}.{index}.attention.attention.{part}.{kind}" for part in PARTS]
@@ -116,20 +115,13 @@ def read(stored: Stored) -> Reading:
         qkv_bias=query in shapes,
         position_resize="bicubic" if token in shapes else "bilinear",
     )
-    rules = table(config, base, layer, head=head, in_memory=in_memory)
+    rules = table(config, base, layer, in_memory=in_memory)
     if lonely:
         rules = [rule for rule in rules if rule.ours[0] not in ("registers", "position.embedding")]
         rules.append(Rule(("registers", "position.embedding"), (token, position), _register()))
     default = DEIT_PICTURES if token in shapes else VIT_PICTURES
     prepared, notes = transformers.preprocessing(stored, default)
-    return Reading(
-        config,
-        rules,
-        prepared,
-        class_names=transformers.class_names(stored),
-        absent=() if head else ("head.weight", "head.bias"),
-        notes=notes if head else (*notes, NO_HEAD),
-    )
+    return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
 
 
 def rules(config: ViTConfig) -> list[Rule]:
@@ -155,7 +147,7 @@ def rules(config: ViTConfig) -> list[Rule]:
         if present:
             raise cannot_hold("transformers", what)
     base = "deit." if config.distilled else "vit."
-    return table(config, base, f"{base}encoder.layer", head=True)
+    return table(config, base, f"{base}encoder.layer")
 
 
 def describe(config: ViTConfig) -> dict[str, Any]:
