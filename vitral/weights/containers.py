@@ -15,6 +15,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -33,6 +34,7 @@ COUNTER = "num_batches_tracked"  # of a batch norm: the one tensor of integers, 
 # Where training scripts put the weights in a torch file, the averaged ones first where the source evaluates with them.
 WRAPPERS = ("state_dict_ema", "state_dict", "model")
 SAFETENSORS_HEADER_LIMIT = 100_000_000
+CHUNK = 1 << 20  # bytes that are unpacked at once
 INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, and so many bytes on top
 
 
@@ -183,40 +185,61 @@ def _check_total(path: Path, declared: int) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Member:
+    """An array in an archive: what its header says, and where its values begin."""
+
+    shape: Shape
+    dtype: np.dtype[Any]
+    fortran: bool
+    start: int
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 class _Npz(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.shapes = {}
+        # Headers are parsed here and never again: the parser of Python 3.11 is not safe in several threads.
+        self._members: dict[str, _Member] = {}
         self._archive = zipfile.ZipFile(path)
-        declared = 0
         for info in self._archive.infolist():
             name = info.filename.removesuffix(".npy")
-            if name in self.shapes:
+            if name in self._members:
                 raise WeightsError(f"'{path}' holds the tensor '{name}' twice.")
-            shape, size = self._header(info)
-            self.shapes[name] = shape
-            declared += size
-        _check_total(path, declared)
+            self._members[name] = self._header(info)
+        self.shapes = {name: member.shape for name, member in self._members.items()}
+        _check_total(path, sum(member.size for member in self._members.values()))
 
-    def _header(self, info: zipfile.ZipInfo) -> tuple[Shape, int]:
+    def _header(self, info: zipfile.ZipInfo) -> _Member:
         with self._archive.open(info) as member:
             version = np.lib.format.read_magic(member)
             if version not in ((1, 0), (2, 0)):
                 raise WeightsError(f"'{self.path}': '{info.filename}' is of an unknown numpy version {version}.")
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(member)
+            shape, fortran, dtype = read(member)
             if dtype.hasobject or not (dtype.kind == "f" or dtype.str in ("|V2", "<V2")):
                 raise WeightsError(f"'{self.path}': '{info.filename}' holds {dtype}, not floating-point numbers.")
-            size = math.prod(shape) * dtype.itemsize
-            if member.tell() + size != info.file_size:
+            found = _Member(tuple(shape), dtype, fortran, member.tell())
+            if found.start + found.size != info.file_size:
                 raise WeightsError(
                     f"'{self.path}': '{info.filename}' is cut short or longer than its shape {shape} says."
                 )
-        return tuple(shape), size
+        return found
 
     def read(self, name: str) -> Tensor:
+        described = self._members[name]
         with weights_errors(self.path), self._archive.open(f"{name}.npy") as member:
-            array = np.lib.format.read_array(member, allow_pickle=False)
+            member.read(described.start)
+            array = np.empty(math.prod(described.shape), described.dtype)
+            buffer = array.view(np.uint8).data
+            for start in range(0, len(buffer), CHUNK):
+                part = member.read(min(CHUNK, len(buffer) - start))
+                buffer[start : start + len(part)] = part
+            member.read(1)  # at the end the archive compares its checksum
+            array = array.reshape(described.shape, order="F" if described.fortran else "C")
             if array.dtype.kind == "V":  # bfloat16, for which numpy has no name
                 return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).float()
             return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
