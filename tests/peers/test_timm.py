@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import vitral
-from tests.peers.conftest import scramble
+from tests.peers.compare import gap, pixels, scramble
 from vitral.images.decode import read_image
 
 timm = pytest.importorskip("timm")
@@ -72,14 +72,6 @@ def saved(model: Any, folder: Path) -> Path:
     config = {"architecture": settings["architecture"], "pretrained_cfg": settings}
     (folder / "config.json").write_text(json.dumps(config, default=str))
     return folder / "model.safetensors"
-
-
-def pixels(size: tuple[int, int], batch: int = 2) -> torch.Tensor:
-    return torch.randn(batch, 3, *size, generator=torch.Generator().manual_seed(0))
-
-
-def gap(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    return float((ours - theirs).abs().max() / theirs.std())
 
 
 @pytest.mark.parametrize("name", MODELS)

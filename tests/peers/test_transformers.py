@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 import vitral
-from tests.peers.conftest import scramble
-from tests.peers.test_timm import gap, pixels
+from tests.peers.compare import gap, pixels, scramble
 from vitral.classifier.folder import save
 from vitral.images.decode import read_image
 from vitral.images.preprocessing import ORIGINAL, PHOTOS, Preprocessing

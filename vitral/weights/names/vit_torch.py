@@ -8,7 +8,7 @@ from vitral.models.layers import LAYER_NORM_EPS
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import CLASS_ROW, Renames, Rule, renamed, rule, split
+from vitral.weights.layouts import CLASS_ROW, SAME, Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
 
@@ -59,7 +59,7 @@ def table(config: ViTConfig, *, class_row: bool, renames: Renames = ()) -> list[
     rules = renamed(
         [name for name in our_names(config) if not mixed.match(name)],
         (*RENAMES, *roots, *renames),
-        lambda name: CLASS_ROW if padded and name == "position.embedding" else _SAME,
+        lambda name: CLASS_ROW if padded and name == "position.embedding" else SAME,
     )
     if config.pooling == "map":
         for kind in ("weight", "bias"):
@@ -68,16 +68,14 @@ def table(config: ViTConfig, *, class_row: bool, renames: Renames = ()) -> list[
     return rules
 
 
-_SAME = rule("", "").layout
-
-
 def read(stored: Stored) -> Reading:
     """Understand a file of DeiT's or timm's."""
     shapes = stored.shapes
     if "fc_norm.weight" in shapes:
         raise ValueError("its norm comes after the pooling (fc_norm), which is another network")
     third = "blocks.0.gamma_1" in shapes
-    own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in stored.file_name.lower()
+    named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
+    own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
     config, class_row = _config(shapes, own=own)
     head = "head.weight" in shapes
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
