@@ -13,6 +13,7 @@ import torch
 import vitral
 from tests.golden.reference import CASES, FOLDER, pictures, read_case, weights
 from vitral.models.position import resize_position_embedding
+from vitral.models.t2t import T2TViT, sinusoid_table
 
 TOLERANCE = 1e-5  # of the logits' standard deviation, float32
 DEEP_TOLERANCE = 1e-4  # the same, of deep convolutional networks
@@ -142,6 +143,28 @@ def test_every_spelling_gives_the_same_logits(rewrite: Callable[[Arrays], Arrays
     path = tmp_path / "weights.npz"
     np.savez_compressed(path, **rewrite(weights(TINY)))  # type: ignore[arg-type]
     assert deviation(path, TINY) < TOLERANCE
+
+
+def test_numbered_names_of_bit_are_read(tmp_path: Path) -> None:
+    name = "BiT-M-R50x1@224"
+    numbered = {
+        re.sub(r"(standardized_conv2d|group_norm)/", rf"\1_{index}/", key): array
+        for index, (key, array) in enumerate(weights(name).items())
+    }
+    assert "resnet/root_block/standardized_conv2d_0/kernel" in numbered
+    np.savez(tmp_path / "BiT-M-R50x1.npz", **numbered)  # type: ignore[arg-type]
+    assert deviation(tmp_path / "BiT-M-R50x1.npz", name) < DEEP_TOLERANCE
+
+
+def test_sinusoids_that_a_file_leaves_out_are_computed_at_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t2t.npz", **weights("t2t_vit_t_14@224"))  # type: ignore[arg-type]
+    model = vitral.load(tmp_path / "t2t.npz", image_size=384).model
+    assert isinstance(model, T2TViT)
+    assert torch.equal(model.position, sinusoid_table(577, 384))
+    grown = vitral.load(tmp_path / "t2t.npz").model
+    grown.resize(384)
+    assert isinstance(grown, T2TViT)
+    assert not torch.equal(grown.position, model.position)
 
 
 def test_bfloat16_is_read_from_raw_bytes(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from vitral.models.catalog import build, config_to_json, variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.model import Model
 from vitral.models.stem import StemConfig
+from vitral.weights.recognize import DIALECTS
 from vitral.weights.save import formats_of, write_weights
 
 NAMES = ("ape", "bee", "cat")
@@ -272,6 +273,49 @@ class TestNeighbours:
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(WeightsError, match=part.rsplit("/", maxsplit=1)[-1] if "miss" in part else "outside"):
             vitral.load(folder)
+
+
+def test_timms_own_efficientnets_and_coatnets_are_not_taken_for_the_papers(tmp_path: Path) -> None:
+    written = vitral.convert("efficientnet-b0", tmp_path / "model.safetensors", format="timm")
+    assert any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
+    (tmp_path / "config.json").write_text('{"architecture": "efficientnet_b0"}')
+    with pytest.raises(WeightsError, match="pads and normalises otherwise"):
+        vitral.load(written.path)
+    (tmp_path / "config.json").write_text('{"architecture": "tf_efficientnet_b0"}')
+    assert not any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
+    _, path = _timms_coatnet(tmp_path)
+    tensors = load_file(path)
+    renamed = {name.replace("head.norm", "norm"): tensor for name, tensor in tensors.items()}
+    save_file(renamed, path)
+    with pytest.raises(WeightsError, match="timm's own variation of CoAtNet"):
+        vitral.load(path)
+
+
+def _timms_coatnet(folder: Path) -> tuple[Model, Path]:
+    config = dataclasses.replace(
+        variant("coatnet-0"), convention="timm", depths=(1, 1, 1, 1), dims=(32, 32, 32, 64), representation_size=64
+    )
+    model = build(config)
+    path = folder / "coatnet.safetensors"
+    rules = next(dialect for dialect in DIALECTS if dialect.family == "coatnet").rules(config)
+    ours = model.state_dict()
+    save_file({rule.theirs[0]: rule.layout.write([ours[rule.ours[0]]])[0].contiguous() for rule in rules}, path)
+    return model, path
+
+
+def test_coatnet_of_timm_is_read(tmp_path: Path) -> None:
+    model, path = _timms_coatnet(tmp_path)
+    back = vitral.load(path, architecture={"stem_dim": 64}).model
+    pictures = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        torch.testing.assert_close(back(pictures), model(pictures))
+
+
+def test_a_named_network_is_changed_too() -> None:
+    model = vitral.load("vit-mu16", architecture={"registers": 2, "num_classes": 5}).model
+    assert (model.config.registers, model.num_classes) == (2, 5)
+    with pytest.raises(vitral.VitralError, match="no setting 'capacity'"):
+        vitral.load("vit-mu16", architecture={"capacity": 2})
 
 
 def test_a_variant_is_named_for_what_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import create_model, list_models
+from vitral.models.catalog import build, changed, list_models, variant
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.recognize import weights_in
@@ -32,21 +32,22 @@ def load(
             big_vision, timm, transformers or another library, or the folder around it; a variant's name for random
             weights ("vit-b16"); or a Hub id ("hf:owner/name").
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
-        architecture: for a weights file, fields of the network's config that it cannot say, such as {"num_heads": 8} or
-            {"experts": {"capacity_factor": 4.0}}.
+        architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
+            as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read; the message names file and tensor.
         ModelError: the network cannot take `image_size`, or has no such field.
     """
-    classifier = _load(source, architecture or {})
-    if image_size is not None:
-        classifier.model.resize(image_size)
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    classifier = _load(source, architecture or {}, size)
+    if size is not None:
+        classifier.model.resize(size)
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
     return classifier
 
 
-def _load(source: str | Path, architecture: Mapping[str, Any]) -> Classifier:
+def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     path = Path(source)
     for place in (path, path / RUN_CLASSIFIER):
         if folder.is_classifier(place):
@@ -59,27 +60,27 @@ def _load(source: str | Path, architecture: Mapping[str, Any]) -> Classifier:
             raise WeightsError(
                 f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}, and no single weights file."
             )
-        return _from_weights(weights, architecture)
+        return _from_weights(weights, architecture, size)
     if path.exists():
-        return _from_weights(path, architecture)
-    return _named(str(source), architecture)
+        return _from_weights(path, architecture, size)
+    return _named(str(source), architecture, size)
 
 
-def _from_weights(path: Path, architecture: Mapping[str, Any]) -> Classifier:
-    loaded = read_weights(path, architecture=architecture)
+def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
+    loaded = read_weights(path, architecture=architecture, image_size=size)
     provenance = Provenance(loaded.source, notes=loaded.notes)
     return Classifier(loaded.model, loaded.preprocessing, loaded.class_names, provenance=provenance)
 
 
-def _named(name: str, architecture: Mapping[str, Any]) -> Classifier:
+def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     if name in list_models():
-        model = create_model(name)
+        model = build(changed(variant(name), architecture))
         note = "The weights are random: its predictions mean nothing until it is trained."
         provenance = Provenance(source=f"random weights ({name})", notes=(note,))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     looks_like_file = name.endswith((".npz", ".safetensors", ".pth", ".pt", ".bin")) or name.startswith((".", "/", "~"))
     if HUB_ID.fullmatch(name) and not looks_like_file:
-        return _load(download(name), architecture)
+        return _load(download(name), architecture, size)
     raise WeightsError(
         f"'{name}' is no file, no classifier folder, no model name and no Hub id.{did_you_mean(name, list_models())}"
     )

@@ -107,7 +107,6 @@ class BiT(Model):
 
     def features(self, images: Images) -> Features:
         """Return the mean of the last feature map."""
-        self.check_size(images)
         # Zeros around the root's output, which no ReLU has followed, take part in the maximum: the original's own way.
         maps = functional.max_pool2d(functional.pad(self.root(images), (1, 1, 1, 1)), 3, 2)
         for stage in self.stages:

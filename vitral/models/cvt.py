@@ -171,7 +171,6 @@ class CvT(Model):
 
     def features(self, images: Images) -> Features:
         """Return the class token after the last stage and its norm."""
-        self.check_size(images)
         maps = images
         for stage in self.stages:
             tokens, grid = stage(maps)

@@ -114,7 +114,6 @@ class EfficientNet(Model):
 
     def features(self, images: Images) -> Features:
         """Return the mean of the last feature map."""
-        self.check_size(images)
         maps = functional.silu(self.stem_norm(self.stem(images)))
         for stage in self.stages:
             maps = stage(maps)

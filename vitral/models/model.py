@@ -74,7 +74,10 @@ class Model(nn.Module, ABC):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width of the pictures that it takes, in pixels."""
+        """Height and width of the pictures that it takes, in pixels.
+
+        Without tables of positions (BiT, ResNet, CvT, EfficientNet) it takes others as well.
+        """
         return self.config.image_size
 
     @property
@@ -145,7 +148,7 @@ class Model(nn.Module, ABC):
         return {}
 
     def check_size(self, images: Images) -> None:
-        """Refuse pictures of another size than the network's.
+        """Refuse pictures of another size than the network's, where its tables are of that size.
 
         Raises:
             ModelError: both sizes are named.

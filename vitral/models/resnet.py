@@ -107,7 +107,6 @@ class ResNet(Model):
 
     def features(self, images: Images) -> Features:
         """Return the mean of the last feature map."""
-        self.check_size(images)
         maps = functional.relu(self.root_norm(self.root(images)))
         maps = functional.max_pool2d(maps, 3, 2, 1)
         for stage in self.stages:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build, changed, variant_name
+from vitral.models.catalog import build, changed, replace, variant_name
 from vitral.models.model import Model
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
 from vitral.weights.layouts import Rule
@@ -43,7 +43,12 @@ class LoadedWeights:
     notes: tuple[str, ...]
 
 
-def read_weights(path: str | Path, *, architecture: Mapping[str, Any] | None = None) -> LoadedWeights:
+def read_weights(
+    path: str | Path,
+    *,
+    architecture: Mapping[str, Any] | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> LoadedWeights:
     """Read a weights file of any library that is known; names and shapes alone tell which and what architecture.
 
     The original's 21,843-class files carry a head of zeros, which was never released; a note says so.
@@ -52,6 +57,8 @@ def read_weights(path: str | Path, *, architecture: Mapping[str, Any] | None = N
         path: of the file, or of an index of several.
         architecture: fields of the network's config that the file cannot say or says wrongly, such as
             {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
+        image_size: height and width, pixels, to compute a fixed table for where the file leaves it out; a table that it
+            holds keeps its own size, for the network to interpolate.
 
     Raises:
         WeightsError: it cannot be read or holds something else; tensors that are missing, extra or of another shape are
@@ -64,6 +71,11 @@ def read_weights(path: str | Path, *, architecture: Mapping[str, Any] | None = N
         reading = found.reading
         config = changed(reading.config, architecture or {})
         model = build(config, seed=None)
+        if image_size is not None and set(model.fixed_tensors()) - {
+            name for rule in reading.rules for name in rule.ours
+        }:
+            config = replace(config, image_size=image_size)
+            model = build(config, seed=None)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         _check_names(found, source)
         tensors = _read_all(found, container, wanted)

@@ -1,6 +1,7 @@
 """From a file's names and shapes alone to the dialect and the architecture that they belong to."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ DIALECTS: tuple[Dialect, ...] = (
 # around the network while it trained.
 PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.")
 SCANNED = "Transformer/encoderblock/"
+# TensorFlow numbers layers through in some of BiT's files: standardized_conv2d_7, group_norm_12.
+NUMBERED = re.compile(r"(standardized_conv2d|group_norm|conv2d)_\d+(?=/)")
 # What a folder of another library calls its weights, in the order in which they are looked for.
 WEIGHT_FILES = (
     "model.safetensors",
@@ -129,7 +132,7 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[st
     places: dict[str, Place] = {}
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():
-        plain = name.removeprefix(prefix)
+        plain = NUMBERED.sub(r"\1", name.removeprefix(prefix))
         if not name.startswith(prefix) or plain.startswith("opt/") or plain.endswith(COUNTER):
             continue  # the optimizer's state, the other tower, or a counter
         if plain.startswith(SCANNED) and shape:

@@ -92,8 +92,10 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand one of timm's files; its `_rw` models, the ones with weights, are other networks and do not fit."""
+    """Understand one of timm's files; its `_rw` models, the ones with weights, are other networks and are refused."""
     shapes = stored.shapes
+    if "head.norm.weight" not in shapes:
+        raise ValueError("it is timm's own variation of CoAtNet ('_rw'), another network than the paper's")
     stages = range(stored.count(r"stages\.(\d+)\."))
     attention = [f"stages.{stage}.blocks.0.attn.rel_pos.relative_position_bias_table" in shapes for stage in stages]
     dims = tuple(

@@ -47,8 +47,11 @@ def rules(config: EfficientNetConfig) -> list[Rule]:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand one of timm's files."""
+    """Understand one of timm's files; its own EfficientNets have the same names, but pad and normalise otherwise."""
     shapes = stored.shapes
+    named = str(stored.config.get("architecture", "tf_"))
+    if not named.startswith("tf_"):
+        raise ValueError(f"timm's '{named}' pads and normalises otherwise than the papers' (its tf_{named} does not)")
     repeats = [stored.count(rf"blocks\.{stage}\.(\d+)\.") for stage in range(len(STAGES))]
     name = next((name for name in EFFICIENTNETS if _is(name, shapes["conv_stem.weight"][0], repeats)), None)
     if name is None:
@@ -57,6 +60,11 @@ def read(stored: Stored) -> Reading:
     head = "classifier.weight" in shapes
     default = dataclasses.replace(DEIT, image_size=(size, size), crop_fraction=CROPS[name])
     prepared, notes = timm_preprocessing(stored, default)
+    if "architecture" not in stored.config:
+        notes = (
+            *notes,
+            "Taken for TensorFlow's network (timm's tf_ models); timm's own of the same names pad otherwise.",
+        )
     config = EfficientNetConfig(
         image_size=prepared.image_size,
         width=width,
