@@ -10,7 +10,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from vitral.errors import StorageError
@@ -111,6 +111,11 @@ def new_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def strangers(folder: Path, own: Collection[str]) -> list[str]:
+    """Return the names in a folder that are not among `own`: what replacing the folder would delete of the user's."""
+    return sorted(entry.name for entry in folder.iterdir() if entry.name not in own) if folder.is_dir() else []
 
 
 def _swap(partial: Path, path: Path) -> None:

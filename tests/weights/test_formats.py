@@ -170,9 +170,11 @@ class TestConvert:
             ("x", "tim", "Did you mean 'timm'"),
             ("ours", "vitral", "where the weights come from"),
             (".", "vitral", "where the weights come from"),
-            ("full", "vitral", "something other than a classifier"),
+            ("full", "vitral", "holds something else \\('novel.txt'\\)"),
+            ("full", "transformers", "holds something else \\('novel.txt'\\)"),
             ("file.txt", "vitral", "is a file"),
-            ("file.txt", "transformers", "must be a folder"),
+            ("file.txt", "transformers", "is a file"),
+            ("file.npz", "transformers", "must be a folder"),
             ("full", "original", "must end in .npz"),
         ],
     )
@@ -187,6 +189,18 @@ class TestConvert:
         assert (tmp_path / "full" / "novel.txt").read_text() == "once"
         assert (tmp_path / "file.txt").read_text() == "once"
         assert vitral.load(classifier).class_names == NAMES
+
+    @pytest.mark.parametrize("format_name", ["vitral", "transformers"])
+    def test_a_folder_of_its_own_kind_is_replaced_unless_it_holds_more(
+        self, classifier: Path, tmp_path: Path, format_name: str
+    ) -> None:
+        for size in (32, 64):
+            vitral.convert(classifier, tmp_path / "out", format=format_name, image_size=size)
+            assert vitral.load(tmp_path / "out").model.image_size == (size, size)
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+        with pytest.raises(WeightsError, match="notes.txt"):
+            vitral.convert(classifier, tmp_path / "out", format=format_name)
+        assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
     def test_a_failed_write_leaves_what_stood_there(
         self, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -314,8 +328,15 @@ def test_coatnet_of_timm_is_read(tmp_path: Path) -> None:
 def test_a_named_network_is_changed_too() -> None:
     model = vitral.load("vit-mu16", architecture={"registers": 2, "num_classes": 5}).model
     assert (model.config.registers, model.num_classes) == (2, 5)
-    with pytest.raises(vitral.VitralError, match="no setting 'capacity'"):
-        vitral.load("vit-mu16", architecture={"capacity": 2})
+    for changes, message in (
+        ({"capacity": 2}, "no setting 'capacity'"),
+        ({"stem": {"norm_eps": 1.0}}, "has no stem to change"),
+        ({"num_heads": None}, "cannot be built with num_heads=None"),
+        ({"image_size": [64, "a"]}, "cannot be built with image_size"),
+    ):
+        with pytest.raises(vitral.VitralError, match=message):
+            vitral.load("vit-mu16", architecture=changes)
+    assert vitral.load("vit-mu16", architecture={"image_size": 64}).model.image_size == (64, 64)
 
 
 def test_a_variant_is_named_for_what_it_is(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
-from vitral.weights.save import Written, write_weights
+from vitral.weights.save import Written, check_replaceable, write_weights
 
 VITRAL = "vitral"
 FORMATS = (VITRAL, "original", "big_vision", "timm", "transformers")
@@ -54,10 +54,7 @@ def convert(
 
 
 def _write_folder(classifier: Classifier, target: Path) -> Written:
-    if target.is_file():
-        raise WeightsError(f"'{target}' is a file; a classifier is a folder.")
-    if target.is_dir() and any(target.iterdir()) and not folder.is_classifier(target):
-        raise WeightsError(f"'{target}' holds something other than a classifier; choose another folder.")
+    check_replaceable(target, folder.FILES)
     path = folder.save(classifier, target)
     return Written(path, f"vitral.load({str(path)!r})")
 

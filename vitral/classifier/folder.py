@@ -17,6 +17,8 @@ FORMAT = "vitral-classifier"
 FORMAT_VERSION = 1
 DESCRIPTION = "classifier.json"
 WEIGHTS = "weights.safetensors"
+CARD = "README.md"
+FILES = (DESCRIPTION, WEIGHTS, CARD)
 
 
 def save(classifier: Classifier, folder: str | Path) -> Path:
@@ -41,7 +43,7 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
         }
         text = json.dumps(description, indent=2, allow_nan=False, default=str)
         write_through(partial / DESCRIPTION, text.encode())
-        write_through(partial / "README.md", model_card(classifier, name=path.name).encode())
+        write_through(partial / CARD, model_card(classifier, name=path.name).encode())
     return path
 
 

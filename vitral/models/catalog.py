@@ -360,6 +360,9 @@ def replace(config: Any, **changes: Any) -> Any:  # noqa: ANN401  # the family's
     return dataclasses.replace(config, **changes)
 
 
+PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
+
+
 def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the family's own ModelConfig
     """Return a config with fields changed by JSON values, those of its parts (a stem, experts) each on their own.
 
@@ -369,12 +372,17 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # 
     made: dict[str, Any] = {}
     for name, value in changes.items():
         part = getattr(config, name, None)
-        nested = isinstance(value, Mapping) and dataclasses.is_dataclass(part)
-        made[name] = _changed_part(part, name, value) if nested else _tuple(value)
+        if isinstance(value, Mapping):
+            if not dataclasses.is_dataclass(part):
+                raise ModelError(f"This network has no {name} to change.")
+            made[name] = _changed_part(part, name, value)
+        else:
+            made[name] = (value, value) if name in PAIRS and isinstance(value, int) else _tuple(value)
     try:
         return replace(config, **made)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"The architecture cannot be built: {error}.") from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        listed = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        raise ModelError(f"The architecture cannot be built with {listed}: {error}.") from error
 
 
 def _changed_part(part: Any, name: str, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # a stem or experts

@@ -1,7 +1,7 @@
 """From a network with its preprocessing to another library's file or folder, opened there with our logits."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,20 +11,21 @@ import torch
 from torch import Tensor
 
 from vitral.errors import WeightsError
-from vitral.files import new_file, new_folder, sync_file, write_through
+from vitral.files import new_file, new_folder, strangers, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
 from vitral.weights.containers import COUNTER, write_safetensors
 from vitral.weights.dialect import Dialect
 from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
-from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR
+from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
 
 NUMPY_FAMILIES = ("vit", "bit")  # whose original files are .npz; the others' are torch's
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
 # DeiT's own files keep the network under an entry of this name.
 DEIT_WRAPPER = "model"
 
+TRANSFORMERS_FILES = (WEIGHT_FILES[0], CONFIG, PREPROCESSOR)
 DESCRIPTIONS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     "vit": vit_transformers.describe,
     "bit": bit.describe,
@@ -98,6 +99,20 @@ def write_weights(
     return written
 
 
+def check_replaceable(folder: Path, own: Collection[str]) -> None:
+    """Check that a folder can be written whole: that it is not there, or holds nothing but files of its own kind.
+
+    Raises:
+        WeightsError: a file stands there, or something would be deleted.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise WeightsError(f"'{folder}' is a file; this format is a folder.")
+    if found := strangers(folder, own):
+        raise WeightsError(
+            f"'{folder}' holds something else ('{found[0]}'), which would be lost; choose another folder."
+        )
+
+
 def _dialect(model: Model, format_name: str) -> Dialect:
     name = family(model.config)
     found = next((dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)), None)
@@ -136,8 +151,9 @@ def _theirs(model: Model, rules: Sequence[Any], *, counters: bool) -> dict[str, 
 def _write_transformers(
     model: Model, preprocessing: Preprocessing, class_names: Sequence[str], path: Path, rules: Sequence[Any]
 ) -> Written:
-    if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES) or path.is_file():
+    if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
         raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
+    check_replaceable(path, TRANSFORMERS_FILES)
     config = {
         **DESCRIPTIONS[family(model.config)](model.config),
         "id2label": {str(index): name for index, name in enumerate(class_names)},
@@ -147,8 +163,8 @@ def _write_transformers(
     }
     processor = transformers.describe_preprocessing(preprocessing)
     with new_folder(path) as partial:
-        write_safetensors(_theirs(model, rules, counters=True), partial / "model.safetensors")
-        sync_file(partial / "model.safetensors")
+        write_safetensors(_theirs(model, rules, counters=True), partial / WEIGHT_FILES[0])
+        sync_file(partial / WEIGHT_FILES[0])
         write_through(partial / CONFIG, json.dumps(config, indent=2).encode())
         write_through(partial / PREPROCESSOR, json.dumps(processor, indent=2).encode())
     note = transformers.pictures_note(preprocessing)

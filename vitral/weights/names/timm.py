@@ -143,11 +143,14 @@ def describe_preprocessing(preprocessing: Preprocessing) -> str:
     mode = "center" if preprocessing.resize == "crop" else "squash"
     height, width = preprocessing.image_size
     size = height if height == width else (height, width)
-    near = "" if preprocessing.resampler == "pillow" else ", to within its rounding to 8 bits"
-    if preprocessing.resampler == "float32" and not preprocessing.antialias:
-        near = ", but with antialiasing, which this classifier was not trained with"
+    exact = preprocessing.resampler == "pillow"
+    how = (
+        "to within its rounding to 8 bits"
+        if preprocessing.antialias
+        else "but with antialiasing, which was not there before"
+    )
     return (
-        f"Pictures{near}: timm.data.create_transform({size!r}, crop_pct={preprocessing.crop_fraction}, "
-        f"crop_mode={mode!r}, interpolation={preprocessing.interpolation!r}, mean={preprocessing.mean}, "
-        f"std={preprocessing.std})"
+        f"Prepare pictures{'' if exact else f', {how},'} with timm.data.create_transform({size!r}, "
+        f"crop_pct={preprocessing.crop_fraction}, crop_mode={mode!r}, interpolation={preprocessing.interpolation!r}, "
+        f"mean={preprocessing.mean}, std={preprocessing.std})"
     )
