@@ -107,6 +107,7 @@ def corpus(canary: Path) -> Iterator[tuple[str, bytes]]:
     yield "not-a-shape.npz", zipped([("cls.npy", npy("__import__('os')", data=b"\0" * 16))])
     yield "twice.npz", zipped([("cls.npy", npy("(4,)", data=b"\0" * 16))] * 2)
     yield "paths.npz", zipped([("../../etc/passwd.npy", npy("(4,)", data=b"\0" * 16))])
+    yield "open.npz", zipped([("cls.npy", npy("(4,", data=b"\0" * 16))])
     yield "text.npz", zipped([("cls.npy", b"hello")])
     yield "integers.npz", npz(changed(cls=np.zeros((1, 1, 10), dtype=np.int64)))
     yield "strings.npz", npz(changed(cls=np.array(["a"])))

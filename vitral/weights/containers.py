@@ -11,6 +11,7 @@ import os
 import re
 import stat
 import struct
+import tokenize
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -84,7 +85,7 @@ def weights_errors(path: Path) -> Iterator[None]:
         raise WeightsError(f"'{path}' is no whole safetensors file ({_line(error)}).") from error
     except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, IndexError) as error:
         raise WeightsError(f"'{path}' is damaged or no weights file ({_line(error)}); fetch it again.") from error
-    except (zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, SyntaxError, tokenize.TokenError) as error:
         raise WeightsError(f"'{path}' is a damaged archive ({_line(error)}); fetch it again.") from error
 
 
