@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from vitral.models.catalog import build, config_to_json, variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.model import Model
 from vitral.models.stem import StemConfig
+from vitral.weights.dialect import Stored
+from vitral.weights.names.transformers import preprocessing
 from vitral.weights.recognize import DIALECTS
 from vitral.weights.save import formats_of, write_weights
 
@@ -217,6 +221,43 @@ class TestConvert:
         assert path.read_text() == "the old one"
         assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours", "weights.npz"]
 
+    @pytest.mark.parametrize(
+        ("target", "format_name"),
+        [
+            ("out.npz", "original"),
+            ("out.safetensors", "timm"),
+            ("out.pth", "timm"),
+            ("out", "transformers"),
+            ("out", "vitral"),
+        ],
+    )
+    @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
+    def test_a_disk_that_takes_no_more_is_one_line(
+        self, classifier: Path, tmp_path: Path, target: str, format_name: str
+    ) -> None:
+        script = (
+            "import resource, signal, sys\n"
+            "from vitral.cli.main import main\n"
+            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+            "sys.exit(main(sys.argv[1:]))\n"
+        )
+        line = [
+            sys.executable,
+            "-c",
+            script,
+            "convert",
+            str(classifier),
+            str(tmp_path / target),
+            "--format",
+            format_name,
+        ]
+        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("vitral: Cannot write")
+        assert len(done.stderr.splitlines()) == 1
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours"]
+
     def test_an_architecture_is_not_forced_on_a_classifier(self, classifier: Path) -> None:
         with pytest.raises(WeightsError, match="says its own architecture"):
             vitral.load(classifier, architecture={"num_heads": 4})
@@ -261,6 +302,39 @@ class TestNeighbours:
         with pytest.raises(WeightsError, match=message) as refused:
             vitral.load(folder)
         assert "\n" not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        ("settings", "resize", "fraction", "size"),
+        [
+            ({"feature_extractor_type": "ViTFeatureExtractor", "size": 224}, "squash", 1.0, 224),
+            ({"size": 256, "crop_size": 224, "do_center_crop": True, "resample": 3}, "squash", 0.875, 224),
+            (
+                {"feature_extractor_type": "ConvNextFeatureExtractor", "size": 224, "crop_pct": 0.875},
+                "crop",
+                0.875,
+                224,
+            ),
+            (
+                {"feature_extractor_type": "ConvNextFeatureExtractor", "size": 384, "crop_pct": 0.875},
+                "squash",
+                1.0,
+                384,
+            ),
+            ({"image_processor_type": "BitImageProcessor", "size": {"shortest_edge": 448}}, "crop", 1.0, 448),
+            (
+                {"size": {"shortest_edge": 256}, "crop_size": {"height": 224, "width": 224}, "do_center_crop": True},
+                "crop",
+                0.875,
+                224,
+            ),
+        ],
+    )
+    def test_the_forms_that_published_ones_have(
+        self, settings: dict[str, Any], resize: str, fraction: float, size: int
+    ) -> None:
+        stored = Stored("source", "model.safetensors", {}, preprocessor=settings)
+        read, notes = preprocessing(stored, ORIGINAL)
+        assert (read.resize, read.crop_fraction, read.image_size, notes) == (resize, fraction, (size, size), ())
 
     def test_numbered_labels_are_no_names_and_doubled_ones_are_told_apart(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
@@ -344,6 +418,15 @@ def test_a_variant_is_named_for_what_it_is(tmp_path: Path) -> None:
         suffix = ".safetensors" if name.startswith("deit") else ".npz"
         written = vitral.convert(name, tmp_path / f"{name}{suffix}", format="original")
         assert vitral.load(written.path).provenance.source.endswith(f"({name})")
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod."])
+def test_wrappers_of_training_are_seen_through(prefix: str, tmp_path: Path) -> None:
+    written = vitral.convert("vit-mu16", tmp_path / "plain.pth", format="timm")
+    tensors = torch.load(written.path, weights_only=True)
+    torch.save({prefix + name: tensor for name, tensor in tensors.items()}, tmp_path / "wrapped.pth")
+    plain, wrapped = (vitral.load(tmp_path / f"{name}.pth").model.state_dict() for name in ("plain", "wrapped"))
+    assert all(torch.equal(plain[name], wrapped[name]) for name in plain)
 
 
 def test_big_vision_and_back(tmp_path: Path) -> None:

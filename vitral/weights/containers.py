@@ -112,6 +112,20 @@ def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
         raise OSError(int(code[1]) if code else errno.EIO, os.strerror(int(code[1])) if code else str(error)) from error
 
 
+def write_torch(content: Mapping[str, Any], path: Path) -> None:
+    """Write tensors as torch's zip.
+
+    Raises:
+        OSError: it cannot be written; torch's own error hides which.
+    """
+    try:
+        with open(path, "wb") as file:
+            torch.save(content, file)
+    except RuntimeError as error:
+        cause = error.__context__
+        raise (cause if isinstance(cause, OSError) else OSError(errno.EIO, str(error))) from error
+
+
 def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
     """Make `tensors` the parameters of a network, which may be on the `meta` device; nothing is copied.
 

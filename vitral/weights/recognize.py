@@ -27,7 +27,7 @@ DIALECTS: tuple[Dialect, ...] = (
 
 # Where the weights lie in a file that holds more: an optimizer's state, an image tower beside a text tower, a wrapper
 # around the network while it trained.
-PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.")
+PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.", "model.")
 SCANNED = "Transformer/encoderblock/"
 # TensorFlow numbers layers through in some of BiT's files: standardized_conv2d_7, group_norm_12.
 NUMBERED = re.compile(r"(standardized_conv2d|group_norm|conv2d)_\d+(?=/)")
@@ -128,7 +128,9 @@ def recognize(container: Container) -> Recognized:
 
 
 def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[str, Shape]]:
-    prefix = next((prefix for prefix in PREFIXES if any(name.startswith(prefix) for name in stored)), "")
+    prefix = ""
+    while more := next((more for more in PREFIXES if any(name.startswith(prefix + more) for name in stored)), ""):
+        prefix += more
     places: dict[str, Place] = {}
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():

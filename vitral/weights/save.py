@@ -15,7 +15,7 @@ from vitral.files import new_file, new_folder, strangers, sync_file, write_throu
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
-from vitral.weights.containers import COUNTER, write_safetensors
+from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import Dialect
 from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
 from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
@@ -95,7 +95,7 @@ def write_weights(
         elif path.suffix == ".safetensors":
             write_safetensors(tensors, partial)
         else:
-            torch.save({DEIT_WRAPPER: tensors} if deit else tensors, partial)
+            write_torch({DEIT_WRAPPER: tensors} if deit else tensors, partial)
     return written
 
 

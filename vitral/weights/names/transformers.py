@@ -21,6 +21,7 @@ ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gel
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 # The one processor that resizes in float32 without antialiasing, as the original does; its name is its first model's.
 EXACT_PROCESSOR = "DepthProImageProcessor"
+SHORTER_SIDE = ("ConvNext", "Bit")
 SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
 
 
@@ -64,13 +65,13 @@ def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing
 
 def _read(settings: Mapping[str, Any]) -> Preprocessing:
     size, crop = settings.get("size", 224), settings.get("crop_size")
-    edges = size if isinstance(size, Mapping) else {"height": size, "width": size}
+    kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
+    edges = size if isinstance(size, Mapping) else _edges(size, kind)
     if settings.get("resample", 2) not in RESAMPLING:
         raise ValueError(f"resample {settings['resample']} is not known")
     if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
         raise ValueError("pictures that are not resized or rescaled")
     fraction, resize = 1.0, "squash"
-    kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
     exact = kind.startswith(EXACT_PROCESSOR)
     if "shortest_edge" in edges:
         result = [int(edges["shortest_edge"])] * 2
@@ -94,6 +95,11 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
         std=tuple(settings.get("image_std", (0.5, 0.5, 0.5))) if normal else (1.0, 1.0, 1.0),
         resampler="float32" if exact else "torch",
     )
+
+
+def _edges(size: Any, kind: str) -> Mapping[str, Any]:  # noqa: ANN401  # a JSON value
+    """Return what a single number means: the shorter side to some processors, both sides to the others."""
+    return {"shortest_edge": size} if kind.startswith(SHORTER_SIDE) else {"height": size, "width": size}
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
