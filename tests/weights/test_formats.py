@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vitral
@@ -166,6 +167,48 @@ class TestConvert:
         assert back.class_names == NAMES
         config = json.loads((written.path / "config.json").read_text())
         assert (config["hidden_act"], config["layer_norm_eps"]) == ("gelu_pytorch_tanh", 1e-6)
+
+    def test_a_safetensors_file_of_timms_names_says_the_rest_of_itself(self, classifier: Path, tmp_path: Path) -> None:
+        written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
+        back, ours = vitral.load(written.path), vitral.load(classifier)
+        assert back.model.config == ours.model.config  # its GELU and heads, which timm's names do not say
+        assert (back.preprocessing, back.class_names) == (ours.preprocessing, NAMES)
+        assert not any("does not say" in note for note in back.provenance.notes)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "",
+            "[]",
+            "{}",
+            "[" * 9999,
+            '{"architecture": {"family": "bit"}, "preprocessing": {}, "class_names": []}',
+            "\ud7ff",
+        ],
+    )
+    def test_what_a_file_says_of_itself_is_not_trusted(self, classifier: Path, tmp_path: Path, said: str) -> None:
+        written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
+        save_file(load_file(written.path), written.path, metadata={"vitral": said})
+        with pytest.raises(WeightsError, match="theirs.safetensors") as refused:
+            vitral.load(written.path)
+        assert "\n" not in str(refused.value)
+
+    def test_what_a_file_says_of_itself_must_fit_its_tensors(self, classifier: Path, tmp_path: Path) -> None:
+        written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
+        with safe_open(written.path, "pt") as file:
+            said = json.loads(file.metadata()["vitral"])
+        tensors = load_file(written.path)
+        for change, message in (
+            ({"mlp_dim": 10**6}, "another network than its tensors"),
+            ({"num_classes": 10**9}, "another network than its tensors"),
+            ({"depth": 10**9}, "at most 1000 blocks"),
+            ({"image_size": [10**9, 10**9]}, "at most 16384 pixels"),
+            ({"image_size": [64, 64]}, "does not fit the network"),
+        ):
+            text = json.dumps({**said, "architecture": {**said["architecture"], **change}})
+            save_file(tensors, written.path, metadata={"vitral": text})
+            with pytest.raises(WeightsError, match=message):
+                vitral.load(written.path)
 
     @pytest.mark.parametrize(
         ("target", "format_name", "message"),
@@ -365,6 +408,8 @@ class TestNeighbours:
 
 def test_timms_own_efficientnets_and_coatnets_are_not_taken_for_the_papers(tmp_path: Path) -> None:
     written = vitral.convert("efficientnet-b0", tmp_path / "model.safetensors", format="timm")
+    assert not any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
+    save_file(load_file(written.path), written.path)
     assert any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
     (tmp_path / "config.json").write_text('{"architecture": "efficientnet_b0"}')
     with pytest.raises(WeightsError, match="pads and normalises otherwise"):

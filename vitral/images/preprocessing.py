@@ -20,7 +20,6 @@ Resize = Literal["squash", "crop"]
 Interpolation = Literal["bilinear", "bicubic", "nearest"]
 Resampler = Literal["float32", "pillow", "torch"]
 
-RESIZES, INTERPOLATIONS, RESAMPLERS = ("squash", "crop"), ("bilinear", "bicubic", "nearest"), get_args(Resampler)
 PILLOW = {
     "bilinear": Image.Resampling.BILINEAR,
     "bicubic": Image.Resampling.BICUBIC,
@@ -63,20 +62,17 @@ class Preprocessing:
         """Refuse what no picture can go through."""
         if len(self.image_size) != 2 or min(self.image_size) < 1:
             raise VitralError(f"Preprocessing needs a height and a width of at least 1, not {self.image_size}.")
-        for value, known in (
-            (self.resize, RESIZES),
-            (self.interpolation, INTERPOLATIONS),
-            (self.resampler, RESAMPLERS),
-        ):
-            if value not in known:
-                raise VitralError(f"Preprocessing does not know '{value}'; it knows {', '.join(known)}.")
+        choices = ((self.resize, Resize), (self.interpolation, Interpolation), (self.resampler, Resampler))
+        for value, kind in choices:
+            if value not in get_args(kind):
+                raise VitralError(f"Preprocessing does not know '{value}'; it knows {', '.join(get_args(kind))}.")
         if not 0 < self.crop_fraction <= 1 or len(self.mean) != 3 or len(self.std) != 3 or min(self.std) <= 0:
             raise VitralError(
                 "Preprocessing needs a crop fraction above 0 and up to 1, and std above 0 for 3 channels."
             )
 
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
-        """Return a picture as the network's input: resized in float32 without rounding, then normalised."""
+        """Return a picture as the network's input: resized by `resampler`, then normalised in float32."""
         return self.normalize(self.fit(image)[None])[0]
 
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:

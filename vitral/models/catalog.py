@@ -460,6 +460,14 @@ def variant_name(config: ModelConfig) -> str | None:
     return alike[0] if alike else None
 
 
+def same_tensors(one: ModelConfig, other: ModelConfig) -> bool:
+    """Tell whether two configs differ in nothing but numerics, heads and routing, which tensors' shapes do not show."""
+    if type(one) is not type(other):
+        return False
+    fields = [field for field in FAMILIES[family(one)].identity if field not in ("num_heads", "layer_scale")]
+    return all(_shape(getattr(one, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
+
+
 def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config
     """Return what of a stem or of experts makes a variant: their shapes, not their numerics or their routing."""
     if isinstance(value, StemConfig):

@@ -17,6 +17,10 @@ Features = Float[Tensor, "batch features"]
 Logits = Float[Tensor, "batch classes"]
 
 
+# Beyond what anyone builds; a description from elsewhere must not keep us busy for hours.
+LARGEST, DEEPEST = 16_384, 1_000
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelConfig:
     """What the config of every family says.
@@ -41,8 +45,13 @@ class ModelConfig:
         """Refuse what cannot be built."""
         if len(self.image_size) != 2 or min(self.image_size) < 1:
             raise ModelError(f"image_size must be a height and a width of at least 1, not {self.image_size}.")
+        if max(self.image_size) > LARGEST:
+            raise ModelError(f"image_size must be at most {LARGEST} pixels, not {self.image_size}.")
         if self.num_classes < 1:
             raise ModelError(f"num_classes must be at least 1, not {self.num_classes}.")
+        blocks = getattr(self, "depth", 0), *getattr(self, "depths", ()), *getattr(self, "stages", ())
+        if max(blocks) > DEEPEST:
+            raise ModelError(f"A network has at most {DEEPEST} blocks, not {max(blocks)}.")
         for rate in ("dropout", "attention_dropout", "stochastic_depth"):
             if not 0.0 <= getattr(self, rate) < 1.0:
                 raise ModelError(f"{rate} must be at least 0 and below 1, not {getattr(self, rate)}.")

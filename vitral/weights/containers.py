@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
@@ -46,11 +47,13 @@ class Container(ABC):
         path: where it is.
         shapes: of every tensor, by name.
         wrapper: the entry of a torch file that the tensors lie under, such as "model"; empty for none.
+        metadata: text beside the tensors, which safetensors has a place for.
     """
 
     path: Path
     shapes: dict[str, Shape]
     wrapper: str = ""
+    metadata: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def read(self, name: str) -> Tensor:
@@ -99,14 +102,18 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         return {name: container.read(name) for name in container.shapes}
 
 
-def write_safetensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Write tensors as a safetensors file.
+def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors as a safetensors file, with text beside them.
 
     Raises:
         OSError: it cannot be written; the library's own error hides which.
     """
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata={"format": "pt"})
+        save_file(
+            {name: tensor.contiguous() for name, tensor in tensors.items()},
+            path,
+            metadata={"format": "pt", **(metadata or {})},
+        )
     except SafetensorError as error:
         code = re.search(r"os error (\d+)", str(error))
         raise OSError(int(code[1]) if code else errno.EIO, os.strerror(int(code[1])) if code else str(error)) from error
@@ -266,6 +273,7 @@ class _Safetensors(Container):
             raise WeightsError(f"'{path}' declares a header of {header:,} bytes, which it does not have.")
         self.path = path
         self._file = cast(Any, safe_open(path, framework="pt"))  # its stubs are untyped
+        self.metadata = self._file.metadata() or {}
         self.shapes = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
 
     def read(self, name: str) -> Tensor:

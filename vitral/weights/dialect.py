@@ -1,14 +1,16 @@
 """What a checkpoint dialect is: one library's names for one family's tensors, and what it does with a picture."""
 
+import dataclasses
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitral.errors import ModelError, WeightsError
+from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build
+from vitral.models.catalog import build, config_from_json, config_to_json, same_tensors
 from vitral.models.model import ModelConfig
 from vitral.weights.containers import COUNTER, Shape
 from vitral.weights.layouts import Rule
@@ -70,7 +72,7 @@ class Dialect:
         name: of the library or format: "original", "big_vision", "timm" or "transformers".
         family: of the architecture, as the catalog calls it.
         matches: whether the names are its own.
-        read: understands a file whose names match; any KeyError, ValueError, IndexError or ModelError means that it is
+        read: understands a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
             broken or not whole.
         rules: for writing a network of a config. Raises WeightsError where the format cannot hold it.
     """
@@ -130,4 +132,34 @@ def broken(stored: Stored, error: Exception) -> WeightsError:
     return WeightsError(f"'{stored.source}' holds no whole network of its kind: {reason}.")
 
 
-BROKEN = (KeyError, ValueError, IndexError, TypeError, ModelError)
+# Where a safetensors file of ours, in whosever names, keeps what those names cannot say: see `self_description`.
+DESCRIPTION = "vitral"
+
+
+def self_description(config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str]) -> str:
+    """Return what a file of another library's names has no place for, as the text that goes beside its tensors."""
+    said = {
+        "architecture": config_to_json(config),
+        "preprocessing": preprocessing.to_json(),
+        "class_names": list(class_names),
+    }
+    return json.dumps(said)
+
+
+def described(found: Reading, text: str) -> Reading:
+    """Return what a file holds by what it says of itself.
+
+    Raises:
+        ValueError, KeyError, TypeError, VitralError: it is no such text, or about another network.
+    """
+    said = json.loads(text)
+    config = config_from_json(said["architecture"])
+    if not same_tensors(config, found.config):
+        raise ValueError("what it says of itself is about another network than its tensors are")
+    names = tuple(str(name) for name in said["class_names"])
+    return dataclasses.replace(
+        found, config=config, preprocessing=Preprocessing.from_json(said["preprocessing"]), class_names=names, notes=()
+    )
+
+
+BROKEN = (KeyError, ValueError, IndexError, TypeError, AttributeError, VitralError)

@@ -10,7 +10,7 @@ from typing import Any
 
 from vitral.errors import WeightsError
 from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
-from vitral.weights.dialect import BROKEN, Dialect, Reading, Stored, broken
+from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.names import bit, coatnet, cvt, efficientnet, resnet, t2t, vit, vit_torch, vit_transformers
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -122,7 +122,9 @@ def recognize(container: Container) -> Recognized:
             "in whose formats."
         )
     try:
-        return Recognized(dialect, stored, dialect.read(stored), places)
+        found = dialect.read(stored)
+        said = container.metadata.get(DESCRIPTION)
+        return Recognized(dialect, stored, found if said is None else described(found, said), places)
     except BROKEN as error:
         raise broken(stored, error) from error
 

@@ -16,7 +16,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
-from vitral.weights.dialect import Dialect
+from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
 from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
 from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
 
@@ -65,7 +65,8 @@ def write_weights(
 
     Args:
         model: the network.
-        preprocessing: what belongs to it; transformers' folder and timm's config.json carry it.
+        preprocessing: what belongs to it; transformers' folder carries it, and so does text beside the tensors of a
+            .safetensors file, which Vitral reads again and others pass over.
         class_names: in order; likewise.
         target: a folder for "transformers", a file for the others: .npz for the original's and big_vision's formats,
             .safetensors or .pth for those of torch.
@@ -93,7 +94,8 @@ def write_weights(
             with open(partial, "wb") as file:  # an open file keeps numpy from adding its own suffix
                 np.savez(file, **{name: tensor.numpy() for name, tensor in tensors.items()})  # type: ignore[arg-type]
         elif path.suffix == ".safetensors":
-            write_safetensors(tensors, partial)
+            said = self_description(model.config, preprocessing, class_names)
+            write_safetensors(tensors, partial, {DESCRIPTION: said})
         else:
             write_torch({DEIT_WRAPPER: tensors} if deit else tensors, partial)
     return written

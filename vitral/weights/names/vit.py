@@ -1,6 +1,5 @@
 """The Vision Transformer in flax: the original's files, big_vision's and V-MoE's (vit_jax/checkpoint.py; models/vit.py)."""
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -262,13 +261,12 @@ def big_vision_rules(config: ViTConfig) -> list[Rule]:
 
 
 def _refuse(config: ViTConfig, name: str) -> None:
-    plain = dataclasses.replace(config, position="learned")
     problems = {
         "a distillation token": config.distilled,
         "registers": config.registers,
         "LayerScale": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
-        "projections without biases": not plain.qkv_bias,
+        "projections without biases": not config.qkv_bias,
         "a GELU other than the tanh form: the file would be read as another network": config.gelu != "tanh",
     }
     for what, present in problems.items():
