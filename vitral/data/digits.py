@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.images.augment import Augmentation
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
 
 SPLIT_SEED = 0  # fixed, so that every test score is of the same pictures
 SHARES = (0.1, 0.2)  # validation, test
@@ -21,6 +21,7 @@ class DigitSource:
     """A split of the digits."""
 
     endless = False
+    shards: tuple[int, ...] = ()
 
     def __init__(
         self, pictures: UInt8[np.ndarray, "count 8 8"], labels: Int64[np.ndarray, " count"], rows: np.ndarray
@@ -33,7 +34,7 @@ class DigitSource:
         """Return how many pictures there are."""
         return len(self._labels)
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return a picture as three equal channels, bright strokes on black."""
         return np.repeat(self._pictures[index][:, :, None], 3, axis=2)
 

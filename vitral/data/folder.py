@@ -20,7 +20,7 @@ from vitral.data.splits import stratified
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
-from vitral.images.decode import EXTENSIONS, Pixels, read_image
+from vitral.images.decode import EXTENSIONS, Pixels, Shrink, read_image
 
 SPLIT_FOLDERS = {
     "train": ("train", "training"),
@@ -29,7 +29,7 @@ SPLIT_FOLDERS = {
 }
 SPLIT_SEED = 0  # fixed, so that a folder is shared out the same way whenever it is opened
 SHARE = 0.1  # of the pictures of a class for validation, and for test
-AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True)
+AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 NAMED = 5  # how many bad pictures an error names
 
 
@@ -50,6 +50,7 @@ class FolderSource:
     """
 
     endless = False
+    shards: tuple[int, ...] = ()
 
     def __init__(self, root: Path, paths: Sequence[str], labels: Sequence[int]) -> None:
         encoded = [os.fsencode(path) for path in paths]
@@ -62,13 +63,13 @@ class FolderSource:
         """Return how many pictures there are."""
         return len(self._labels)
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return a picture as RGB pixels, the right way up.
 
         Raises:
             ImageError: it cannot be read.
         """
-        return read_image(self.describe(index))
+        return read_image(self.describe(index), shrink=shrink)
 
     def label(self, index: int) -> int:
         """Return the class of a picture."""

@@ -16,7 +16,7 @@ from jaxtyping import Float32, Int64, UInt8
 
 from vitral.data.source import DataSet
 from vitral.images.augment import Augmentation
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
 from vitral.seeds import generator
 
 CANVAS = 512  # pixels: the side that every length below refers to
@@ -189,6 +189,8 @@ class GeneratedPictures:
         endless: whether it is sampled from at random, for training.
     """
 
+    shards: tuple[int, ...] = ()
+
     def __init__(self, name: str, *, seed: int, first_instance: int, instances: int, endless: bool) -> None:
         self.preset = PRESETS[name]
         self.name = name
@@ -201,7 +203,7 @@ class GeneratedPictures:
         """Return how many indices there are."""
         return self.preset.num_classes * self.instances
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return a picture as three equal channels."""
         instance = self.first_instance + index // self.preset.num_classes
         grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)

@@ -1,5 +1,6 @@
 """Batches for training, by step, and for evaluation, in order; the same whatever the number of worker processes."""
 
+import functools
 import signal
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -7,20 +8,25 @@ from types import FrameType
 from typing import Any
 
 import cv2
+import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float, Float32, Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from vitral.data.sampling import batch_indices
-from vitral.data.source import Source
-from vitral.errors import ImageError
-from vitral.images.augment import Augmentation, augment
+from vitral.data.sampling import Indices, batch_indices
+from vitral.data.source import Label, Source
+from vitral.errors import DataError, ImageError
+from vitral.images.augment import Augmentation, training_view
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 
 PREFETCH = 2  # batches each worker is ahead
 GRACE_SECONDS = 10  # that a worker lives on after a termination
+
+
+# Classes by number, or in a multi-label set a 0 or 1 a class.
+Labels = Int64[Tensor, " batch"] | Float32[Tensor, "batch classes"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class Prepared:
     """
 
     images: Float32[Tensor, "batch 3 height width"]
-    labels: Int64[Tensor, " batch"]
+    labels: Labels
     indices: Int64[Tensor, " batch"]
 
 
@@ -46,22 +52,38 @@ class Batch:
         images: values 0 to 255.
         labels: classes.
         indices: places in the source.
+        first: the place of the first picture in the whole batch, of which this may be one process's part.
     """
 
     images: UInt8[Tensor, "batch 3 height width"]
-    labels: Int64[Tensor, " batch"]
+    labels: Labels
     indices: Int64[Tensor, " batch"]
+    first: int = 0
+
+    def pin_memory(self) -> "Batch":
+        """Return the batch in memory from which a GPU copies without waiting."""
+        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.indices, self.first)
 
 
 class TrainingBatches:
     """The training pictures as batches by step: batch `t` is a pure function of (seed, t).
 
+    Each picture's view is a function of (seed, t, its place in the batch) alone, so it does not matter how many processes
+    share a batch, nor how many workers prepare it.
+
     Args:
         source: pictures and labels.
-        batch_size: pictures a step.
+        batch_size: pictures a step, over all processes.
         image_size: height and width, pixels.
         augmentation: how the pictures vary.
         seed: of order and augmentation.
+        num_classes: classes of a multi-label set; None where each picture has one.
+        rank: which of the processes that share a batch this is.
+        world: how many there are; each has a run of neighbouring pictures.
+        lead: also give the picture before the first, which mixing takes as its partner.
+
+    Raises:
+        DataError: the processes cannot share the batch evenly.
     """
 
     def __init__(
@@ -72,29 +94,63 @@ class TrainingBatches:
         image_size: tuple[int, int],
         augmentation: Augmentation,
         seed: int,
+        num_classes: int | None = None,
+        rank: int = 0,
+        world: int = 1,
+        lead: bool = False,
     ) -> None:
+        if batch_size % world:
+            raise DataError(f"A batch of {batch_size} pictures cannot be shared by {world} processes evenly.")
         self.source = source
         self.batch_size = batch_size
         self.image_size = image_size
         self.augmentation = augmentation
         self.seed = seed
+        self.num_classes = num_classes
+        self.rank, self.world = rank, world
+        self.lead = lead
+
+    def indices(self, step: int) -> Indices:
+        """Return the places in the source of the whole batch at `step`, counted from 0."""
+        return batch_indices(
+            len(self.source),
+            self.batch_size,
+            seed=self.seed,
+            step=step,
+            endless=self.source.endless,
+            repeats=self.augmentation.repeats,
+            shards=self.source.shards,
+        )
 
     def batch(self, step: int) -> Batch:
-        """Return the batch at `step`, counted from 0.
+        """Return this process's part of the batch at `step`, counted from 0.
 
         Raises:
             ImageError: a picture cannot be read.
         """
-        indices = batch_indices(
-            len(self.source), self.batch_size, seed=self.seed, step=step, endless=self.source.endless
-        )
-        rng = generator(self.seed, "augmentation", step)
-        views = [
-            augment(self.source.image(int(index)), self.augmentation, size=self.image_size, rng=rng)
-            for index in indices
-        ]
-        labels = torch.tensor([self.source.label(int(index)) for index in indices])
-        return Batch(torch.stack(views), labels, torch.from_numpy(indices))
+        indices = self.indices(step)
+        size = self.batch_size // self.world
+        first = self.rank * size
+        places = np.arange(first - self.lead, first + size) % self.batch_size
+        mine = indices[places]
+        views = [self._view(step, int(place), int(index)) for place, index in zip(places, mine, strict=True)]
+        labels = label_tensor([self.source.label(int(index)) for index in mine], self.num_classes)
+        return Batch(torch.stack(views), labels, torch.from_numpy(mine), first)
+
+    def _view(self, step: int, place: int, index: int) -> UInt8[Tensor, "3 height width"]:
+        rng = generator(self.seed, "augmentation", step, place)
+        read = functools.partial(self.source.image, index)
+        return training_view(read, self.augmentation, size=self.image_size, rng=rng)
+
+
+def label_tensor(labels: list[Label], num_classes: int | None) -> Tensor:
+    """Return classes as a tensor (batch,) of numbers, or in a multi-label set (batch, classes) of 0 and 1."""
+    if num_classes is None:
+        return torch.tensor(labels, dtype=torch.int64)
+    marked: Float[Tensor, "batch classes"] = torch.zeros(len(labels), num_classes)
+    for row, classes in enumerate(labels):
+        marked[row, list(classes) if isinstance(classes, tuple) else [classes]] = 1.0
+    return marked
 
 
 class _Guarded(Dataset[Any]):
@@ -106,7 +162,7 @@ class _Guarded(Dataset[Any]):
     def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # whatever is fetched
         try:
             return self.fetch(number)
-        except ImageError as error:
+        except (ImageError, DataError) as error:
             return error
 
 
@@ -117,12 +173,19 @@ def load_training(
 
     Raises:
         ImageError: a picture cannot be read.
+        DataError: a shard cannot be read.
     """
     yield from _load(batches.batch, range(first_step, last_step), workers=workers)
 
 
 def load_evaluation(
-    source: Source, preprocessing: Preprocessing, *, batch_size: int, workers: int, limit: int | None = None
+    source: Source,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    workers: int,
+    limit: int | None = None,
+    num_classes: int | None = None,
 ) -> Iterator[Prepared]:
     """Give every picture once, in order, prepared for the network, in batches.
 
@@ -132,6 +195,7 @@ def load_evaluation(
         batch_size: pictures at once; the last batch holds the rest.
         workers: processes that decode; 0 decodes here.
         limit: only the first so many pictures.
+        num_classes: classes of a multi-label set; None where each picture has one.
 
     Raises:
         ImageError: a picture cannot be read.
@@ -141,7 +205,7 @@ def load_evaluation(
     def fetch(start: int) -> Prepared:
         indices = range(start, min(start + batch_size, count))
         images = torch.stack([preprocessing(source.image(index)) for index in indices])
-        labels = torch.tensor([source.label(index) for index in indices])
+        labels = label_tensor([source.label(index) for index in indices], num_classes)
         return Prepared(images, labels, torch.tensor(indices))
 
     yield from _load(fetch, range(0, count, batch_size), workers=workers)
@@ -155,9 +219,10 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Gener
         num_workers=workers,
         worker_init_fn=_start_worker,
         prefetch_factor=PREFETCH if workers else None,
+        pin_memory=torch.cuda.is_available(),
     )
     for item in loader:
-        if isinstance(item, ImageError):
+        if isinstance(item, ImageError | DataError):
             raise item
         yield item
 

@@ -8,29 +8,38 @@ import numpy as np
 from jaxtyping import Int64
 
 from vitral.images.augment import Augmentation
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
+
+Label = int | tuple[int, ...]
 
 
 @runtime_checkable  # the tests check types at run time
 class Source(Protocol):
-    """One split: pictures and labels by index."""
+    """One split: pictures and labels by index.
+
+    Attributes:
+        endless: whether pictures are drawn anew for ever, in place of being gone through in epochs.
+        shards: the index after each shard's last picture, ascending, where the pictures lie in shards that are best read
+            one after another; empty where any picture is as near as any other.
+    """
 
     endless: bool
+    shards: tuple[int, ...]
 
     def __len__(self) -> int:
         """Return how many pictures there are; of an endless source, how many indices."""
         ...
 
-    def image(self, index: int) -> Pixels:
-        """Return picture `index` as RGB pixels."""
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return picture `index` as RGB pixels; `shrink` is what `read_image` takes."""
         ...
 
-    def label(self, index: int) -> int:
-        """Return the class of picture `index`."""
+    def label(self, index: int) -> Label:
+        """Return the class of picture `index`, or all its classes in a multi-label set."""
         ...
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes of all pictures of a finite source, in order."""
+        """Return the classes of all pictures of a finite source, in order; of a multi-label set the first of each, or -1."""
         ...
 
     def describe(self, index: int) -> str:
@@ -58,6 +67,7 @@ class DataSet:
         bad_images: pictures left out because they could not be read.
         notes: what was found and decided, one line each.
         fingerprint: SHA-256 of names, sizes, classes and splits.
+        multi_label: whether a picture may have several classes, or none.
     """
 
     name: str
@@ -67,3 +77,4 @@ class DataSet:
     bad_images: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = field(default=())
     fingerprint: str = ""
+    multi_label: bool = False

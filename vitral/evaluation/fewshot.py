@@ -1,9 +1,7 @@
 """What frozen features are worth: nearest neighbours and a linear probe in closed form, in seconds, without tuning."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -13,8 +11,6 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.evaluation.evaluate import BATCH_SIZE, collect
 from vitral.events import Listener, ignore
-from vitral.images.decode import Pixels
-from vitral.seeds import generator
 
 Features = Float[Tensor, "examples features"]
 Labels = Int64[Tensor, " examples"]
@@ -199,35 +195,10 @@ def _best_penalty(
     return max(reversed(PENALTIES), key=accuracy)
 
 
-class _Sample:
-    """Some pictures of a source, in a fixed order."""
-
-    endless = False
-
-    def __init__(self, source: Source, indices: Sequence[int]) -> None:
-        self._source = source
-        self._indices = indices
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def image(self, index: int) -> Pixels:
-        return self._source.image(self._indices[index])
-
-    def label(self, index: int) -> int:
-        return self._source.label(self._indices[index])
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        return np.array([self._source.label(index) for index in self._indices], dtype=np.int64)
-
-    def describe(self, index: int) -> str:
-        return self._source.describe(self._indices[index])
-
-
 def _sample(source: Source, most: int, *, seed: int, purpose: str) -> Source:
     if source.endless:
-        return _Sample(source, range(min(most, len(source))))
+        return Subset(source, range(min(most, len(source))))
     if len(source) <= most:
         return source
     chosen = generator(seed, purpose).choice(len(source), size=most, replace=False)
-    return _Sample(source, sorted(chosen.tolist()))
+    return Subset(source, sorted(chosen.tolist()))

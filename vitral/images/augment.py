@@ -1,19 +1,28 @@
 """Training views of a picture: one random crop or one random affine map, one resampling, all from a given generator."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from jaxtyping import UInt8
 from torch import Tensor
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional as transforms
 
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
+from vitral.images.policies import Policy, apply_policy
 
-ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
-ATTEMPTS = 100
+Box = tuple[int, int, int, int]  # top, left, height, width
+Share = Annotated[float, Ge(0), Le(1)]
+
+TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
+ASPECT = (3 / 4, 4 / 3)
+ATTEMPTS, TORCHVISION_ATTEMPTS = 100, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,38 +30,120 @@ class Augmentation:
     """How a training picture varies.
 
     Attributes:
-        crop: "inception" cuts a random box, "none" keeps the whole picture.
-        min_area: the least share of the picture that the box keeps, 0 to 1.
+        crop: how the view is cut out: "inception" a random box by TensorFlow's rule (the original's), "resized" a random box
+            by torchvision's rule (DeiT's), "square" a random place after a resize to a square of `margin` times the size
+            (BiT's), "padded" a random place of the picture reflected by `padding` on all sides (DeiT III's, and CIFAR's
+            shift), "none" the whole picture.
+        min_area: the least share of the picture that a box keeps, 0 to 1.
+        margin: of "square"; 8/7 or so.
+        padding: of "padded", as a share of the side.
+        interpolation: "bilinear", or "bicubic" with antialiasing, or "random", one of the two.
+        decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
+            to slightly other pixels.
         flip: whether half of the pictures are mirrored left to right.
         shift: the largest move, as a share of the side.
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
+        policy: "randaugment", "autoaugment", "three-augment" or "none".
+        operations: of RandAugment, how many one after another.
+        magnitude: of RandAugment, on the scale of its paper, where 10 is the strongest of AutoAugment's; up to 30.
+        magnitude_std: standard deviation of the magnitude from picture to picture.
+        jitter: the largest change of brightness, contrast and saturation, as a share.
+        erasing: share of the pictures in which a random box is replaced by noise.
+        repeats: how many views of a picture stand in one batch (repeated augmentation).
     """
 
-    crop: Literal["inception", "none"] = "inception"
-    min_area: float = 0.05
+    crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
+    min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
+    margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
+    padding: Share = 0.125
+    interpolation: Literal["bilinear", "bicubic", "random"] = "bilinear"
+    decode: Literal["full", "scaled"] = "full"
     flip: bool = True
-    shift: float = 0.0
-    rotate: float = 0.0
-    scale: float = 0.0
+    shift: Share = 0.0
+    rotate: Annotated[float, Ge(0), Le(180)] = 0.0
+    scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
+    policy: Policy = "none"
+    operations: Annotated[int, Ge(1), Le(10)] = 2
+    magnitude: Annotated[float, Ge(0), Le(30)] = 9.0
+    magnitude_std: Annotated[float, Ge(0)] = 0.0
+    jitter: Share = 0.0
+    erasing: Share = 0.0
+    repeats: Annotated[int, Ge(1), Le(100)] = 1
 
 
-Box = tuple[int, int, int, int]
+def training_view(
+    read: Callable[[Shrink | None], Pixels],
+    augmentation: Augmentation,
+    *,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+) -> UInt8[Tensor, "3 height width"]:
+    """Return a random view of a picture that is yet to be decoded, a pure function of picture and generator.
+
+    Args:
+        read: decodes the picture, no larger than the `Shrink` that it is given asks for.
+        augmentation: how the view varies.
+        size: height and width of the view, pixels.
+        rng: the source of every choice.
+    """
+    drawn: list[tuple[Box, int]] = []
+
+    def shrink(height: int, width: int) -> int:
+        box = _box((height, width), augmentation, rng)
+        drawn.append((box, height))
+        return _whole_factor(box, size)
+
+    scaled = augmentation.decode == "scaled" and augmentation.crop in ("inception", "resized")
+    image = read(shrink if scaled else None)
+    if not drawn:  # a format that is decoded in full, or not at all
+        return augment(image, augmentation, size=size, rng=rng)
+    box, height = drawn[0]
+    return _view(_cut(image, _scaled(box, image.shape[0] / height)), augmentation, size, rng)
 
 
 def augment(
     image: Pixels, augmentation: Augmentation, *, size: tuple[int, int], rng: np.random.Generator
 ) -> UInt8[Tensor, "3 height width"]:
     """Return a random view of a picture at `size` (height, width), a pure function of picture and generator."""
-    if augmentation.crop == "inception":
-        top, left, height, width = inception_box(image.shape[:2], augmentation.min_area, rng)
-        image = image[top : top + height, left : left + width]
-    view = _resize(image, size)
+    if augmentation.crop in ("inception", "resized"):
+        image = _cut(image, _box(image.shape[:2], augmentation, rng))
+    elif augmentation.crop == "square":
+        image = _square(image, augmentation, size, rng)
+    elif augmentation.crop == "padded":
+        image = _padded(image, augmentation, size, rng)
+    return _view(image, augmentation, size, rng)
+
+
+def _view(
+    image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator
+) -> UInt8[Tensor, "3 height width"]:
+    view = _resize(image, size, _interpolation(augmentation, rng))
     if augmentation.shift or augmentation.rotate or augmentation.scale:
         view = _affine(view, augmentation, rng)
     if augmentation.flip and rng.random() < 0.5:
-        view = view[:, ::-1]
-    return torch.from_numpy(np.ascontiguousarray(view.transpose(2, 0, 1)))
+        view = cv2.flip(view, 1)
+    planes = np.empty((3, *size), dtype=np.uint8)
+    cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
+    tensor = torch.from_numpy(planes)
+    if augmentation.policy == "none" and not augmentation.jitter:
+        return tensor
+    magnitude = augmentation.magnitude
+    if augmentation.magnitude_std:
+        magnitude = float(np.clip(rng.normal(magnitude, augmentation.magnitude_std), 0, 30))
+    return apply_policy(
+        tensor,
+        augmentation.policy,
+        operations=augmentation.operations,
+        magnitude=magnitude,
+        jitter=augmentation.jitter,
+        seed=int(rng.integers(1 << 62)),
+    )
+
+
+def _box(shape: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Box:
+    draw = inception_box if augmentation.crop == "inception" else resized_box
+    return draw(shape, augmentation.min_area, rng)
 
 
 def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:
@@ -63,7 +154,7 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
     """
     rows, columns = shape
     for _ in range(ATTEMPTS):
-        aspect = rng.uniform(*ASPECT)
+        aspect = rng.uniform(*TENSORFLOW_ASPECT)
         low = round(math.sqrt(min_area * rows * columns / aspect))
         high = min(round(math.sqrt(rows * columns / aspect)), rows, int(columns / aspect))
         if high < 1 or low > high:
@@ -78,12 +169,81 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
     return 0, 0, rows, columns
 
 
-def _resize(image: Pixels, size: tuple[int, int]) -> Pixels:
+def resized_box(shape: tuple[int, int], min_area: float, rng: np.random.Generator) -> Box:
+    """Draw a box (top, left, height, width) as torchvision's `RandomResizedCrop` does, whose area is uniform.
+
+    The logarithm of the aspect is uniform; after ten failures the middle is taken, as wide or as high as the aspect allows.
+    """
+    rows, columns = shape
+    for _ in range(TORCHVISION_ATTEMPTS):
+        area = rows * columns * rng.uniform(min_area, 1.0)
+        aspect = math.exp(rng.uniform(math.log(ASPECT[0]), math.log(ASPECT[1])))
+        width, height = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < width <= columns and 0 < height <= rows:
+            top = int(rng.integers(0, rows - height + 1))
+            left = int(rng.integers(0, columns - width + 1))
+            return top, left, height, width
+    height = min(rows, max(1, round(columns / ASPECT[0])))
+    width = min(columns, max(1, round(rows * ASPECT[1])))
+    return (rows - height) // 2, (columns - width) // 2, height, width
+
+
+def _whole_factor(box: Box, size: tuple[int, int]) -> int:
+    """Return the largest factor by which the picture may shrink with the box still as large as the view."""
+    room = min(box[2] / size[0], box[3] / size[1])
+    return next(factor for factor in (8, 4, 2, 1) if factor <= max(room, 1.0))
+
+
+def _scaled(box: Box, factor: float) -> Box:
+    top, left, height, width = box
+    return int(top * factor), int(left * factor), max(1, int(height * factor)), max(1, int(width * factor))
+
+
+def _cut(image: Pixels, box: Box) -> Pixels:
+    top, left, height, width = box
+    return image[top : top + height, left : left + width]
+
+
+def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+    rows, columns = (round(side * augmentation.margin) for side in size)
+    image = _resize(image, (rows, columns), _interpolation(augmentation, rng))
+    return _place(image, size, rng)
+
+
+def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+    scale = max(size[0] / image.shape[0], size[1] / image.shape[1])
+    shape = max(size[0], round(image.shape[0] * scale)), max(size[1], round(image.shape[1] * scale))
+    image = _resize(image, shape, _interpolation(augmentation, rng))
+    vertical, horizontal = (min(round(side * augmentation.padding), side - 1) for side in size)
+    image = cv2.copyMakeBorder(image, vertical, vertical, horizontal, horizontal, cv2.BORDER_REFLECT_101)
+    return _place(image, size, rng)
+
+
+def _place(image: Pixels, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+    top = int(rng.integers(0, image.shape[0] - size[0] + 1))
+    left = int(rng.integers(0, image.shape[1] - size[1] + 1))
+    return image[top : top + size[0], left : left + size[1]]
+
+
+def _interpolation(augmentation: Augmentation, rng: np.random.Generator) -> str:
+    if augmentation.interpolation == "random":
+        return "bicubic" if rng.random() < 0.5 else "bilinear"
+    return augmentation.interpolation
+
+
+def _resize(image: Pixels, size: tuple[int, int], interpolation: str) -> Pixels:
     if image.shape[:2] == size:
         return image
-    shrinks = image.shape[0] > size[0] and image.shape[1] > size[1]
-    how = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    return cv2.resize(np.ascontiguousarray(image), (size[1], size[0]), interpolation=how)
+    if interpolation == "bicubic":
+        planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
+        resized = transforms.resize(planes, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True)
+        return resized.permute(1, 2, 0).numpy()
+    # Whole factors are averaged away, so that bilinear interpolation skips no pixel; an average by any factor takes longer.
+    factor = min(image.shape[0] // size[0], image.shape[1] // size[1])
+    if factor > 1:
+        whole = (image.shape[1] // factor, image.shape[0] // factor)
+        image = cv2.resize(image[: whole[1] * factor, : whole[0] * factor], whole, interpolation=cv2.INTER_AREA)
+    return cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
 
 
 def _affine(image: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Pixels:

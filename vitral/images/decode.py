@@ -4,24 +4,43 @@ import io
 import os
 import stat
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import simplejpeg
 from jaxtyping import UInt8
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from vitral.errors import ImageError
 
 Pixels = UInt8[np.ndarray, "height width 3"]
+# Given a picture's height and width, the right way up, the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
+Shrink = Callable[[int, int], int]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 50_000_000
 WHITE = (255, 255, 255)
+JPEG_MAGIC, EXIF_MAGIC = b"\xff\xd8\xff", b"Exif\x00\x00"
+ORIENTATION = 0x0112  # the EXIF tag
+# What each EXIF orientation asks for, as an array operation; 1 asks for nothing.
+UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+    2: lambda pixels: pixels[:, ::-1],
+    3: lambda pixels: pixels[::-1, ::-1],
+    4: lambda pixels: pixels[::-1],
+    5: lambda pixels: pixels.transpose(1, 0, 2),
+    6: lambda pixels: pixels.transpose(1, 0, 2)[:, ::-1],
+    7: lambda pixels: pixels.transpose(1, 0, 2)[::-1, ::-1],
+    8: lambda pixels: pixels.transpose(1, 0, 2)[::-1],
+}
+SIDEWAYS = (5, 6, 7, 8)
 
 
-def read_image(source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS) -> Pixels:
+def read_image(
+    source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None
+) -> Pixels:
     """Read a picture as RGB, the right way up.
 
     The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, of an
@@ -31,11 +50,16 @@ def read_image(source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_P
     Args:
         source: a path, the encoded bytes, or an open binary file.
         max_pixels: the most pixels that are decoded; larger pictures are refused before they take memory.
+        shrink: called with height and width before a JPEG is decoded; what it returns is the factor by which the decoder
+            makes the picture smaller, which saves most of its work and changes pixels a little. Other formats, and
+            unusual JPEGs, ignore it.
 
     Raises:
         ImageError: it cannot be read as a picture; the message names it and says why.
     """
     name = _name(source)
+    if (pixels := _read_plain_jpeg(source, max_pixels, shrink)) is not None:
+        return pixels
     try:
         with warnings.catch_warnings():
             # Pillow warns of damaged metadata and of large pictures; the first does not matter, the second is refused below.
@@ -52,6 +76,52 @@ def read_image(source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_P
         raise ImageError(f"{name} is too large to decode.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
         raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
+
+
+def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
+    """Decode a JPEG in colour without Pillow, to the same pixels in two thirds of the time; None leaves it to Pillow.
+
+    Whatever is unusual, damaged, too large or no JPEG is left, so that one place decides what to make of it.
+    """
+    try:
+        data = _jpeg_bytes(source)
+        if data is None:
+            return None
+        height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
+        if colours != "YCbCr" or height * width > max_pixels:
+            return None
+        orientation = _orientation(data)
+        upright = (width, height) if orientation in SIDEWAYS else (height, width)
+        factor = 1 if shrink is None else shrink(*upright)
+        if factor == 1:
+            pixels = simplejpeg.decode_jpeg(data)
+        else:
+            pixels = simplejpeg.decode_jpeg(
+                data, min_height=-(-height // factor), min_width=-(-width // factor), min_factor=factor
+            )
+    except (OSError, ValueError, MemoryError):
+        return None
+    return np.ascontiguousarray(UPRIGHT[orientation](pixels)) if orientation in UPRIGHT else pixels
+
+
+def _jpeg_bytes(source: str | Path | bytes | BinaryIO) -> bytes | None:
+    if isinstance(source, bytes):
+        return source if source.startswith(JPEG_MAGIC) else None
+    if not isinstance(source, str | Path) or not stat.S_ISREG(os.stat(source).st_mode):
+        return None
+    with open(source, "rb") as file:
+        start = file.read(len(JPEG_MAGIC))
+        return start + file.read() if start == JPEG_MAGIC else None
+
+
+def _orientation(data: bytes) -> int:
+    if data.find(EXIF_MAGIC, 0, 1 << 16) < 0:
+        return 1
+    try:
+        with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
+            return int(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged metadata says nothing of the pixels, which may be whole
+        return 1
 
 
 def to_rgb(image: Image.Image) -> Pixels:

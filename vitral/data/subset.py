@@ -1,0 +1,96 @@
+"""A part of a source, and several sources as one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int64
+
+from vitral.data.source import Label, Source
+from vitral.images.decode import Pixels, Shrink
+
+
+class Subset:
+    """Some pictures of a finite source, in a given order.
+
+    Args:
+        source: the whole.
+        indices: which of its pictures.
+    """
+
+    endless = False
+
+    def __init__(self, source: Source, indices: Sequence[int] | Int64[np.ndarray, " examples"]) -> None:
+        self._source = source
+        self._indices = np.asarray(indices, dtype=np.int64)
+        self.shards = self._shards()
+
+    def _shards(self) -> tuple[int, ...]:
+        """Keep the shards' order where the subset does; an empty shard is none."""
+        if not self._source.shards or bool((np.diff(self._indices) < 0).any()):
+            return ()
+        ends = np.searchsorted(self._indices, self._source.shards)
+        return tuple(int(end) for end in np.unique(ends) if end)
+
+    def __len__(self) -> int:
+        """Return how many pictures there are."""
+        return len(self._indices)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return a picture as RGB pixels."""
+        return self._source.image(int(self._indices[index]), shrink)
+
+    def label(self, index: int) -> Label:
+        """Return the class, or classes, of a picture."""
+        return self._source.label(int(self._indices[index]))
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return self._source.labels()[self._indices]
+
+    def describe(self, index: int) -> str:
+        """Return what the whole calls the picture."""
+        return self._source.describe(int(self._indices[index]))
+
+
+class Joined:
+    """Finite sources with the same classes, one after another."""
+
+    endless = False
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = list(sources)
+        self._ends = np.cumsum([len(source) for source in self._sources])
+        begins = [0, *self._ends[:-1].tolist()]
+        sharded = all(source.shards for source in self._sources)
+        self.shards: tuple[int, ...] = (
+            tuple(begin + end for begin, source in zip(begins, self._sources, strict=True) for end in source.shards)
+            if sharded
+            else ()
+        )
+
+    def __len__(self) -> int:
+        """Return how many pictures there are in all."""
+        return int(self._ends[-1])
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return a picture as RGB pixels."""
+        source, place = self._find(index)
+        return source.image(place, shrink)
+
+    def label(self, index: int) -> Label:
+        """Return the class, or classes, of a picture."""
+        source, place = self._find(index)
+        return source.label(place)
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return np.concatenate([source.labels() for source in self._sources])
+
+    def describe(self, index: int) -> str:
+        """Return what the picture's own source calls it."""
+        source, place = self._find(index)
+        return source.describe(place)
+
+    def _find(self, index: int) -> tuple[Source, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._sources[number], index - (0 if number == 0 else int(self._ends[number - 1]))
