@@ -144,7 +144,7 @@ def restore_swapped(path: Path) -> None:
 def remove_partial(folder: Path) -> None:
     """Delete what interrupted writes left in `folder`."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        if leftover.is_dir():
+        if leftover.is_dir() and not leftover.is_symlink():
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)

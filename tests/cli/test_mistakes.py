@@ -120,7 +120,7 @@ def test_the_newest_run_is_taken(
         (("--from", "weights.npz"), "'weights.npz' is no file"),
         (("--recipe", "finetune-cifra10"), "Did you mean 'finetune-cifar10'?"),
         (("--set", "optimiser.lr=1"), "unknown key 'optimiser'"),
-        (("--set", "schedule.warmup=1"), "Did you mean 'schedule.warmup_steps'?"),
+        (("--set", "schedule.warmup_step=1"), "Did you mean 'schedule.warmup_steps'?"),
         (("--set", "optimizer.lr=-1"), "impossible 'optimizer.lr'"),
         (("--set", "augmentation.crop=centre"), "impossible 'augmentation.crop'"),
         (("--set", "steps"), "write KEY=VALUE"),

@@ -12,7 +12,7 @@ from vitral.data.sampling import batch_indices
 from vitral.data.splits import stratified
 from vitral.errors import ImageError
 from vitral.images.augment import Augmentation, augment, inception_box
-from vitral.images.decode import Pixels
+from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 
 
@@ -58,11 +58,12 @@ class Broken:
     """A source whose picture 3 cannot be read."""
 
     endless = False
+    shards: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return 8
 
-    def image(self, index: int) -> Pixels:
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         if index == 3:
             raise ImageError("'three.jpg' is damaged.")
         return np.zeros((4, 4, 3), dtype=np.uint8)

@@ -41,7 +41,7 @@ def test_numbers_are_in_order_and_every_class_is_in_every_split(root: Path, make
     for source in data.splits.values():
         assert set(source.labels().tolist()) == {0, 1, 2}
         for index in range(len(source)):
-            assert Path(source.describe(index)).parent.name == data.class_names[source.label(index)]
+            assert Path(source.describe(index)).parent.name == data.class_names[int(source.labels()[index])]
 
 
 def test_a_class_missing_from_a_split_shifts_nothing(root: Path, make: Make) -> None:

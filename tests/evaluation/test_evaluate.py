@@ -13,6 +13,7 @@ from vitral.data.digits import open_digits
 from vitral.data.open import open_data
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
+from vitral.evaluation.metrics import Evaluation
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT, ViTConfig
@@ -46,6 +47,7 @@ def test_classes_are_matched_by_name(tmp_path: Path, tiny_config: ViTConfig) -> 
     folder = write_colours(tmp_path / "photos", {"red": 3, "green": 2, "blue": 4})
     for names in (["red", "green", "blue"], ["green", "blue", "red"]):
         evaluation = evaluate(colour_classifier(tiny_config, names), folder)
+        assert isinstance(evaluation, Evaluation)
         assert evaluation.top1 == 1.0
         assert evaluation.class_names == tuple(names)
         assert dict(zip(names, evaluation.support, strict=True)) == {"red": 3, "green": 2, "blue": 4}
@@ -57,6 +59,7 @@ def test_a_class_without_pictures_shifts_nothing(tmp_path: Path, tiny_config: Vi
     by_path = evaluate(classifier, folder)
     by_data = evaluate(classifier, open_data(folder))
     assert by_path == by_data
+    assert isinstance(by_path, Evaluation)
     assert by_path.recall == (1.0, None, 1.0)
     assert by_path.support == (2, 0, 3)
 

@@ -51,7 +51,7 @@ def main(folder: Path) -> int:
             recipe=recipe,
             normalize=PHOTOS.normalize,
             folder=folder,
-            validate=lambda model: {"validation/accuracy": float(model.head.weight.detach().abs().mean())},
+            validate=lambda model, listener: {"validation/accuracy": float(model.head.weight.detach().abs().mean())},
             resume=True,
         )
     except VitralError as error:

@@ -17,11 +17,11 @@ import torch
 from tests.conftest import Record
 from vitral.errors import StorageError
 from vitral.training import state as state_module
-from vitral.training.state import State, load_newest, save_checkpoint
+from vitral.training.state import Piece, State, load_newest, save_checkpoint
 
-OLD, NEW = {"weight": torch.zeros(256)}, {"weight": torch.ones(256)}
+OLD, NEW = {"weight": Piece(torch.zeros(256))}, {"weight": Piece(torch.ones(256))}
 CALLS: list[tuple[Any, str]] = [
-    (os, name) for name in ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod")
+    (os, name) for name in ("open", "fsync", "replace", "rename", "mkdir", "unlink", "rmdir", "chmod", "symlink")
 ]
 
 
@@ -78,8 +78,8 @@ def check_every_call(tmp_path: Path, failure: Callable[[], BaseException]) -> in
             save(folder, new=True)
         loaded = load_newest(folder, lambda event: None)
         assert loaded is not None
-        state, tensors = loaded
-        assert torch.equal(tensors["weight"], (OLD if state.step == 1 else NEW)["weight"])
+        state = loaded.state
+        assert torch.equal(loaded.tensor("weight"), (OLD if state.step == 1 else NEW)["weight"].tensor)
         assert list(folder.glob(".vitral-partial-*")) == []
         if shim.calls < number:
             assert state.step == 2

@@ -36,7 +36,7 @@ def finish(folder: Path) -> float:
 def digest(folder: Path) -> dict[str, str]:
     newest = sorted((folder / "checkpoints").glob("step-*"))[-1]
     assert newest.name == "step-00000200"
-    files = {"tensors": newest / "tensors.safetensors", "log": folder / "metrics.jsonl"}
+    files = {"tensors": newest / "tensors-00000-00000.safetensors", "log": folder / "metrics.jsonl"}
     return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
 
 

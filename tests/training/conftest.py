@@ -28,6 +28,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.model: Model
 
     def recipe(self, **changes: object) -> Recipe:
         values: dict[str, object] = {
@@ -61,14 +62,14 @@ class Run:
             augmentation=data.augmentation,
             seed=recipe.seed,
         )
-        model = build(CONFIG, seed=1)
+        model = self.model = build(CONFIG, seed=1)
         result = train(
             model,
             batches,
             recipe=recipe,
             normalize=normalize,
             folder=self.folder,
-            validate=lambda network: {"validation/accuracy": float(network.head.weight.detach().abs().sum())},
+            validate=lambda network, listener: {"validation/accuracy": float(network.head.weight.detach().abs().sum())},
             resume=resume,
             budget_seconds=budget,
             listener=listener,
@@ -79,7 +80,7 @@ class Run:
         """Everything that must not depend on how often the run was interrupted."""
         newest = sorted((self.folder / "checkpoints").glob("step-*"))[-1]
         return {
-            "tensors": (newest / "tensors.safetensors").read_bytes(),
+            "tensors": (newest / "tensors-00000-00000.safetensors").read_bytes(),
             "log": (self.folder / "metrics.jsonl").read_bytes(),
         }
 

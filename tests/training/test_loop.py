@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tests.training.conftest import Run
 from vitral.errors import TrainingError, TrainingInterrupted
-from vitral.events import Event, Progress
+from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.training.state import load_newest
 
@@ -26,14 +26,15 @@ class StopAt:
 
 
 class PoisonAt:
-    """Normalises pictures, but those of one step to what is no number."""
+    """Normalises pictures, but those of some batches, counted as they come, to what is no number."""
 
-    def __init__(self, step: int) -> None:
-        self.left = step
+    def __init__(self, *bad: int, onwards: bool = False) -> None:
+        self.bad, self.onwards, self.count = bad, onwards, -1
 
     def __call__(self, images: Tensor) -> Tensor:
-        self.left -= 1
-        return PHOTOS.normalize(images) * (float("nan") if self.left < 0 else 1.0)
+        self.count += 1
+        poisoned = self.count in self.bad or (self.onwards and self.count >= self.bad[0])
+        return PHOTOS.normalize(images) * (float("nan") if poisoned else 1.0)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -77,17 +78,72 @@ def test_signals_are_ours_only_while_training(run: Run) -> None:
 @pytest.mark.parametrize("step", [0, 1, 11, 29])
 def test_a_step_without_a_number_changes_nothing_and_stops(run: Run, step: int) -> None:
     with pytest.raises(TrainingError, match=rf"at step {step} .*digits\[\d+\]") as stopped:
-        run.train(normalize=PoisonAt(step))
+        run.train(normalize=PoisonAt(step, onwards=True), faults={"max_skipped": 0})
     newest = load_newest(run.folder / "checkpoints", lambda event: None)
     if step < 10:
         assert newest is None
         assert "no checkpoint yet" in str(stopped.value)
         return
     assert newest is not None
-    state, tensors = newest
-    assert state.step == step // 10 * 10
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
-    assert f"step-{state.step:08d}" in str(stopped.value)
+    assert newest.state.step == step // 10 * 10
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in newest.tensors().values())
+    assert newest.path.name in str(stopped.value)
+
+
+@pytest.mark.parametrize("bad", [(0,), (7,), (10,), (11, 12), (3, 17, 29)])
+def test_a_bad_batch_is_skipped_and_recorded(run: Run, bad: tuple[int, ...]) -> None:
+    heard: list[Event] = []
+    _, result = run.train(normalize=PoisonAt(*bad), listener=heard.append)
+    assert result.skipped == bad
+    assert [row["step"] for row in result.history if "skipped" in row] == [step + 1 for step in bad]
+    warnings = [event.text for event in heard if isinstance(event, Message) and event.warning]
+    assert len(warnings) == len(bad)
+    assert f"at step {bad[0]} " in warnings[0]
+    assert "digits[" in warnings[0]
+
+
+@pytest.mark.parametrize("step", range(20))
+def test_no_weight_is_changed_by_a_bad_batch(run: Run, step: int) -> None:
+    seen: list[Tensor] = []
+
+    class Poison(PoisonAt):
+        def __call__(self, images: Tensor) -> Tensor:
+            if self.count + 1 in (step, step + 1):
+                seen.append(torch.cat([p.detach().flatten().clone() for p in run.model.parameters()]))
+            return super().__call__(images)
+
+    _, result = run.train(normalize=Poison(step), steps=22)
+    assert result.skipped == (step,)
+    assert torch.equal(*seen)
+
+
+def test_a_skipped_batch_stays_skipped_after_a_resume(run: Run, other_run: Run) -> None:
+    run.train(normalize=PoisonAt(13))
+    with pytest.raises(TrainingInterrupted):
+        other_run.train(normalize=PoisonAt(13), listener=StopAt(17, signal.SIGTERM))
+    _, result = other_run.train(resume=True)
+    assert result.skipped == (13,)
+    assert run.bits() == other_run.bits()
+
+
+def test_damaged_weights_send_the_run_back_to_its_checkpoint(run: Run, other_run: Run) -> None:
+    class Damage(PoisonAt):
+        def __call__(self, images: Tensor) -> Tensor:
+            if self.count + 1 == 17:
+                next(run.model.parameters()).data.fill_(float("inf"))
+            return super().__call__(images)
+
+    heard: list[Event] = []
+    _, result = run.train(normalize=Damage(17), listener=heard.append)
+    assert result.skipped == (17,)
+    assert any("went back to 'step-00000015'" in event.text for event in heard if isinstance(event, Message))
+    other_run.train(normalize=PoisonAt(17))
+    assert run.bits() == other_run.bits()
+
+
+def test_too_many_bad_batches_stop_the_run(run: Run) -> None:
+    with pytest.raises(TrainingError, match="after 3 skipped batches"):
+        run.train(normalize=PoisonAt(4, 8, 12, 16))
 
 
 def test_a_run_is_not_begun_twice(run: Run) -> None:

@@ -8,9 +8,9 @@ from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 from vitral.training.averaging import Average
 from vitral.training.budget import Budget
-from vitral.training.optimizers import build_optimizer, clip_by_global_norm
-from vitral.training.recipe import OptimizerSettings
+from vitral.training.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
 from vitral.training.schedules import Decay, learning_rate
+from vitral.training.settings import OptimizerSettings
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,12 @@ def test_clipping_adds_no_epsilon() -> None:
     assert torch.equal(weights[1].grad, small)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adafactor"])
 def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
     model = build(tiny_config, seed=0)
     settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)  # type: ignore[arg-type]
-    optimizer = build_optimizer(model, settings)
+    optimizer = build_optimizer(model, model, settings)
+    set_learning_rate(optimizer, 0.5)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -67,10 +68,10 @@ def test_average_is_the_formula(tiny_config: ViTConfig) -> None:
     average = Average(model, 0.9)
     with torch.no_grad():
         model.norm.weight.fill_(2.0)  # type: ignore[union-attr, operator]
-    average.update(model, step=0)  # decay min(0.9, 1/10)
-    torch.testing.assert_close(average.model.state_dict()["norm.weight"], torch.full((16,), 0.1 * 1 + 0.9 * 2))
-    average.update(model, step=1000)
-    torch.testing.assert_close(average.model.state_dict()["norm.weight"], torch.full((16,), 0.9 * 1.9 + 0.1 * 2))
+    average.update(step=0)  # decay min(0.9, 1/10)
+    torch.testing.assert_close(average.tensors["norm.weight"], torch.full((16,), 0.1 * 1 + 0.9 * 2))
+    average.update(step=1000)
+    torch.testing.assert_close(average.tensors["norm.weight"], torch.full((16,), 0.9 * 1.9 + 0.1 * 2))
 
 
 def test_budget_shortens_and_never_lengthens() -> None:

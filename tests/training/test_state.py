@@ -7,11 +7,22 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.errors import TrainingError
+from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
-from vitral.training.state import STATE, TENSORS, State, checkpoints, load_newest, save_checkpoint
+from vitral.training import state as state_module
+from vitral.training.state import (
+    STATE,
+    TENSORS,
+    Piece,
+    State,
+    Writer,
+    checkpoints,
+    load_checkpoint,
+    load_newest,
+    save_checkpoint,
+)
 
-OLD, NEW = {"weight": torch.arange(1000.0)}, {"weight": torch.arange(1000.0) + 1}
+OLD, NEW = {"weight": Piece(torch.arange(1000.0))}, {"weight": Piece(torch.arange(1000.0) + 1)}
 
 
 @pytest.fixture
@@ -41,13 +52,13 @@ def check_damage(folder: Path, case: int) -> None:
     heard: list[Event] = []
     loaded = load_newest(folder, heard.append)
     assert loaded is not None
-    state, tensors = loaded
+    state, tensors = loaded.state, loaded.tensors()
     texts = [event.text for event in heard if isinstance(event, Message) and event.warning]
     if state.step == 2:  # a flipped bit of state.json that means nothing, such as one in white space
         assert name == STATE
-        assert torch.equal(tensors["weight"], NEW["weight"])
+        assert torch.equal(tensors["weight"], NEW["weight"].tensor)
     else:
-        assert torch.equal(tensors["weight"], OLD["weight"])
+        assert torch.equal(tensors["weight"], OLD["weight"].tensor)
         assert "step-00000002" in texts[0]
         assert "step-00000001" in texts[1]
     shutil.rmtree(victim)
@@ -82,3 +93,42 @@ def test_what_a_killed_save_left_is_cleared_away(folder: Path) -> None:
     (folder / ".vitral-partial-step-00000003-x").mkdir()
     assert load_newest(folder, lambda event: None) is not None
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_every_so_many_are_archived(tmp_path: Path) -> None:
+    for step in range(1, 10):
+        save_checkpoint(tmp_path, State(step=step, total_steps=9, best_step=1), OLD, keep=2, archive_steps=3)
+    assert [int(path.name[-8:]) for path in checkpoints(tmp_path)] == [1, 3, 6, 8, 9]
+    assert (tmp_path / "last").resolve().name == "step-00000009"
+    assert (tmp_path / "best").resolve().name == "step-00000001"
+
+
+def test_large_tensors_go_into_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "FILE_BYTES", 5000)
+    tensors = {f"t{number}": torch.full((1000,), float(number)) for number in range(5)}
+    pieces = {name: Piece(tensor) for name, tensor in tensors.items()}
+    path = save_checkpoint(tmp_path, State(step=1, total_steps=1), pieces, keep=2)
+    assert len(list(path.glob("*.safetensors"))) == 5
+    loaded = load_checkpoint(path).tensors()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+    (path / "tensors-00000-00003.safetensors").unlink()
+    with pytest.raises(TrainingError, match="damaged"):
+        load_checkpoint(path)
+
+
+def test_an_error_in_the_background_reaches_the_run(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    writer = Writer(blocked / "checkpoints", keep=2, archive_steps=None, shared=False)
+    writer.save(State(step=1, total_steps=2), OLD)
+    with pytest.raises(StorageError, match="Cannot write"):
+        writer.wait()
+
+
+def test_a_checkpoint_is_written_beside_the_training(tmp_path: Path) -> None:
+    tensor = torch.zeros(1000)
+    writer = Writer(tmp_path, keep=2, archive_steps=None, shared=False)
+    for step in (1, 2, 3):
+        writer.save(State(step=step, total_steps=3), {"weight": Piece(tensor + step)})
+    writer.wait()
+    assert torch.equal(load_checkpoint(checkpoints(tmp_path)[-1]).tensor("weight"), tensor + 3)

@@ -65,6 +65,7 @@ class Classifier(nn.Module):
         preprocessing: how a picture becomes its input; of the network's size.
         class_names: one name a logit, in order; None names them "class 0", "class 1", ...
         provenance: where it came from.
+        multi_label: whether a picture may have several of the classes, or none; each then has a probability of its own.
 
     Raises:
         ModelError: names or sizes do not fit the network.
@@ -77,6 +78,7 @@ class Classifier(nn.Module):
         class_names: Sequence[str] | None = None,
         *,
         provenance: Provenance | None = None,
+        multi_label: bool = False,
     ) -> None:
         super().__init__()
         names = tuple(class_names or (f"class {index}" for index in range(model.num_classes)))
@@ -92,6 +94,7 @@ class Classifier(nn.Module):
         self.preprocessing = preprocessing
         self.class_names = names
         self.provenance = provenance or Provenance()
+        self.multi_label = multi_label
         self.eval()
 
     def forward(self, images: Images) -> Logits:
@@ -135,10 +138,11 @@ class Classifier(nn.Module):
         return predictions
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
-        """Return the softmax probabilities of prepared images, in float32 on the CPU."""
+        """Return the probabilities of prepared images, in float32 on the CPU: a softmax, or a sigmoid if multi-label."""
         device = next(self.parameters()).device
         with torch.inference_mode():
-            return self(images.to(device)).float().softmax(dim=-1).cpu()
+            logits = self(images.to(device)).float()
+        return (logits.sigmoid() if self.multi_label else logits.softmax(dim=-1)).cpu()
 
     def _load(
         self, sources: list[tuple[str, Picture]], *, skip_bad_images: bool, listener: Listener

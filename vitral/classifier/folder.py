@@ -38,6 +38,7 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
             "architecture": config_to_json(classifier.model.config),
             "preprocessing": classifier.preprocessing.to_json(),
             "class_names": list(classifier.class_names),
+            "multi_label": classifier.multi_label,
             "weights_sha256": sha256(partial / WEIGHTS),
             "provenance": dataclasses.asdict(classifier.provenance),
         }
@@ -70,7 +71,8 @@ def read(folder: Path) -> Classifier:
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
-        return Classifier(model, preprocessing, names, provenance=provenance)
+        several = bool(description.get("multi_label", False))  # a folder of an earlier version does not say it
+        return Classifier(model, preprocessing, names, provenance=provenance, multi_label=several)
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
     except (TypeError, AttributeError) as error:

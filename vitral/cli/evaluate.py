@@ -9,6 +9,7 @@ from vitral.classifier.load import load, newest_run
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.metrics import Evaluation
+from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.report.page import RunReport, write_report
 
 
@@ -39,11 +40,30 @@ def evaluate(
         evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
     if report is not None:
         facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split or "test"))
-        write_report(RunReport(title=f"Scores on {data}", facts=facts, evaluation=evaluation), report)
+        labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None
+        single = evaluation if isinstance(evaluation, Evaluation) else None
+        write_report(RunReport(title=f"Scores on {data}", facts=facts, evaluation=single, multi_label=labels), report)
     if json:
         print_json(evaluation.to_json())
+    elif isinstance(evaluation, MultiLabelEvaluation):
+        show_labels(evaluation)
     else:
         show(evaluation)
+
+
+def show_labels(evaluation: MultiLabelEvaluation) -> None:
+    """Print a multi-label evaluation as a table."""
+    print_line(f"{evaluation.num_examples} pictures, {len(evaluation.class_names)} labels")
+    print_line(f"mean average precision  {evaluation.mean_average_precision:.2%}")
+    print_line(f"F1  {evaluation.f1_micro:.2%} over all decisions, {evaluation.f1_macro:.2%} the labels' mean")
+    print_line(f"exactly the right labels  {evaluation.exact_match:.2%}")
+    rows = [
+        [name, _percent(precision), str(support)]
+        for name, precision, support in zip(
+            evaluation.class_names, evaluation.average_precision, evaluation.support, strict=True
+        )
+    ]
+    print_table(["label", "average precision", "pictures"], rows)
 
 
 def show(evaluation: Evaluation) -> None:

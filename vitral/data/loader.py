@@ -186,8 +186,13 @@ def load_evaluation(
     workers: int,
     limit: int | None = None,
     num_classes: int | None = None,
+    rank: int = 0,
+    world: int = 1,
 ) -> Iterator[Prepared]:
     """Give every picture once, in order, prepared for the network, in batches.
+
+    Of several processes each has every so-manieth batch. All have as many, since their networks may need one another: where
+    the last round has none left for a process, it gets pictures without labels and indices, which do not count.
 
     Args:
         source: pictures and labels.
@@ -196,6 +201,8 @@ def load_evaluation(
         workers: processes that decode; 0 decodes here.
         limit: only the first so many pictures.
         num_classes: classes of a multi-label set; None where each picture has one.
+        rank: which of the processes this is.
+        world: how many there are.
 
     Raises:
         ImageError: a picture cannot be read.
@@ -208,7 +215,11 @@ def load_evaluation(
         labels = label_tensor([source.label(index) for index in indices], num_classes)
         return Prepared(images, labels, torch.tensor(indices))
 
-    yield from _load(fetch, range(0, count, batch_size), workers=workers)
+    rounds = range(rank * batch_size, count, batch_size * world)
+    yield from _load(fetch, rounds, workers=workers)
+    if len(rounds) < len(range(0, count, batch_size * world)):
+        idle = fetch(0)
+        yield Prepared(idle.images[:1], idle.labels[:0], idle.indices[:0])
 
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:

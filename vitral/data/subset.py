@@ -45,6 +45,8 @@ class Subset:
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
+        if self._source.endless:
+            return np.array([self.label(index) for index in range(len(self))], dtype=np.int64)
         return self._source.labels()[self._indices]
 
     def describe(self, index: int) -> str:

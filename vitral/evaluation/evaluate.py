@@ -8,16 +8,19 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier
-from vitral.data.loader import load_evaluation
+from vitral.data.loader import Labels, load_evaluation
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
+from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
 from vitral.events import Listener, Message, Progress, ignore
 from vitral.images.preprocessing import Preprocessing
 
 BATCH_SIZE = 64
+AnyEvaluation = Evaluation | MultiLabelEvaluation
 
 
 def evaluate(
@@ -29,7 +32,7 @@ def evaluate(
     workers: int = 0,
     skip_bad_images: bool = False,
     listener: Listener = ignore,
-) -> Evaluation:
+) -> AnyEvaluation:
     """Score a classifier on one split of labelled pictures.
 
     Classes are matched by name, so the data's own order and classes that it lacks change nothing. Of a folder without
@@ -58,6 +61,9 @@ def evaluate(
         )
         for note in data.notes:
             listener(Message(note))
+    if data.multi_label != classifier.multi_label:
+        several = "may have several labels" if data.multi_label else "have one class each"
+        raise DataError(f"The pictures of {data.name} {several}, which is not what the classifier was made for.")
     if split is None:
         split = "test" if "test" in data.splits else "validation"
     if split not in data.splits:
@@ -78,7 +84,7 @@ def evaluate_source(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
-) -> Evaluation:
+) -> AnyEvaluation:
     """Score a classifier on one source of labelled pictures.
 
     Args:
@@ -96,6 +102,12 @@ def evaluate_source(
     probabilities, labels = predict_probabilities(
         classifier, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )
+    if classifier.multi_label:
+        if columns is not None:
+            matched = torch.zeros_like(probabilities)
+            matched[:, torch.from_numpy(columns)] = labels
+            labels = matched
+        return evaluate_multi_label(probabilities, labels, class_names=classifier.class_names)
     return evaluate_probabilities(
         probabilities,
         labels if columns is None else torch.from_numpy(columns)[labels],
@@ -112,7 +124,7 @@ def predict_probabilities(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
-) -> tuple[Float[Tensor, "examples classes"], Int64[Tensor, " examples"]]:
+) -> tuple[Float[Tensor, "examples classes"], Labels]:
     """Return the probabilities and the label of every picture of a source, in order.
 
     The network's training mode is as before when it ends.
@@ -140,6 +152,7 @@ def predict_probabilities(
             limit=limit,
             task="evaluate",
             listener=listener,
+            num_classes=classifier.model.num_classes if classifier.multi_label else None,
         )
     finally:
         classifier.model.train(training)
@@ -155,8 +168,11 @@ def collect(
     limit: int | None,
     task: str,
     listener: Listener,
-) -> tuple[Float[Tensor, "examples values"], Int64[Tensor, " examples"]]:
+    num_classes: int | None = None,
+) -> tuple[Float[Tensor, "examples values"], Labels]:
     """Return one row of values and the label of every picture of a source, in order, each exactly once.
+
+    The processes of a job share the pictures out, and each ends with all rows.
 
     Args:
         compute: gives the rows of a batch of prepared images, on the CPU.
@@ -167,6 +183,7 @@ def collect(
         limit: pictures to take of an endless source; a finite one is always taken whole.
         task: the name under which the listener hears of the progress.
         listener: hears progress.
+        num_classes: classes of a multi-label set; None where each picture has one.
 
     Raises:
         DataError: the source is empty.
@@ -175,16 +192,28 @@ def collect(
     count = min(len(source), limit) if source.endless and limit is not None else len(source)
     if count == 0:
         raise DataError("There are no pictures to evaluate; name a split that has some.")
-    rows: list[Tensor] = []
-    labels: list[Tensor] = []
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
     done = 0
-    for batch in load_evaluation(source, preprocessing, batch_size=batch_size, workers=workers, limit=count):
-        rows.append(compute(batch.images))
-        labels.append(batch.labels)
-        done += len(batch.labels)
-        listener(Progress(task, done, count))
-    assert done == count, f"{done} pictures were counted, not {count}"
-    return torch.cat(rows), torch.cat(labels)
+    mine = load_evaluation(
+        source,
+        preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=count,
+        num_classes=num_classes,
+        rank=distributed.rank(),
+        world=distributed.world(),
+    )
+    for batch in mine:
+        rows = compute(batch.images)
+        parts.append((batch.indices, rows[: len(batch.indices)], batch.labels))
+        done += len(batch.indices)
+        listener(Progress(task, min(count, done * distributed.world()), count))
+    every = [part for theirs in distributed.gather(parts) for part in theirs]
+    indices, values, labels = (torch.cat([part[place] for part in every]) for place in range(3))
+    order = indices.argsort()
+    assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} pictures were counted, not {count}"
+    return values[order], labels[order]
 
 
 def _match(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:

@@ -9,8 +9,10 @@ from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
+from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import BATCH_SIZE, collect
 from vitral.events import Listener, ignore
+from vitral.seeds import generator
 
 Features = Float[Tensor, "examples features"]
 Labels = Int64[Tensor, " examples"]
@@ -161,16 +163,25 @@ def linear_probe_accuracy(
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
             training pictures, the largest among equals. The test pictures have no part in it.
     """
-    mean, scale = train_features.double().mean(dim=0), train_features.double().std(dim=0, correction=0) + 1e-5
-    train = _with_bias((train_features.double() - mean) / scale)
-    targets = 2.0 * functional.one_hot(train_labels).double() - 1.0
+    weight, bias = fit_linear_probe(train_features, train_labels, penalty=penalty)
+    scores = test_features.double() @ weight.T + bias
+    return float((scores.argmax(dim=1) == test_labels).double().mean())
+
+
+def fit_linear_probe(
+    features: Float[Tensor, "train features"], labels: Int64[Tensor, " train"], *, penalty: float | None = None
+) -> tuple[Float[Tensor, "classes features"], Float[Tensor, " classes"]]:
+    """Return weight and bias of the linear layer that `linear_probe_accuracy` scores, in float64, over plain features."""
+    mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
+    train = _with_bias((features.double() - mean) / scale)
+    targets = 2.0 * functional.one_hot(labels).double() - 1.0
     left, singular, right = torch.linalg.svd(train, full_matrices=False)
     projected = left.T @ targets
     if penalty is None:
-        penalty = _best_penalty(left, singular, projected, targets, train_labels)
+        penalty = _best_penalty(left, singular, projected, targets, labels)
     weights = right.T @ ((singular / (singular**2 + penalty))[:, None] * projected)
-    scores = _with_bias((test_features.double() - mean) / scale) @ weights
-    return float((scores.argmax(dim=1) == test_labels).double().mean())
+    weight = (weights[:-1] / scale[:, None]).T
+    return weight, BIAS * weights[-1] - weight @ mean
 
 
 def _with_bias(features: Features) -> Float[Tensor, "examples features_and_bias"]:

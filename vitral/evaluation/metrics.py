@@ -76,6 +76,14 @@ class Evaluation:
         """Return the scores as JSON values."""
         return dataclasses.asdict(self)
 
+    def scores(self) -> dict[str, float]:
+        """Return the figures that a classifier keeps of itself."""
+        return {"top1": self.top1, "ece": self.ece, "nll": self.nll}
+
+    def sentence(self, split: str) -> str:
+        """Return the result in one sentence."""
+        return f"{self.top1:.1%} of {self.num_examples} {split} pictures are classified right."
+
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
         """Return the scores that `to_json` gave, also after a way through a file."""

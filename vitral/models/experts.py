@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn import functional
 
 from vitral.errors import ModelError
@@ -99,6 +101,29 @@ class MixtureOfExperts(nn.Module):
         self.fc2 = ExpertLinear(config.num_experts, hidden_dim, dim)
         self.dropout = nn.Dropout(dropout)
         self.losses: dict[str, Tensor] = {}
+        self.group: dist.ProcessGroup | None = None
+
+    def share_out(self, group: dist.ProcessGroup) -> None:
+        """Keep this process's part of the experts only; from now on tokens travel to where their experts are.
+
+        Each parameter that is shared out says in `rows_of` which rows it has: the first, the one after the last, and how
+        many there are in all.
+
+        Raises:
+            ModelError: the processes cannot share the experts evenly.
+        """
+        experts, world = self.config.num_experts, dist.get_world_size(group)
+        if experts % world:
+            raise ModelError(f"{experts} experts cannot be shared by {world} processes evenly.")
+        each = experts // world
+        first = dist.get_rank(group) * each
+        for layer in (self.fc1, self.fc2):
+            for name in ("weight", "bias"):
+                whole = getattr(layer, name)
+                part = nn.Parameter(whole.detach()[first : first + each].clone())
+                part.rows_of = (first, first + each, experts)  # type: ignore[attr-defined]
+                setattr(layer, name, part)
+        self.group = group
 
     def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Return each token's experts' outputs, weighted by their gates; zero for a dropped token.
@@ -107,6 +132,9 @@ class MixtureOfExperts(nn.Module):
         """
         groups = torch.split(tokens, self.config.group_images)
         routed = [self._group(group.flatten(0, 1)) for group in groups]
+        for _ in range(self._most(len(groups)) - len(groups)):
+            # The others have more groups, and their tokens need this process's experts.
+            self._experts(tokens.new_zeros(self.config.num_experts, 0, tokens.shape[-1]))
         weights = torch.tensor([len(group) / len(tokens) for group in groups], device=tokens.device)
         names = routed[0][1].keys()
         self.losses = {name: (torch.stack([losses[name] for _, losses in routed]) * weights).sum() for name in names}
@@ -122,11 +150,37 @@ class MixtureOfExperts(nn.Module):
         place = torch.where(slots < capacity, experts * capacity + slots, self.config.num_experts * capacity)
         buffers = tokens.new_zeros(self.config.num_experts * capacity + 1, dim)
         buffers = buffers.index_copy(0, place, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
-        hidden = self.dropout(self.gelu(self.fc1(buffers)))
-        outputs = self.dropout(self.fc2(hidden)).flatten(0, 1)
+        outputs = self._experts(buffers).flatten(0, 1)
         kept = torch.where(slots < capacity, values, 0.0)
         weighted = outputs[place.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
         return weighted.view(self.config.num_selected, count, dim).sum(dim=0), losses
+
+    def _experts(self, buffers: Float[Tensor, "experts slots dim"]) -> Float[Tensor, "experts slots dim"]:
+        """Return every expert's outputs for its slots, by way of the processes that have the experts."""
+        if self.group is None:
+            return self.dropout(self.fc2(self.dropout(self.gelu(self.fc1(buffers)))))
+        slots = buffers.shape[1]
+        most = self._most(slots)
+        buffers = functional.pad(buffers, (0, 0, 0, most - slots))
+        world, dim = dist.get_world_size(self.group), buffers.shape[-1]
+        arrived = self._exchange(buffers).view(world, -1, most, dim)  # (from whom, own experts, slots, dim)
+        mine = arrived.transpose(0, 1).flatten(1, 2)
+        hidden = self.dropout(self.gelu(self.fc1(mine)))
+        outputs = self.dropout(self.fc2(hidden)).unflatten(1, (world, most)).transpose(0, 1)
+        return self._exchange(outputs.flatten(0, 1))[:, :slots]
+
+    def _exchange(self, blocks: Float[Tensor, "experts slots dim"]) -> Float[Tensor, "experts slots dim"]:
+        """Send each process its share of the first axis, and return what they sent, by sender."""
+        assert self.group is not None
+        return all_to_all_single_autograd(blocks.contiguous(), None, None, self.group)
+
+    def _most(self, count: int) -> int:
+        """Return the largest of the processes' counts; while training all have the same."""
+        if self.group is None or self.training:
+            return count
+        most = torch.tensor(count)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
+        return int(most)
 
     def _gates(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens experts"], dict[str, Tensor]]:
         with full_precision(tokens.device):

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -178,6 +179,24 @@ class LayerScale(nn.Module):
         return tokens * self.scale
 
 
+_part: tuple[int, int] | None = None
+
+
+@contextlib.contextmanager
+def part_of_batch(first: int, total: int) -> Iterator[None]:
+    """Say which examples of a batch of `total` the network is given: those from place `first` on.
+
+    Stochastic depth then draws for the whole batch and takes its part, so that a batch loses the same branches however many
+    processes or micro-batches share it.
+    """
+    global _part  # a forward pass has no other way to its layers
+    before, _part = _part, (first, total)
+    try:
+        yield
+    finally:
+        _part = before
+
+
 class StochasticDepth(nn.Module):
     """Leaves a residual branch out for whole examples while training (arXiv 1603.09382)."""
 
@@ -189,8 +208,10 @@ class StochasticDepth(nn.Module):
         """Return the branch, zero for a share `rate` of the examples and scaled up for the others."""
         if not self.training or self.rate == 0.0:
             return branch
-        keep = torch.full((len(branch), *[1] * (branch.ndim - 1)), 1.0 - self.rate, device=branch.device)
-        return branch * (torch.bernoulli(keep) / keep).to(branch.dtype)
+        first, total = _part or (0, len(branch))
+        keep = torch.full((total, *[1] * (branch.ndim - 1)), 1.0 - self.rate, device=branch.device)
+        kept = torch.bernoulli(keep)[first : first + len(branch)]
+        return branch * (kept / (1.0 - self.rate)).to(branch.dtype)
 
 
 class Block(nn.Module):

@@ -72,6 +72,9 @@ class Outputs:
     auxiliary: dict[str, Tensor] = field(default_factory=dict)
 
 
+torch.export.register_dataclass(Outputs)  # torch's sharding looks for the tensors in what a network returns
+
+
 class Model(nn.Module, ABC):
     """An image classifier network: images (batch, 3, height, width) in, logits (batch, classes) out.
 

@@ -5,6 +5,7 @@ Held against models_vit.py of google-research/vision_transformer and models/vit.
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -194,11 +195,16 @@ class ViT(Model):
         """The width of what `features` returns."""
         return self.config.representation_size or self.config.dim
 
-    def embed(self, images: Images) -> Tokens:
-        """Cut images into patches and return the tokens with their positions (paper equation 1)."""
+    def embed(self, images: Images, change: Callable[[Tokens], Tokens] | None = None) -> Tokens:
+        """Cut images into patches and return the tokens with their positions (paper equation 1).
+
+        `change` is given the patches' embeddings, (batch, patches, dim), and returns what stands in their place.
+        """
         self.check_size(images)
         maps = images if self.stem is None else self.stem(images)
         tokens = self.patch_embedding(maps).flatten(2).transpose(1, 2)  # (batch, patches, dim)
+        if change is not None:
+            tokens = change(tokens)
         pooled = [self.class_token] if self.config.pooling == "token" else []
         pooled += [self.distillation_token] if self.config.distilled else []
         if pooled:

@@ -1,23 +1,45 @@
-"""Classification losses, computed in float32 whatever the network's precision."""
+"""Classification losses, computed in float32 whatever the network's precision.
+
+Labels are class numbers (batch,), or shares of the classes (batch, classes): mixed pictures, or a multi-label set's 0 and 1.
+"""
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+Targets = Int64[Tensor, " batch"] | Float[Tensor, "batch classes"]
+
 
 def softmax_cross_entropy(
-    logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, " batch"], *, label_smoothing: float = 0.0
+    logits: Float[Tensor, "batch classes"], labels: Targets, *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
     """Return the mean cross-entropy of the softmax, with a share `label_smoothing` of each label spread over all classes."""
     return functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
 
 
-def sigmoid_cross_entropy(logits: Float[Tensor, "batch classes"], labels: Int64[Tensor, " batch"]) -> Float[Tensor, ""]:
-    """Return the binary cross-entropies of every class against "it is this one", summed over classes, mean over the batch.
+def sigmoid_cross_entropy(
+    logits: Float[Tensor, "batch classes"],
+    labels: Targets,
+    *,
+    label_smoothing: float = 0.0,
+    binary_targets: bool = False,
+) -> Float[Tensor, ""]:
+    """Return the binary cross-entropies of every class against "it is one of these", summed over classes, mean over the batch.
 
     The loss of the original's pre-training on ImageNet-21k and JFT-300M, with the head's bias at -10 in the beginning.
+
+    Args:
+        logits: one a class.
+        labels: class numbers, or shares of the classes.
+        label_smoothing: share of each label that is spread over all classes.
+        binary_targets: whether every share above 0 counts as 1 (DeiT III).
     """
-    targets = torch.zeros_like(logits, dtype=torch.float32).scatter_(1, labels[:, None], 1.0)
-    losses = functional.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none")
+    if labels.ndim == 1:
+        labels = torch.zeros_like(logits, dtype=torch.float32).scatter_(1, labels[:, None], 1.0)
+    if label_smoothing:
+        labels = labels * (1 - label_smoothing) + label_smoothing / logits.shape[1]
+    if binary_targets:
+        labels = (labels > label_smoothing / logits.shape[1]).float()
+    losses = functional.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none")
     return losses.sum(dim=1).mean()

@@ -12,6 +12,7 @@ from vitral.classifier.classifier import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation
+from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels
@@ -141,6 +142,7 @@ class RunReport:
         curves: histories.
         baselines: what simple classifiers reach on the frozen features.
         evaluation: the scores.
+        multi_label: the scores of a multi-label classifier.
         split: which split `evaluation` is of.
         mistakes: the surest mistakes.
         examples: pictures classified right.
@@ -161,6 +163,7 @@ class RunReport:
     curves: tuple[CurveGroup, ...] = ()
     baselines: Baselines | None = None
     evaluation: Evaluation | None = None
+    multi_label: MultiLabelEvaluation | None = None
     split: str = "test"
     mistakes: tuple[AttentionPicture, ...] = ()
     examples: tuple[AttentionPicture, ...] = ()

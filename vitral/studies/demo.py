@@ -120,7 +120,7 @@ def _named(listener: Listener, task: str) -> Listener:
 
 
 def _arm(name: str, results: list[RunResult]) -> Arm:
-    return Arm(name, tuple(result.evaluation.top1 for result in results))
+    return Arm(name, tuple(result.evaluation.scores()["top1"] for result in results))
 
 
 def _report(

@@ -8,6 +8,7 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.metrics import Evaluation, Mistake
+from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.explanation.attention import has_attention
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
@@ -31,21 +32,23 @@ def run_report(result: RunResult) -> RunReport:
     source = plan.data.splits[split]
     model = result.classifier.model
     attentive = has_attention(model)
+    single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
     noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         title=f"{noun} on {plan.data.name}",
         facts=run_facts(result),
-        summary=f"{result.evaluation.top1:.1%} of {result.evaluation.num_examples} {split} pictures are classified right.",
+        summary=result.evaluation.sentence(split),
         command=result.command(),
         notes=(*plan.data.notes, *plan.reasons),
         bad_images=plan.data.bad_images,
         pictures=(training_pictures(result),),
         curves=(CurveGroup("Training", (Curve(plan.kind, result.training.history),)),),
         baselines=result.baselines,
-        evaluation=result.evaluation,
+        evaluation=single,
+        multi_label=result.evaluation if isinstance(result.evaluation, MultiLabelEvaluation) else None,
         split=split,
-        mistakes=mistakes(result.classifier, source, result.evaluation),
-        examples=examples(result.classifier, source) if attentive else (),
+        mistakes=() if single is None else mistakes(result.classifier, source, single),
+        examples=examples(result.classifier, source) if attentive and single is not None else (),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
         attention_distance=attention_distance(model, first_images(result.classifier, source)) if attentive else None,
@@ -106,6 +109,8 @@ def _right(classifier: Classifier, source: Source) -> Iterator[AttentionPicture]
     count = len(source)
     for index in range(0, count, max(1, count // SEARCHED)):
         explanation = explain(classifier, source.image(index))
-        truth = classifier.class_names[source.label(index)]
+        label = source.label(index)
+        assert isinstance(label, int)
+        truth = classifier.class_names[label]
         if explanation.label == truth:
             yield AttentionPicture.of(explanation, truth=truth, description=source.describe(index))

@@ -1,29 +1,46 @@
 """The paper's Polyak averaging: a second set of weights that follows the first slowly (section 4.1)."""
 
-import copy
+import contextlib
+from collections.abc import Iterator
 
 import torch
-
-from vitral.models.model import Model
+from torch import Tensor, nn
 
 
 class Average:
-    """An exponential moving average of a network's parameters.
+    """An exponential moving average of the parameters that learn.
+
+    Buffers have no average of their own: a batch norm's statistics are one already.
 
     Args:
-        model: the network to follow; the average starts as a copy of it.
+        model: what to follow; the average starts as a copy of its parameters.
         decay: how much of the average stays at each update; 0.9999 in the paper. It is held below (1 + t) / (10 + t) at
             update t, so that a short run's average is not mostly its beginning.
     """
 
-    def __init__(self, model: Model, decay: float) -> None:
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
+    def __init__(self, model: nn.Module, decay: float) -> None:
+        self._followed = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+        self.tensors: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in self._followed.items()}
         self.decay = decay
 
     @torch.no_grad()
-    def update(self, model: Model, step: int) -> None:
+    def update(self, step: int) -> None:
         """Move the average towards the weights after update `step`, counted from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), 1 - decay)
-        for mine, theirs in zip(self.model.buffers(), model.buffers(), strict=True):
-            mine.copy_(theirs)  # a batch norm's statistics are an average already
+        torch._foreach_lerp_(list(self.tensors.values()), list(self._followed.values()), 1 - decay)
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put the averaged weights into the network for a while."""
+        kept = [parameter.detach().clone() for parameter in self._followed.values()]
+        self.put()
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._followed.values()), kept)
+
+    @torch.no_grad()
+    def put(self) -> None:
+        """Put the averaged weights into the network for good."""
+        torch._foreach_copy_(list(self._followed.values()), list(self.tensors.values()))

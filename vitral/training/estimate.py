@@ -7,14 +7,18 @@ from dataclasses import dataclass
 
 import torch
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.models.cost import count_parameters
 from vitral.objectives.classification import softmax_cross_entropy
+from vitral.training.adaptation import adapt
 from vitral.training.precision import autocast
 from vitral.training.recipe import Recipe
 
 # Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
 STATE_BYTES = 4 * 4 + 2
+WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
+SAM_PASSES = 2  # through the network, in place of one
 PROBE_IMAGES = 16
 TIMED_STEPS = 3
 
@@ -39,6 +43,7 @@ class Cost:
 def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
     """Time one forward and backward pass on a copy of the network; the network itself is not touched."""
     model = copy.deepcopy(classifier.model).train()
+    adapt(model, recipe.adaptation, seed=0)
     device = next(model.parameters()).device
     count = min(PROBE_IMAGES, recipe.batch_size)
     pictures = torch.zeros(count, 3, *model.image_size, device=device)
@@ -51,7 +56,10 @@ def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
 
     saved = _saved_bytes(step)
     rate = count / min(_timed(step, device) for _ in range(TIMED_STEPS))
-    memory = saved * recipe.batch_size // count + count_parameters(model) * STATE_BYTES
+    here = recipe.batch_size // (distributed.world() * recipe.compute.accumulation)
+    learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    memory = saved * here // count + learned * STATE_BYTES + (count_parameters(model) - learned) * WEIGHT_BYTES
+    rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)
     images = (recipe.steps or 0) * recipe.batch_size
     return Cost(seconds=images / rate, images_per_second=rate, bytes=memory)
 

@@ -4,13 +4,14 @@ import json
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from vitral import distributed
 from vitral.files import storage_errors
 
 
 class MetricsLog:
-    """One JSON object a line, each with its step; no times, which no two runs share.
+    """One JSON object a line, each with its step; no times, which no two runs share. Only the main process writes.
 
     Args:
         folder: the run folder.
@@ -21,6 +22,10 @@ class MetricsLog:
 
     def __init__(self, folder: Path, *, length: int, first_step: int) -> None:
         self.path = folder / "metrics.jsonl"
+        self._file: BinaryIO | None = None
+        self._board: Any = None
+        if not distributed.is_main():
+            return
         with storage_errors(self.path):
             self._file = open(self.path, "ab")  # noqa: SIM115  # held open for the run
             self._file.truncate(length)
@@ -33,6 +38,8 @@ class MetricsLog:
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add the figures after update `step`."""
+        if self._file is None:
+            return
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
@@ -41,16 +48,27 @@ class MetricsLog:
 
     def flush(self) -> int:
         """Bring everything to the disk and return the length of metrics.jsonl."""
+        if self._file is None:
+            return 0
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
             self._board.flush()
             return self._file.tell()
 
+    def cut(self, length: int) -> None:
+        """Forget what was written after the first `length` bytes of metrics.jsonl."""
+        if self._file is not None:
+            with storage_errors(self.path):
+                self._file.flush()
+                self._file.truncate(length)
+                self._file.seek(0, os.SEEK_END)
+
     def close(self) -> None:
         """Close both."""
-        self._file.close()
-        self._board.close()
+        if self._file is not None:
+            self._file.close()
+            self._board.close()
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

@@ -1,43 +1,50 @@
-"""The one training loop: batches by step, a loss, an optimizer, checkpoints; resumed at any step to the same bits."""
+"""The one training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
 
-import math
+import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
+from vitral import distributed
 from vitral.data.loader import Batch, TrainingBatches, load_training
 from vitral.errors import TrainingError, TrainingInterrupted
-from vitral.events import Listener, Progress, Scalars, ignore
+from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
 from vitral.files import write_file
-from vitral.models.model import Model, Outputs
-from vitral.objectives.balance import balance_loss
-from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.models.model import Model
 from vitral.seeds import derive
+from vitral.training.adaptation import adapt, settle
 from vitral.training.allocator import keep_freed_memory
-from vitral.training.averaging import Average
 from vitral.training.budget import Budget
 from vitral.training.logs import MetricsLog, read_metrics
-from vitral.training.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
-from vitral.training.precision import autocast
 from vitral.training.recipe import Recipe, first_difference, load_recipe
 from vitral.training.schedules import learning_rate
-from vitral.training.state import State, checkpoints, load_newest, pack, save_checkpoint, unpack
+from vitral.training.state import State, Writer, checkpoints, load_newest
 from vitral.training.stopping import StopRequest, stop_on_signals
+from vitral.training.update import Normalize, Updater
 
-Validate = Callable[[Model], dict[str, float]]
-Normalize = Callable[[Tensor], Tensor]
+Validate = Callable[[Model, Listener], dict[str, float]]
 
 RECIPE_FILE = "recipe.toml"
 LOG_EVERY = 10  # steps between lines of the log
 VALIDATIONS = 10  # of a run whose recipe does not say how often
-NAMED = 4  # pictures that an error names
+NAMED = 4  # pictures that a message names
+# Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.
+FREE = (
+    "steps",
+    "workers",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+    "checkpoint.archive_steps",
+    "compute.sharding",
+    "compute.expert_parallel",
+    "compute.checkpointing",
+    "compute.accumulation",
+    "compute.compile",
+    "faults.max_skipped",
+)
 
 
 @dataclass(frozen=True)
@@ -45,20 +52,25 @@ class TrainingResult:
     """What training gave.
 
     Attributes:
+        model: the network, with the averaged weights where the recipe averages; the one that was given, unless it was shared
+            out to several processes.
         steps: updates made.
         best_step: the update after which validation was best; None without validation.
-        best_accuracy: validation accuracy there, 0 to 1.
+        best_accuracy: the validation figure there.
         history: the rows of metrics.jsonl.
         seconds: time trained, over all of the run's processes.
         images_per_second: over this process's steps, validation and saving left out.
+        skipped: the steps whose batches gave no finite loss.
     """
 
+    model: Model
     steps: int
     best_step: int | None
     best_accuracy: float | None
     history: list[dict[str, Any]]
     seconds: float
     images_per_second: float
+    skipped: tuple[int, ...] = ()
 
 
 def train(
@@ -78,31 +90,38 @@ def train(
     The run folder gets recipe.toml, metrics.jsonl, TensorBoard's files and checkpoints. A run that is killed at any moment
     and resumed with the same arguments ends in the same bits as one that was not: nothing depends on how often it began.
 
+    A batch whose loss or gradient is no finite number is skipped and recorded, at most `recipe.faults.max_skipped` times.
+    Since the batches are a function of the step, and every update is checked before it is made, that gives the same weights
+    as going back to a checkpoint and coming again without the batch; the run really goes back only where the weights
+    themselves are damaged.
+
     Args:
         model: the network, with its starting weights.
         batches: training pictures by step.
         recipe: the settings; `steps` must be set.
         normalize: from values 0 to 255 to the network's input.
         folder: the run folder.
-        validate: gives figures of the (averaged) network, "validation/accuracy" among them.
+        validate: gives figures of the (averaged) network, the first of which says how good it is.
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
         budget_seconds: what training may take; the run becomes shorter to keep it, and its schedule with it.
         listener: hears progress and scalars.
 
     Raises:
-        TrainingError: the folder holds a run and `resume` is false, the recipe is not that of the run, or the loss is not a
-            finite number.
+        TrainingError: the folder holds a run and `resume` is false, the recipe is not that of the run, too many batches
+            gave no finite loss, or another process of the job was lost.
         TrainingInterrupted: a signal stopped the run, which saved itself.
         StorageError: the disk is full.
     """
     assert recipe.steps is not None
     keep_freed_memory()
-    _claim(folder, recipe, resume=resume)
-    trainer = _Trainer(model, batches, recipe, normalize, folder, validate, listener)
-    if resume:
-        trainer.restore()
-    with stop_on_signals() as request:
-        return trainer.run(Budget(budget_seconds), request)
+    with distributed.losing_a_process():
+        _claim(folder, recipe, resume=resume)
+        adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
+        trainer = _Trainer(model, batches, recipe, normalize, folder, validate, listener)
+        with stop_on_signals() as request:
+            if resume:
+                trainer.restore()
+            return trainer.run(Budget(budget_seconds), request)
 
 
 def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
@@ -111,17 +130,21 @@ def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
         if not resume:
             raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
         begun = load_recipe(path)
-        # Another length extends or shortens a run; where it is evaluated and saved does not change what it learns.
-        free = ("steps", "workers", "checkpoint.every_steps", "checkpoint.keep")
-        if key := first_difference(recipe, begun, ignoring=free):
+        if key := first_difference(recipe, begun, ignoring=FREE):
             raise TrainingError(
                 f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}."
             )
-    write_file(path, recipe.to_toml())
+    distributed.barrier()  # nobody reads what the main process is about to write
+    if distributed.is_main():
+        write_file(path, recipe.to_toml())
+
+
+class _Stopped(Exception):
+    """A signal came during validation, which can be made again."""
 
 
 class _Trainer:
-    """A run's moving parts, and the steps that move them."""
+    """A run's moving parts, and what happens between two updates."""
 
     def __init__(
         self,
@@ -133,32 +156,31 @@ class _Trainer:
         validate: Validate | None,
         listener: Listener,
     ) -> None:
-        self.model, self.batches, self.recipe, self.normalize = model, batches, recipe, normalize
+        self.model, self.batches, self.recipe = model, batches, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
-        self.device = next(model.parameters()).device
-        self.optimizer = build_optimizer(model, recipe.optimizer)
-        decay = recipe.averaging.decay
-        self.average = None if decay is None else Average(model, decay)
+        self.updater = Updater(model, recipe, normalize, erasing=batches.augmentation.erasing)
+        self.writer = Writer(
+            folder / "checkpoints",
+            keep=recipe.checkpoint.keep,
+            archive_steps=recipe.checkpoint.archive_steps,
+            shared=self.updater.engine.writes_shares,
+        )
         self.state = State(step=0, total_steps=recipe.steps or 0)
+        self.saved_step = 0
         self.trained_seconds = 0.0
         self.first_step = 0
-
-    @property
-    def averaged(self) -> Model:
-        """The network that is validated and kept."""
-        return self.model if self.average is None else self.average.model
 
     def restore(self) -> None:
         """Go back to the newest whole checkpoint, if there is one."""
         loaded = load_newest(self.folder / "checkpoints", self.listener)
         if loaded is None:
             return
-        self.state, tensors = loaded
-        unpack(tensors, self.model, None if self.average is None else self.average.model, self.optimizer)
-        planned = self.recipe.steps or 0
-        begun = self.state.total_steps
+        self.updater.restore(loaded)
+        planned, begun = self.recipe.steps or 0, loaded.state.total_steps
         # A budget shortened the run for good; another length in the recipe means that the user changed it.
-        self.state = replace(self.state, total_steps=planned if self.state.step >= begun else min(planned, begun))
+        total = planned if loaded.state.step >= begun else min(planned, begun)
+        self.state = replace(loaded.state, total_steps=total)
+        self.saved_step = loaded.state.step
 
     def run(self, budget: Budget, request: StopRequest) -> TrainingResult:
         """Make every step that is left."""
@@ -166,72 +188,112 @@ class _Trainer:
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first)
         began, earlier = time.monotonic(), self.state.seconds
         self.model.train()
-        batches = load_training(
-            self.batches, first_step=first, last_step=self.state.total_steps, workers=self.recipe.workers
-        )
         try:
-            for batch in batches:
-                self.step(batch, log)
-                elapsed = time.monotonic() - began
-                total = budget.total_steps(
-                    step=self.state.step, first_step=first, total_steps=self.state.total_steps, elapsed=elapsed
-                )
-                self.state = replace(self.state, total_steps=total, seconds=earlier + elapsed)
-                self.after_step(log, request)
-                if self.state.step >= self.state.total_steps:
-                    break
+            if first:
+                self.duties(log, request)  # a run may have been stopped between a step and what follows it
+            while self.state.step < self.state.total_steps:
+                # An error keeps this frame, and with it the workers, alive.
+                with contextlib.closing(self._batches()) as batches:
+                    for batch in batches:
+                        expected = self.state.step + 1
+                        stop = self.step(batch, log, request)
+                        elapsed = time.monotonic() - began
+                        total = budget.total_steps(
+                            step=self.state.step, first_step=first, total_steps=self.state.total_steps, elapsed=elapsed
+                        )
+                        total = total if budget.seconds is None else distributed.broadcast(total)
+                        self.state = replace(self.state, total_steps=total, seconds=earlier + elapsed)
+                        self.duties(log, request, stop=stop)
+                        if self.state.step >= self.state.total_steps or self.state.step != expected:
+                            break  # the end; or the run went back, and other batches come next
+            self.writer.wait()
         finally:
-            batches.close()  # an error keeps the loop's frame, and with it the workers, alive
             log.close()
         return self.result()
 
-    def step(self, batch: Batch, log: MetricsLog) -> None:
-        """Make one update."""
+    def _batches(self) -> Generator[Batch, None, None]:
+        return load_training(
+            self.batches, first_step=self.state.step, last_step=self.state.total_steps, workers=self.recipe.workers
+        )
+
+    def step(self, batch: Batch, log: MetricsLog, request: StopRequest) -> bool:
+        """Make one update, or skip it; return whether the run is to stop."""
         started = time.perf_counter()
         step = self.state.step
-        # Dropout draws from torch's own generator; seeded by the step there is no state of it to save.
-        torch.manual_seed(derive(self.recipe.seed, "dropout", step))
-        images, labels = self.normalize(batch.images.to(self.device)), batch.labels.to(self.device)
-        with autocast(self.device, self.recipe.precision):
-            outputs = self.model.outputs(images)
-        loss = self.loss(outputs, labels)
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = clip_by_global_norm(self.model.parameters(), self.recipe.optimizer.clip_norm)
-        if not math.isfinite(loss.item() + norm.item()):
-            raise self.diverged(loss.item(), batch)
+        alone = distributed.world() == 1
+        if step in self.state.skipped:  # the run went back, and comes by again
+            self.state = replace(self.state, step=step + 1)
+            log.write(step + 1, {"skipped": float(self.state.skipped.index(step) + 1)})
+            return alone and request.signal is not None
         rate = self.rate(step)
-        set_learning_rate(self.optimizer, rate)
-        self.optimizer.step()
-        if self.average is not None:
-            self.average.update(self.model, step)
+        update = self.updater(batch, step, rate, stop=request.signal is not None)
         self.trained_seconds += time.perf_counter() - started
-        self.state = replace(self.state, step=step + 1)
-        self.report(loss.item(), float((outputs.logits.argmax(dim=1) == labels).float().mean()), rate, log)
+        if update.finite:
+            self.state = replace(self.state, step=step + 1)
+            self.report(update.loss, update.accuracy, rate, log)
+        else:
+            self.skip(update.loss, batch, log)
+        # Alone there is nobody to agree with, and a signal that came since then counts.
+        return request.signal is not None if alone else update.stop
 
-    def loss(self, outputs: Outputs, labels: Tensor) -> Tensor:
-        """Return the recipe's loss, with what balances experts; both heads of a distilled network learn from the labels."""
-        loss = self.classification_loss(outputs.logits, labels)
-        if outputs.distillation_logits is not None:
-            loss = (loss + self.classification_loss(outputs.distillation_logits, labels)) / 2
-        return loss + balance_loss(outputs.auxiliary) if outputs.auxiliary else loss
+    def skip(self, loss: float, batch: Batch, log: MetricsLog) -> None:
+        """Leave a batch out for good; or stop, if there were too many."""
+        step = self.state.step
+        names = [self.batches.source.describe(index) for index in self.batches.indices(step)[:NAMED].tolist()]
+        limit = self.recipe.faults.max_skipped
+        skipped = (*self.state.skipped, step)
+        if len(skipped) > limit:
+            self.writer.wait()
+            whole = checkpoints(self.folder / "checkpoints")
+            last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint yet"
+            raise TrainingError(
+                f"The loss is {loss} at step {step} or its gradient no finite number, after {limit} skipped batches; nothing "
+                f"was changed by this step, and {last}. Lower optimizer.lr. The batch began with {', '.join(names)}."
+            )
+        self.listener(
+            Message(
+                f"The loss is {loss} at step {step} or its gradient no finite number; the batch ({', '.join(names)}, …) was "
+                f"skipped, {len(skipped)} of at most {limit}.",
+                warning=True,
+            )
+        )
+        self.state = replace(self.state, step=step + 1, skipped=skipped)
+        if self.updater.weights_are_finite():
+            log.write(step + 1, {"skipped": float(len(skipped))})
+        else:
+            self.go_back(log)
 
-    def classification_loss(self, logits: Float[Tensor, "batch classes"], labels: Tensor) -> Tensor:
-        """Return the recipe's loss of one head."""
-        if self.recipe.objective.name == "sigmoid":
-            return sigmoid_cross_entropy(logits, labels)
-        return softmax_cross_entropy(logits, labels, label_smoothing=self.recipe.regularization.label_smoothing)
+    def go_back(self, log: MetricsLog) -> None:
+        """Take the weights of the newest checkpoint, or those of the beginning, and keep in mind what is to be skipped."""
+        self.writer.wait()
+        skipped = self.state.skipped
+        loaded = load_newest(self.folder / "checkpoints", self.listener)
+        if loaded is None:
+            raise TrainingError(
+                f"The weights are no finite numbers at step {self.state.step - 1}, and there is no checkpoint to go back to; "
+                "lower optimizer.lr, or let checkpoint.every_steps be smaller."
+            )
+        self.updater.restore(loaded)
+        self.state = replace(loaded.state, skipped=skipped, total_steps=self.state.total_steps)
+        self.saved_step = loaded.state.step
+        log.cut(loaded.state.log_bytes)
+        self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
 
     def rate(self, step: int) -> float:
         """Return the learning rate of update `step`."""
         schedule = self.recipe.schedule
+        total = self.state.total_steps
         return learning_rate(
             step,
             base=self.recipe.optimizer.lr,
-            total_steps=self.state.total_steps,
-            warmup_steps=min(schedule.warmup_steps, self.state.total_steps // 2),
+            total_steps=total,
+            warmup_steps=min(schedule.warmup_steps, total // 2),
             decay=schedule.decay,
             final=schedule.final_lr,
+            warmup_lr=schedule.warmup_lr,
+            cooldown_steps=min(schedule.cooldown_steps, total // 2),
+            timescale=schedule.timescale,
+            milestones=schedule.milestones,
         )
 
     def report(self, loss: float, accuracy: float, rate: float, log: MetricsLog) -> None:
@@ -245,64 +307,75 @@ class _Trainer:
         self.listener(Progress("train", step, total, figures))
 
     def images_per_second(self) -> float:
-        """Return the speed of this process's steps."""
+        """Return the speed of this process's steps, over the whole batch."""
         made = self.state.step - self.first_step
         return made * self.batches.batch_size / self.trained_seconds if self.trained_seconds else 0.0
 
-    def after_step(self, log: MetricsLog, request: StopRequest) -> None:
+    def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> None:
         """Validate, save and stop where it is time to."""
         step, total = self.state.step, self.state.total_steps
         every = self.recipe.evaluation.every_steps or max(1, total // VALIDATIONS)
-        if self.validate is not None and (step % every == 0 or step == total):
-            self.check(log)
-        if step % self.recipe.checkpoint.every_steps == 0 or step == total:
+        if not stop and self.validate is not None and (step % every == 0 or step == total):
+            stop = self.check(log, request)
+        due = step == total or step % self.recipe.checkpoint.every_steps == 0
+        if step != self.saved_step and (stop or due or step == self.state.best_step):
             self.save(log)
-        if request.signal is not None and step < total:
-            self.save(log)
-            name = signal.Signals(request.signal).name
+        if stop and step < total:
+            self.writer.wait()
+            number = request.signal or signal.SIGTERM  # another process of the job heard it
             raise TrainingInterrupted(
-                f"Stopped by {name} and saved after step {step} of {total}; go on with --resume --out {self.folder}.",
-                exit_code=128 + request.signal,
+                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}; go on with --resume "
+                f"--out {self.folder}.",
+                exit_code=128 + number,
             )
 
-    def check(self, log: MetricsLog) -> None:
-        """Validate the (averaged) network, and note when it is the best so far."""
+    def check(self, log: MetricsLog, request: StopRequest) -> bool:
+        """Validate the (averaged) network, and note when it is the best so far; return whether a signal cut it short."""
         assert self.validate is not None
-        figures = self.validate(self.averaged)
-        self.model.train()
+        if self.state.validated == self.state.step:
+            return False
+
+        def listen(event: Event) -> None:
+            if request.signal is not None and distributed.world() == 1 and self.state.step < self.state.total_steps:
+                raise _Stopped
+
+        average = self.updater.average
+        try:
+            with average.in_place() if average is not None else contextlib.nullcontext():
+                figures = self.validate(self.model, listen)
+        except _Stopped:
+            return True
+        finally:
+            self.model.train()
         log.write(self.state.step, figures)
         self.listener(Scalars(self.state.step, figures))
-        accuracy = figures["validation/accuracy"]
-        if self.state.best_accuracy is None or accuracy > self.state.best_accuracy:
-            self.state = replace(self.state, best_step=self.state.step, best_accuracy=accuracy)
+        figure = next(iter(figures.values()))
+        self.state = replace(self.state, validated=self.state.step)
+        if self.state.best_accuracy is None or figure > self.state.best_accuracy:
+            self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)
+        return False
 
     def save(self, log: MetricsLog) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint of this moment, while training goes on."""
         self.state = replace(self.state, log_bytes=log.flush())
-        average = None if self.average is None else self.average.model
-        tensors = pack(self.model, average, self.optimizer)
-        save_checkpoint(self.folder / "checkpoints", self.state, tensors, keep=self.recipe.checkpoint.keep)
-
-    def diverged(self, loss: float, batch: Batch) -> TrainingError:
-        """Return the error that stops a run whose loss or gradient is no finite number."""
-        whole = checkpoints(self.folder / "checkpoints")
-        last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint yet"
-        names = ", ".join(self.batches.source.describe(index) for index in batch.indices[:NAMED].tolist())
-        return TrainingError(
-            f"The loss is {loss} at step {self.state.step} and its gradient is no finite number; nothing was changed by this "
-            f"step, and {last}. Lower optimizer.lr. The batch began with {names}."
-        )
+        self.writer.save(self.state, self.updater.pack())
+        self.saved_step = self.state.step
 
     def result(self) -> TrainingResult:
         """Put the averaged weights in place and sum the run up."""
-        if self.average is not None:
-            self.model.load_state_dict(self.average.model.state_dict())
-        self.model.eval()
+        if self.updater.average is not None:
+            self.updater.average.put()
+        model = self.updater.engine.whole_network()
+        settle(model)
+        model.eval()
+        distributed.barrier()  # the log is whole
         return TrainingResult(
+            model=model,
             steps=self.state.step,
             best_step=self.state.best_step,
             best_accuracy=self.state.best_accuracy,
             history=read_metrics(self.folder),
             seconds=self.state.seconds,
             images_per_second=self.images_per_second(),
+            skipped=self.state.skipped,
         )

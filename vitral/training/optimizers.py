@@ -1,40 +1,85 @@
-"""Optimizers as the paper uses them, and clipping by the global norm."""
+"""Optimizers as the papers use them, and clipping by the global norm."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
 from vitral.models.model import Model
-from vitral.training.recipe import OptimizerSettings
+from vitral.training.adafactor import Adafactor
+from vitral.training.lamb import Lamb
+from vitral.training.settings import OptimizerSettings
+
+HEADS = ("head.", "distillation_head.")
 
 
-def build_optimizer(model: Model, settings: OptimizerSettings) -> Optimizer:
-    """Return the optimizer of a recipe over a network's parameters.
+def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:
+    """Return the optimizer of a recipe over the parameters that learn.
 
-    Weight decay spares what `model.no_weight_decay()` names. "adam" and "adamw" are one: flax's Adam of 2020, which the
+    Weight decay spares what `network.no_weight_decay()` names. "adam" and "adamw" are one: flax's Adam of 2020, which the
     paper used, already took weight decay apart from the gradient and scaled it by the learning rate. "sgd" has no Nesterov
-    momentum; its decay, 0 in the paper, is added to the gradient.
+    momentum; its decay, 0 in the paper, is added to the gradient. Each parameter group has a `scale`, its share of the
+    learning rate.
+
+    Args:
+        model: what is trained: the network, or a module around it.
+        network: the network, whose blocks and spared parameters count.
+        settings: the recipe's.
     """
-    spared = model.no_weight_decay()
-    named = list(model.named_parameters())
-    groups = [
-        {
-            "params": [parameter for name, parameter in named if name not in spared],
-            "weight_decay": settings.weight_decay,
-        },
-        {"params": [parameter for name, parameter in named if name in spared], "weight_decay": 0.0},
-    ]
+    groups = list(_groups(model, network, settings))
     if settings.name == "sgd":
         return SGD(groups, lr=settings.lr, momentum=settings.momentum, fused=True)
+    if settings.name == "lamb":
+        return Lamb(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    if settings.name == "adafactor":
+        return Adafactor(groups, lr=settings.lr, beta1=settings.betas[0], largest_beta2=settings.betas[1])
     return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
 
 
+def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> Iterator[dict[str, Any]]:
+    names = {parameter: name for name, parameter in network.named_parameters()}
+    spared = network.no_weight_decay()
+    depths = layer_depths(network)
+    top = max(depths.values(), default=0)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in model.parameters():
+        if not parameter.requires_grad:
+            continue
+        name = names.get(parameter, "")  # what is learned beside the network, such as a mask, is not decayed
+        decay = settings.weight_decay
+        if name.startswith(HEADS) and settings.head_weight_decay is not None:
+            decay = settings.head_weight_decay
+        scale = settings.layer_decay ** (top - depths.get(name, top))
+        groups.setdefault((0.0 if name in spared or not name else decay, scale), []).append(parameter)
+    for (decay, scale), parameters in groups.items():
+        yield {"params": parameters, "weight_decay": decay, "scale": scale}
+
+
+def layer_depths(network: Model) -> dict[str, int]:
+    """Return how deep each parameter lies: 0 before the first block, 1 in it, and so on; what follows all blocks is deepest.
+
+    What stands between two blocks, such as the embedding of a later stage, counts as part of the block that follows.
+    """
+    inside = {
+        id(parameter): number for number, block in enumerate(network.blocks()) for parameter in block.parameters()
+    }
+    last = len(network.blocks()) - 1
+    depths: dict[str, int] = {}
+    passed = -1
+    for name, parameter in network.named_parameters():
+        passed = max(passed, inside.get(id(parameter), passed))
+        outside = 0 if passed < 0 else passed + 2
+        depths[name] = inside[id(parameter)] + 1 if id(parameter) in inside else min(outside, last + 2)
+    return depths
+
+
 def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of all groups."""
+    """Set the learning rate of all groups, each by its share."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group["scale"]
 
 
 @torch.no_grad()
@@ -44,7 +89,15 @@ def clip_by_global_norm(parameters: Iterable[nn.Parameter], limit: float | None)
     A norm below the limit changes nothing, and no epsilon is added, as in optax (torch's own adds 1e-6). None only measures.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    norm = global_norm(gradients)
     if limit is not None:
         torch._foreach_mul_(gradients, torch.clamp(limit / norm, max=1.0))
     return norm
+
+
+def global_norm(tensors: list[Tensor]) -> Tensor:
+    """Return the joint norm of tensors, also where processes hold a part of each."""
+    if not tensors:
+        return torch.zeros(())
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -26,6 +26,11 @@ def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractC
     "auto" is bfloat16 where the hardware has it and float32 elsewhere. Float16 is not offered: its range makes the loss
     overflow, which bfloat16's does not.
     """
-    if precision == "bf16" or (precision == "auto" and has_native_bf16(device)):
+    if computes_in_bf16(device, precision):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def computes_in_bf16(device: torch.device, precision: Precision) -> bool:
+    """Tell whether a precision means bfloat16 on a device."""
+    return precision == "bf16" or (precision == "auto" and has_native_bf16(device))

@@ -4,138 +4,31 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from vitral.errors import RecipeError, did_you_mean
 from vitral.images.augment import Augmentation
 from vitral.training.precision import Precision
-from vitral.training.schedules import Decay
+from vitral.training.settings import (
+    AdaptationSettings,
+    AveragingSettings,
+    CheckpointSettings,
+    ComputeSettings,
+    EvaluationSettings,
+    FaultSettings,
+    HeadSettings,
+    MixingSettings,
+    ObjectiveSettings,
+    OptimizerSettings,
+    RegularizationSettings,
+    ScheduleSettings,
+    Section,
+)
 
 PACKAGE = "vitral.recipes"
-
-
-class Section(BaseModel):
-    """A part of a recipe: immutable, with no room for unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class OptimizerSettings(Section):
-    """Optimizer and clipping.
-
-    Attributes:
-        name: "adamw" (and "adam", the same: see `build_optimizer`) or "sgd".
-        lr: learning rate at the peak.
-        weight_decay: decoupled, times the learning rate.
-        betas: of Adam.
-        eps: of Adam.
-        momentum: of SGD.
-        clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
-    """
-
-    name: Literal["adam", "adamw", "sgd"] = "adamw"
-    lr: float = Field(default=1e-3, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = Field(default=1e-8, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    clip_norm: float | None = Field(default=1.0, gt=0)
-
-    @field_validator("clip_norm", mode="before")
-    @classmethod
-    def _read_none(cls, value: object) -> object:
-        return None if value == "none" else value  # TOML has no null
-
-    @field_serializer("clip_norm")
-    def _write_none(self, value: float | None) -> float | str:
-        return "none" if value is None else value
-
-
-class ScheduleSettings(Section):
-    """The learning rate over time.
-
-    Attributes:
-        decay: "cosine", "linear" or "constant".
-        warmup_steps: updates of linear warm-up.
-        final_lr: rate at the end of the decay.
-    """
-
-    decay: Decay = "cosine"
-    warmup_steps: int = Field(default=0, ge=0)
-    final_lr: float = Field(default=0.0, ge=0)
-
-
-class RegularizationSettings(Section):
-    """Regularisation inside the network and in the labels; rates from 0 to 1.
-
-    Attributes:
-        dropout: after every dense layer but query, key and value, and after the position embedding.
-        attention_dropout: on attention probabilities.
-        stochastic_depth: of the last block's residual branches.
-        label_smoothing: share of a label that is spread over all classes.
-    """
-
-    dropout: float = Field(default=0.0, ge=0, lt=1)
-    attention_dropout: float = Field(default=0.0, ge=0, lt=1)
-    stochastic_depth: float = Field(default=0.0, ge=0, lt=1)
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-
-
-class ObjectiveSettings(Section):
-    """The loss.
-
-    Attributes:
-        name: "softmax" or "sigmoid" cross-entropy.
-        head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
-    """
-
-    name: Literal["softmax", "sigmoid"] = "softmax"
-    head_bias: float = 0.0
-
-
-class HeadSettings(Section):
-    """The head of a network that starts from random weights.
-
-    Attributes:
-        representation: whether the pre-training head has its tanh layer, as wide as a token (paper section 3.1).
-    """
-
-    representation: bool = False
-
-
-class AveragingSettings(Section):
-    """Polyak averaging.
-
-    Attributes:
-        decay: what stays of the average at an update; 0.9999 in the paper, None for no averaging.
-    """
-
-    decay: float | None = Field(default=None, gt=0, lt=1)
-
-
-class CheckpointSettings(Section):
-    """When a run is saved.
-
-    Attributes:
-        every_steps: updates between checkpoints.
-        keep: how many of the newest are kept, besides the best.
-    """
-
-    every_steps: int = Field(default=500, ge=1)
-    keep: int = Field(default=2, ge=2)
-
-
-class EvaluationSettings(Section):
-    """When a run is validated.
-
-    Attributes:
-        every_steps: updates between validations; None for one about every tenth of the run.
-    """
-
-    every_steps: int | None = Field(default=None, ge=1)
 
 
 class Recipe(Section):
@@ -158,9 +51,13 @@ class Recipe(Section):
         objective: the loss.
         head: of a network from random weights.
         augmentation: how pictures vary; None for what suits the data.
+        mixing: pictures mixed in pairs.
+        adaptation: which weights learn.
         averaging: Polyak averaging.
         checkpoint: when to save.
         evaluation: when to validate.
+        faults: what is forgiven.
+        compute: how the work is laid out.
     """
 
     name: str = "custom"
@@ -179,14 +76,33 @@ class Recipe(Section):
     objective: ObjectiveSettings = ObjectiveSettings()
     head: HeadSettings = HeadSettings()
     augmentation: Augmentation | None = None
+    mixing: MixingSettings = MixingSettings()
+    adaptation: AdaptationSettings = AdaptationSettings()
     averaging: AveragingSettings = AveragingSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
+    faults: FaultSettings = FaultSettings()
+    compute: ComputeSettings = ComputeSettings()
 
     @model_validator(mode="after")
     def _one_length(self) -> "Recipe":
         if self.steps is not None and self.epochs is not None:
             raise ValueError("give steps or epochs, not both")
+        return self
+
+    @model_validator(mode="after")
+    def _no_idle_settings(self) -> "Recipe":
+        """Refuse what would be passed over in silence."""
+        if self.objective.name == "masked-patches" and (self.mixing.mixup or self.mixing.cutmix):
+            raise ValueError("masked patches have no labels to mix; leave mixing out")
+        if self.objective.binary_targets and self.objective.name != "sigmoid":
+            raise ValueError("binary_targets belong to the sigmoid objective")
+        if self.adaptation.frozen_blocks and self.adaptation.method != "full":
+            raise ValueError(
+                f"adaptation '{self.adaptation.method}' freezes all blocks anyway; leave frozen_blocks out"
+            )
+        if self.schedule.milestones and self.schedule.decay != "steps":
+            raise ValueError("milestones belong to the decay 'steps'")
         return self
 
     def summary(self) -> str:

@@ -14,6 +14,7 @@ runs/photos/
 
 import dataclasses
 import json
+import math
 import shlex
 import time
 from dataclasses import dataclass
@@ -22,16 +23,18 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.nn import functional
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.folder import save
 from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet, Source
 from vitral.errors import TrainingError
-from vitral.evaluation.evaluate import evaluate_source, predict_probabilities
-from vitral.evaluation.fewshot import Baselines, score_baselines
-from vitral.evaluation.metrics import Evaluation
+from vitral.evaluation.evaluate import AnyEvaluation, evaluate_source, predict_probabilities
+from vitral.evaluation.fewshot import Baselines, extract_features, fit_linear_probe, score_baselines
+from vitral.evaluation.multilabel import evaluate_multi_label
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.images.augment import Augmentation
@@ -40,14 +43,17 @@ from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.vit import ViT
-from vitral.training.environment import environment
+from vitral.training.environment import environment, git_state
 from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
+from vitral.training.mixing import mixes
 from vitral.training.recipe import Recipe
 
 Kind = Literal["fine-tune", "pre-train"]
 RUNS = Path("runs")
 RUN_FILE = "run.json"  # what a run started from, on what data and machine
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
+PROBE_PICTURES = 4000  # likewise, to fit a head on
+FEW_PICTURES = 5000  # for which starting workers takes longer than they save
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,7 @@ class RunResult:
     classifier: Classifier
     classifier_folder: Path
     baselines: Baselines | None
-    evaluation: Evaluation
+    evaluation: AnyEvaluation
     seconds: float
 
     @property
@@ -164,16 +170,22 @@ def free_folder(name: str) -> Path:
 def execute(plan: Plan, listener: Listener) -> RunResult:
     """Carry out a plan."""
     _announce(plan, listener)
-    _write_description(plan)
     batches = TrainingBatches(
         plan.data.splits["train"],
         batch_size=plan.recipe.batch_size,
         image_size=plan.classifier.model.image_size,
         augmentation=plan.augmentation,
         seed=plan.recipe.seed,
+        num_classes=len(plan.data.class_names) if plan.data.multi_label else None,
+        rank=distributed.rank(),
+        world=distributed.world(),
+        lead=mixes(plan.recipe.mixing),
     )
-    _write_pictures(plan, batches)
-    baselines = _baselines(plan, listener) if plan.baselines else None
+    if distributed.is_main():
+        _write_description(plan)
+        _write_pictures(plan, batches)
+    # Several labels have neither neighbours' votes nor a closed form of the kind.
+    baselines = _baselines(plan, listener) if plan.baselines and not plan.data.multi_label else None
     training = train(
         plan.classifier.model,
         batches,
@@ -224,6 +236,7 @@ def _write_description(plan: Plan) -> None:
         "notes": list(plan.data.notes),
         "bad_images": [dataclasses.asdict(bad) for bad in plan.data.bad_images],
         "environment": environment(),
+        "git": git_state(),
     }
     write_file(path, json.dumps(description, indent=2, default=str))
 
@@ -233,10 +246,14 @@ def _write_pictures(plan: Plan, batches: TrainingBatches) -> None:
     if plan.resume and path.is_file():
         return
     batch = batches.batch(0)
-    names = plan.data.class_names
     images = list(batch.images[:32].permute(0, 2, 3, 1).numpy())
-    labels = [names[label] for label in batch.labels[:32].tolist()]
+    labels = [_named(plan.data, index) for index in batch.indices[:32].tolist()]
     write_file(path, contact_sheet(images, labels))
+
+
+def _named(data: DataSet, index: int) -> str:
+    label = data.splits["train"].label(index)
+    return ", ".join(data.class_names[place] for place in (label if isinstance(label, tuple) else (label,)))
 
 
 def _baselines(plan: Plan, listener: Listener) -> Baselines:
@@ -244,7 +261,8 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines:
     if plan.resume and path.is_file():
         return Baselines(**json.loads(path.read_text()))
     baselines = score_baselines(plan.classifier, plan.data, listener=listener)
-    write_file(path, json.dumps(dataclasses.asdict(baselines)))
+    if distributed.is_main():
+        write_file(path, json.dumps(dataclasses.asdict(baselines)))
     listener(
         Message(
             f"Before training, on the network's frozen features: k-nearest-neighbour {baselines.knn:.1%}, "
@@ -256,13 +274,17 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines:
 
 def _validation(plan: Plan) -> Validate | None:
     source = plan.data.splits.get("validation")
-    if source is None:
-        return None
+    if source is None or plan.recipe.objective.name == "masked-patches":
+        return None  # a head that nothing has trained has nothing to say
 
-    def validate(model: Model) -> dict[str, float]:
-        # The averaged network is not the one that the plan began with, only of its kind.
-        classifier = Classifier(model, plan.classifier.preprocessing, plan.classifier.class_names)
-        probabilities, labels = predict_probabilities(classifier, source, limit=VALIDATION_PICTURES)
+    def validate(model: Model, listener: Listener) -> dict[str, float]:
+        classifier = _classifier(plan, model)
+        probabilities, labels = predict_probabilities(
+            classifier, source, limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
+        )
+        if plan.data.multi_label:
+            scores = evaluate_multi_label(probabilities, labels, class_names=classifier.class_names)
+            return {"validation/map": scores.mean_average_precision, "validation/f1": scores.f1_micro}
         correct = probabilities.argmax(dim=1) == labels
         picked = probabilities[torch.arange(len(labels)), labels].clamp_min(1e-12)
         return {
@@ -284,21 +306,52 @@ def _time_left(plan: Plan) -> float | None:
 
 def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
     split = scored_split(plan.data)
-    evaluation = evaluate_source(plan.classifier, plan.data.splits[split], limit=VALIDATION_PICTURES, listener=listener)
-    classifier = Classifier(
-        plan.classifier.model.cpu(),
-        plan.classifier.preprocessing,
-        plan.classifier.class_names,
-        provenance=_provenance(plan, training, evaluation, split),
+    trained = _classifier(plan, training.model)
+    if plan.recipe.objective.name == "masked-patches":
+        _fit_head(plan, trained, listener)
+    evaluation = evaluate_source(
+        trained, plan.data.splits[split], limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
     )
-    folder = save(classifier, plan.folder / RUN_CLASSIFIER)
-    write_file(plan.folder / "evaluation.json", json.dumps(evaluation.to_json(), indent=2))
+    classifier = _classifier(plan, training.model.cpu(), _provenance(plan, training, evaluation, split))
+    folder = plan.folder / RUN_CLASSIFIER
+    if distributed.is_main():
+        save(classifier, folder)
+        write_file(plan.folder / "evaluation.json", json.dumps(evaluation.to_json(), indent=2))
+    distributed.barrier()
     seconds = time.monotonic() - plan.started
     return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds)
 
 
-def _provenance(plan: Plan, training: TrainingResult, evaluation: Evaluation, split: str) -> Provenance:
-    scores = {f"{split}/top1": evaluation.top1, f"{split}/ece": evaluation.ece, f"{split}/nll": evaluation.nll}
+def _classifier(plan: Plan, model: Model, provenance: Provenance | None = None) -> Classifier:
+    return Classifier(
+        model,
+        plan.classifier.preprocessing,
+        plan.classifier.class_names,
+        provenance=provenance,
+        multi_label=plan.data.multi_label,
+    )
+
+
+def _workers(plan: Plan) -> int:
+    return 0 if len(plan.data.splits["train"]) < FEW_PICTURES else plan.recipe.workers
+
+
+def _fit_head(plan: Plan, classifier: Classifier, listener: Listener) -> None:
+    """Give a network that learned without labels a head, in closed form on its features, so that it is a classifier."""
+    train = plan.data.splits["train"]
+    features, labels = extract_features(classifier, train, limit=PROBE_PICTURES, listener=listener)
+    weight, bias = fit_linear_probe(features, labels)
+    head = classifier.model.head
+    with torch.no_grad():
+        head.weight[: len(weight)].copy_(weight)
+        head.bias.copy_(functional.pad(bias, (0, len(head.bias) - len(bias)), value=-math.inf))
+    listener(
+        Message("The network learned without labels; its head is a linear probe on the training pictures' features.")
+    )
+
+
+def _provenance(plan: Plan, training: TrainingResult, evaluation: AnyEvaluation, split: str) -> Provenance:
+    scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
     return Provenance(
         source=plan.classifier.provenance.source,
         training={
@@ -306,6 +359,7 @@ def _provenance(plan: Plan, training: TrainingResult, evaluation: Evaluation, sp
             "data": plan.data_spec,
             "data_fingerprint": plan.data.fingerprint,
             "steps": training.steps,
+            "skipped_batches": list(training.skipped),
             "recipe": plan.recipe.model_dump(mode="json"),
             "environment": environment(),
         },

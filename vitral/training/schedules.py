@@ -3,11 +3,22 @@
 import math
 from typing import Literal
 
-Decay = Literal["cosine", "linear", "constant"]
+Decay = Literal["cosine", "linear", "constant", "rsqrt", "steps"]
+STEP_FACTOR = 0.1  # BiT-HyperRule's
 
 
 def learning_rate(
-    step: int, *, base: float, total_steps: int, warmup_steps: int, decay: Decay, final: float = 0.0
+    step: int,
+    *,
+    base: float,
+    total_steps: int,
+    warmup_steps: int,
+    decay: Decay,
+    final: float = 0.0,
+    warmup_lr: float = 0.0,
+    cooldown_steps: int = 0,
+    timescale: int = 10_000,
+    milestones: tuple[float, ...] = (),
 ) -> float:
     """Return the learning rate of update `step`, counted from 0.
 
@@ -17,16 +28,27 @@ def learning_rate(
     Args:
         step: updates made so far.
         base: the rate at the peak.
-        total_steps: updates in all; the curve reaches `final` there.
+        total_steps: updates in all; the curve reaches `final` there, or where the cool-down begins.
         warmup_steps: updates until the peak.
-        decay: the curve.
-        final: the rate at the end of the curve.
+        decay: the curve: "cosine" and "linear" from `base` to `final`; "rsqrt" one over the square root of the time (Scaling
+            Vision Transformers, arXiv 2106.04560); "steps" a tenth at each milestone (BiT-HyperRule); or "constant".
+        final: the rate at the end of a cosine or linear curve.
+        warmup_lr: the rate at which the warm-up begins.
+        cooldown_steps: updates at the end, in which "rsqrt" goes linearly to 0 and the others stay as they are.
+        timescale: of "rsqrt", updates.
+        milestones: of "steps", shares of the run, ascending.
     """
-    progress = min(max((step - warmup_steps) / max(total_steps - warmup_steps, 1), 0.0), 1.0)
+    curve_steps = max(total_steps - cooldown_steps - warmup_steps, 1)
+    progress = min(max((step - warmup_steps) / curve_steps, 0.0), 1.0)
     if decay == "cosine":
         rate = final + (base - final) * 0.5 * (1 + math.cos(math.pi * progress))
     elif decay == "linear":
         rate = final + (base - final) * (1 - progress)
+    elif decay == "rsqrt":
+        rate = base / math.sqrt(1 + max(step - warmup_steps, 0) / timescale)
+        rate *= min(1.0, (total_steps - step) / cooldown_steps) if cooldown_steps else 1.0
+    elif decay == "steps":
+        rate = base * STEP_FACTOR ** sum(step > share * total_steps for share in milestones)
     else:
         rate = base
-    return rate * min(1.0, step / warmup_steps) if warmup_steps else rate
+    return warmup_lr + (rate - warmup_lr) * step / warmup_steps if step < warmup_steps else rate

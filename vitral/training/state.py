@@ -1,30 +1,39 @@
-"""Checkpoints: written at once, verified when read, pruned; the newest whole one is what a run goes on from.
+"""Checkpoints: written at once and beside the training, verified when read, pruned; a run goes on from the newest whole one.
 
 checkpoints/step-00000500/
-  tensors.safetensors   network, average and optimizer
-  state.json            step, length, best figure, length of the log, and the SHA-256 of the tensors
+  tensors-00000-00000.safetensors   weights, average and optimizer; the numbers are the writing process's and the file's
+  state.json                        step, length, best figure, length of the log, skipped batches; each file's SHA-256
+checkpoints/last, checkpoints/best  links to two of them
 """
 
+import contextlib
 import json
+import os
 import shutil
-from dataclasses import asdict, dataclass
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.files import new_folder, remove_partial, sha256, sync_file, write_through
-from vitral.models.model import Model
+from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, sync_file, write_through
+from vitral.training.averaging import Average
 
 PATTERN = "step-*"
-TENSORS, STATE = "tensors.safetensors", "state.json"
-FORMAT_VERSION = 1
+TENSORS, STATE = "tensors-00000-00000.safetensors", "state.json"
+FORMAT_VERSION = 2
+FILE_BYTES = 1 << 30  # beyond which tensors go into another file
 
 
 @dataclass(frozen=True)
@@ -32,12 +41,14 @@ class State:
     """Where a run stands, besides its tensors.
 
     Attributes:
-        step: updates made.
+        step: updates made, skipped batches included.
         total_steps: updates in all, as planned now; a time budget may have shortened it.
         best_step: the update after which validation was best; None before the first.
-        best_accuracy: validation accuracy there, 0 to 1.
+        best_accuracy: the validation figure there.
         log_bytes: length of metrics.jsonl.
         seconds: time trained, over all of the run's processes.
+        validated: the last update after which the network was validated.
+        skipped: the steps whose batches gave no finite loss.
     """
 
     step: int
@@ -46,24 +57,194 @@ class State:
     best_accuracy: float | None = None
     log_bytes: int = 0
     seconds: float = 0.0
+    validated: int = 0
+    skipped: tuple[int, ...] = ()
 
 
-def save_checkpoint(folder: Path, state: State, tensors: dict[str, Tensor], *, keep: int) -> Path:
-    """Write a checkpoint at once and delete those that are no longer needed: all but the newest `keep` and the best.
+@dataclass(frozen=True)
+class Piece:
+    """What one process holds of a tensor: all of it, or some of its rows.
+
+    Attributes:
+        tensor: the rows.
+        first: the number of the first of them.
+        rows: how many rows the whole has; None where this is the whole.
+    """
+
+    tensor: Tensor
+    first: int = 0
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that is whole; its tensors are read when they are asked for.
+
+    Attributes:
+        path: its folder.
+        state: where the run stood.
+        parts: for each tensor the files that hold it, with the number of the first row in each; in order.
+    """
+
+    path: Path
+    state: State
+    parts: Mapping[str, list[tuple[str, int]]] = field(repr=False)
+
+    def tensor(self, name: str) -> Tensor:
+        """Return one tensor, put together again from its parts."""
+        found = []
+        for file, _ in self.parts[name]:
+            with safe_open(self.path / file, framework="pt") as opened:
+                found.append(opened.get_tensor(name))
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all tensors."""
+        return {name: self.tensor(name) for name in self.parts}
+
+
+class Writer:
+    """Writes checkpoints in a thread, one at a time, while training goes on.
+
+    Args:
+        folder: where the checkpoints lie.
+        keep: how many of the newest are kept, besides the best.
+        archive_steps: those of every so many updates are kept for good.
+        shared: whether every process writes its own part; else the main process writes all.
+    """
+
+    def __init__(self, folder: Path, *, keep: int, archive_steps: int | None, shared: bool) -> None:
+        self.folder, self.keep, self.archive_steps = folder, keep, archive_steps
+        # A group of its own: the thread's messages must not meet those of the training.
+        self.peers: dist.ProcessGroup | None = None
+        if shared and distributed.world() > 1:
+            self.peers = cast(dist.ProcessGroup, dist.new_group(backend="gloo"))
+        self.writes = self.peers is not None or distributed.is_main()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def save(self, state: State, pieces: dict[str, Piece]) -> None:
+        """Begin to write a checkpoint; waits for the one before it.
+
+        Raises:
+            StorageError: the one before could not be written.
+        """
+        self.wait()
+        if self.writes:
+            self._thread = threading.Thread(target=self._write, args=(state, pieces), name="checkpoint")
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait until everything is on the disk.
+
+        Raises:
+            StorageError: it could not be written; the older checkpoints are untouched.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    def _write(self, state: State, pieces: dict[str, Piece]) -> None:
+        try:
+            save_checkpoint(
+                self.folder, state, pieces, keep=self.keep, archive_steps=self.archive_steps, peers=self.peers
+            )
+        except BaseException as error:  # raised again in the training's own thread
+            self._error = error
+
+
+def save_checkpoint(
+    folder: Path,
+    state: State,
+    pieces: Mapping[str, Piece],
+    *,
+    keep: int,
+    archive_steps: int | None = None,
+    peers: dist.ProcessGroup | None = None,
+) -> Path:
+    """Write a checkpoint at once and delete those that are no longer needed.
+
+    All but the newest `keep`, the best, and those of every `archive_steps` updates are deleted.
 
     Raises:
         StorageError: it cannot be written; the older ones are untouched.
     """
     path = folder / f"step-{state.step:08d}"
-    with new_folder(path) as partial:
-        save_file(tensors, partial / TENSORS)
-        sync_file(partial / TENSORS)
-        description = {"version": FORMAT_VERSION, "sha256": sha256(partial / TENSORS), **asdict(state)}
-        write_through(partial / STATE, json.dumps(description, indent=2).encode())
-    for old in checkpoints(folder)[:-keep]:
-        if old != folder / f"step-{state.best_step or 0:08d}":
-            shutil.rmtree(old, ignore_errors=True)
+    if peers is not None and distributed.rank() > 0:
+        partial = distributed.gather("", peers)[0]
+        _agree(_write_tensors(Path(partial), pieces), peers)
+        return path
+    with new_folder(path) as partial_folder:
+        if peers is not None:
+            distributed.gather(str(partial_folder), peers)
+        written = _write_tensors(partial_folder, pieces)
+        files, parts = _merge(_agree(written, peers) if peers is not None else [written])
+        description = {"version": FORMAT_VERSION, **asdict(state), "files": files, "parts": parts}
+        write_through(partial_folder / STATE, json.dumps(description, indent=1).encode())
+    _prune(folder, state, keep, archive_steps)
+    _link(folder / "last", path.name)
+    if state.best_step is not None and (folder / f"step-{state.best_step:08d}").is_dir():
+        _link(folder / "best", f"step-{state.best_step:08d}")
     return path
+
+
+Written = tuple[dict[str, str], dict[str, tuple[str, int]]]  # each file's checksum; each tensor's file and first row
+
+
+def _write_tensors(folder: Path, pieces: Mapping[str, Piece]) -> Written:
+    files: dict[str, str] = {}
+    parts: dict[str, tuple[str, int]] = {}
+    for number, names in enumerate(_filled(pieces)):
+        name = f"tensors-{distributed.rank():05d}-{number:05d}.safetensors"
+        save_file({tensor: pieces[tensor].tensor for tensor in names}, folder / name)
+        sync_file(folder / name)
+        files[name] = sha256(folder / name)
+        parts |= {tensor: (name, pieces[tensor].first) for tensor in names}
+    return files, parts
+
+
+def _filled(pieces: Mapping[str, Piece]) -> Iterator[list[str]]:
+    names: list[str] = []
+    size = 0
+    for name, piece in pieces.items():
+        if names and size + piece.tensor.nbytes > FILE_BYTES:
+            yield names
+            names, size = [], 0
+        names.append(name)
+        size += piece.tensor.nbytes
+    yield names
+
+
+def _agree(written: Written, peers: dist.ProcessGroup) -> list[Written]:
+    return distributed.gather(written, peers)
+
+
+def _merge(written: list[Written]) -> tuple[dict[str, str], dict[str, list[tuple[str, int]]]]:
+    files: dict[str, str] = {}
+    parts: dict[str, list[tuple[str, int]]] = {}
+    for theirs, placed in written:
+        files |= theirs
+        for name, place in placed.items():
+            parts.setdefault(name, []).append(place)
+    return files, {name: sorted(places, key=lambda place: place[1]) for name, places in parts.items()}
+
+
+def _prune(folder: Path, state: State, keep: int, archive_steps: int | None) -> None:
+    for old in checkpoints(folder)[:-keep]:
+        step = int(old.name.removeprefix("step-"))
+        if step != state.best_step and not (archive_steps and step % archive_steps == 0):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _link(link: Path, target: str) -> None:
+    partial = link.parent / f"{TEMPORARY_PREFIX}{link.name}"
+    with contextlib.suppress(OSError):  # a convenience, which some file systems do not have
+        partial.unlink(missing_ok=True)
+        partial.symlink_to(target)
+        os.replace(partial, link)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -71,14 +252,30 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(PATTERN) if path.is_dir())
 
 
-def load_newest(folder: Path, listener: Listener) -> tuple[State, dict[str, Tensor]] | None:
+def load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
     """Return the newest checkpoint that is whole; None if there never was one.
 
-    A torn or damaged one is told to the listener, and the one before it is taken.
+    A torn or damaged one is told to the listener, and the one before it is taken. Of several processes the main one looks
+    and the others take the same.
 
     Raises:
         TrainingError: there are checkpoints, and none is whole.
     """
+    if distributed.world() == 1:
+        return _load_newest(folder, listener)
+    found: Checkpoint | TrainingError | None = None
+    if distributed.is_main():
+        try:
+            found = _load_newest(folder, listener)
+        except TrainingError as error:
+            found = error
+    found = distributed.broadcast(found)
+    if isinstance(found, TrainingError):
+        raise found
+    return found
+
+
+def _load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
     if not folder.is_dir():
         return None
     remove_partial(folder)
@@ -99,62 +296,141 @@ def load_newest(folder: Path, listener: Listener) -> tuple[State, dict[str, Tens
     return None
 
 
-def load_checkpoint(path: Path) -> tuple[State, dict[str, Tensor]]:
-    """Return one checkpoint, verified by its checksum.
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Return one checkpoint, every file of it verified by its checksum.
 
     Raises:
         TrainingError: it is torn or damaged.
     """
     try:
         description: dict[str, Any] = json.loads((path / STATE).read_text())
-        version, digest = description.pop("version"), description.pop("sha256")
-        state = State(**description)
+        version, files, parts = (description.pop(key) for key in ("version", "files", "parts"))
+        state = State(**{**description, "skipped": tuple(description["skipped"])})
         if version != FORMAT_VERSION or f"step-{state.step:08d}" != path.name:
             raise ValueError("it is of another version or was renamed")
-        if sha256(path / TENSORS) != digest:
-            raise ValueError("its tensors do not match their checksum")
-        return state, load_file(path / TENSORS)
+        for name, digest in files.items():
+            if sha256(path / Path(name).name) != digest:
+                raise ValueError(f"{name} does not match its checksum")
+        checkpoint = Checkpoint(
+            path, state, {name: [(file, row) for file, row in places] for name, places in parts.items()}
+        )
+        _check_parts(checkpoint, files)
+        return checkpoint
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise TrainingError(f"The checkpoint '{path}' is damaged ({' '.join(str(error).split())}).") from error
 
 
-def pack(model: Model, average: Model | None, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Return copies of every tensor that a run needs to go on, by name."""
-    tensors = {f"model/{name}": tensor for name, tensor in model.state_dict().items()}
+def _check_parts(checkpoint: Checkpoint, files: Mapping[str, str]) -> None:
+    held: dict[str, set[str]] = {}
+    for name in files:
+        with safe_open(checkpoint.path / Path(name).name, framework="pt") as opened:
+            held[name] = set(opened.keys())
+    for tensor, places in checkpoint.parts.items():
+        if not all(tensor in held[file] for file, _ in places):
+            raise ValueError(f"'{tensor}' is not where {STATE} says")
+
+
+def pack(model: nn.Module, average: Average | None, optimizer: Optimizer) -> dict[str, Piece]:
+    """Return copies of every tensor that a run needs to go on, by name: of each what this process holds and should write."""
+    placed = {name: (tensor, tensor) for name, tensor in _prefixed("model/", model.state_dict(keep_vars=True))}
+    parameters = dict(model.named_parameters())
     if average is not None:
-        tensors |= {f"average/{name}": tensor for name, tensor in average.state_dict().items()}
-    names = _parameter_names(model)
-    for parameter, name in names.items():
-        for key, value in optimizer.state[parameter].items():
+        placed |= {f"average/{name}": (tensor, parameters[name]) for name, tensor in average.tensors.items()}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state[parameter].items() if parameter in optimizer.state else ():
             if isinstance(value, Tensor):
-                tensors[f"optimizer/{name}/{key}"] = value
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+                placed[f"optimizer/{name}/{key}"] = (value, parameter)
+    pieces = {name: _piece(tensor, like) for name, (tensor, like) in placed.items()}
+    return {name: piece for name, piece in pieces.items() if piece is not None}
 
 
-def unpack(tensors: dict[str, Tensor], model: Model, average: Model | None, optimizer: Optimizer) -> None:
-    """Put the tensors of a checkpoint back in place.
+def unpack(checkpoint: Checkpoint, model: nn.Module, average: Average | None, optimizer: Optimizer) -> None:
+    """Put the tensors of a checkpoint back in place, whatever number of processes wrote them.
 
     Raises:
         TrainingError: they are of another network.
     """
-    try:
-        model.load_state_dict(_below(tensors, "model/"))
-        if average is not None:
-            average.load_state_dict(_below(tensors, "average/"))
-    except RuntimeError as error:
+    state = model.state_dict(keep_vars=True)
+    parameters = dict(model.named_parameters())
+    wanted = {f"model/{name}": (tensor, tensor) for name, tensor in state.items()}
+    if average is not None:
+        wanted |= {f"average/{name}": (tensor, parameters[name]) for name, tensor in average.tensors.items()}
+    has = {name for name in checkpoint.parts if not name.startswith("optimizer/")}
+    if has != set(wanted):
+        name = min(has ^ set(wanted))
         raise TrainingError(
-            "The checkpoint is of another network; resume with the recipe that began the run."
-        ) from error
-    by_name = {name: parameter for parameter, name in _parameter_names(model).items()}
-    for path, tensor in _below(tensors, "optimizer/").items():
-        name, _, key = path.rpartition("/")
-        parameter = by_name[name]
-        optimizer.state[parameter][key] = tensor.to(parameter.device)
+            f"The checkpoint '{checkpoint.path}' is of another network: '{name}' is in only one of the two."
+        )
+    with torch.no_grad():
+        for name, (tensor, like) in wanted.items():
+            _fill(tensor, checkpoint.tensor(name), like, name)
+        for path in checkpoint.parts:
+            if path.startswith("optimizer/"):
+                name, _, key = path.removeprefix("optimizer/").rpartition("/")
+                optimizer.state[parameters[name]][key] = _state_tensor(checkpoint.tensor(path), parameters[name])
 
 
-def _below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    yield from ((prefix + name, tensor) for name, tensor in tensors.items())
 
 
-def _parameter_names(model: Model) -> dict[torch.nn.Parameter, str]:
-    return {parameter: name for name, parameter in model.named_parameters()}
+def rows_held(like: Tensor, shape: torch.Size) -> tuple[int, int] | None:
+    """Return the first and the last but one of the rows that this process holds of a tensor of `shape`; None for all.
+
+    `like` is the parameter that the tensor belongs to: a `DTensor`, or one whose `rows_of` names the rows that expert
+    parallelism left here.
+    """
+    if isinstance(like, DTensor) and shape == like.shape:
+        sharded = next((axis for axis, placed in enumerate(like.placements) if placed.is_shard()), None)
+        if sharded is None:
+            return None
+        each = -(-shape[0] // like.device_mesh.size(sharded))
+        first = min(like.device_mesh.get_local_rank(sharded) * each, shape[0])
+        return first, min(first + each, shape[0])
+    held: tuple[int, int, int] | None = getattr(like, "rows_of", None)
+    if held is None or not shape or shape[0] != held[2]:
+        return None
+    return held[0], held[1]
+
+
+def _piece(tensor: Tensor, like: Tensor) -> Piece | None:
+    """Return this process's piece; None where another one writes it."""
+    held: tuple[int, int, int] | None = getattr(like, "rows_of", None)
+    if isinstance(tensor, DTensor):
+        rows = rows_held(like, tensor.shape)
+        mesh = tensor.device_mesh
+        copies = [axis for axis, placed in enumerate(tensor.placements) if not placed.is_shard()]
+        local = tensor.to_local()
+        if any(mesh.get_local_rank(axis) for axis in copies) or (rows is not None and rows[0] == rows[1]):
+            return None
+        first, whole = (rows[0], tensor.shape[0]) if rows is not None else (0, None)
+    elif held is not None and tensor.ndim and tensor.shape[0] == held[1] - held[0]:
+        local, first, whole = tensor, held[0], held[2]
+    elif distributed.is_main():
+        local, first, whole = tensor, 0, None
+    else:
+        return None
+    return Piece(local.detach().cpu().contiguous().clone(), first, whole)
+
+
+def _fill(tensor: Tensor, saved: Tensor, like: Tensor, name: str) -> None:
+    rows = rows_held(like, saved.shape)
+    target = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    source = saved if rows is None else saved[rows[0] : rows[1]]
+    if target.shape != source.shape:
+        raise TrainingError(
+            f"The checkpoint is of another network: '{name}' is {tuple(saved.shape)} there; resume with the run's own recipe."
+        )
+    target.copy_(source)
+
+
+def _state_tensor(saved: Tensor, parameter: Tensor) -> Tensor:
+    rows = rows_held(parameter, saved.shape)
+    if rows is not None:
+        saved = saved[rows[0] : rows[1]]
+    saved = saved.to(parameter.device)
+    if isinstance(parameter, DTensor) and (rows is not None or saved.shape == parameter.shape):
+        return DTensor.from_local(
+            saved, parameter.device_mesh, parameter.placements, shape=parameter.shape, stride=parameter.stride()
+        )
+    return saved

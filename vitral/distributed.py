@@ -1,0 +1,108 @@
+"""The processes of one job: which one this is, and what they tell one another; a single process needs none of it.
+
+torchrun starts them and describes them in the environment (RANK, WORLD_SIZE, LOCAL_RANK); `join` connects them.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from vitral.errors import TrainingError
+
+Value = TypeVar("Value")
+PATIENCE = timedelta(minutes=10)  # for a process that is slower than the others, before it counts as lost
+
+
+def join() -> None:
+    """Connect this process with the others that torchrun started; does nothing alone, or when connected already."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
+    else:
+        dist.init_process_group("gloo", timeout=PATIENCE)
+
+
+def leave() -> None:
+    """Disconnect, so that the process may end."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def world() -> int:
+    """Return how many processes there are."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def is_main() -> bool:
+    """Tell whether this is the process that writes, logs and speaks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def is_restart() -> bool:
+    """Tell whether torchrun started the job again after it lost a process."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def may_restart() -> bool:
+    """Tell whether torchrun would start the job again."""
+    return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
+
+
+def barrier() -> None:
+    """Wait until every process has come here."""
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def broadcast(value: Value) -> Value:
+    """Return the main process's value in every process."""
+    if not dist.is_initialized():
+        return value
+    box = [value]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def gather(value: Value, group: dist.ProcessGroup | None = None) -> list[Value]:
+    """Return every process's value, by rank, in every process."""
+    if not dist.is_initialized():
+        return [value]
+    boxes: list[Value] = [value] * dist.get_world_size(group)
+    dist.all_gather_object(boxes, value, group=group)
+    return boxes
+
+
+def total(values: Tensor) -> Tensor:
+    """Return the sum of the processes' tensors."""
+    if dist.is_initialized():
+        dist.all_reduce(values)
+    return values
+
+
+@contextlib.contextmanager
+def losing_a_process() -> Iterator[None]:
+    """Turn what torch raises when another process of the job is gone into one line."""
+    try:
+        yield
+    except (RuntimeError, ConnectionError) as error:
+        text = " ".join(str(error).split())
+        lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "NCCL")
+        if dist.is_initialized() and any(sign in text for sign in lost):
+            raise TrainingError(
+                f"Process {rank()} of {world()} lost another process of the job ({text[:120]}); start the job again with "
+                "--resume, or let torchrun do it (--max-restarts)."
+            ) from error
+        raise

@@ -1,0 +1,96 @@
+"""Masked patch prediction, the paper's self-supervised pre-training (section 4.6 and appendix B.1.2).
+
+Half of the patch embeddings are corrupted: 80 % of these become a learned mask, 10 % another patch of the picture, 10 % stay.
+For every corrupted patch the network predicts the mean colour, in 3 bits a channel: 512 classes. The paper does not say where
+its bins lie; here they are eight equal ones over the values 0 to 255.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.layers import Tokens, lecun_normal_
+from vitral.models.model import seeded
+from vitral.models.vit import ViT
+
+BINS = 8  # a channel
+COLOURS = BINS**3
+MASKED, REPLACED = 0.8, 0.1  # of the corrupted patches
+
+
+class MaskedPatchPrediction(nn.Module):
+    """A Vision Transformer with a mask embedding and a head that names colours.
+
+    Args:
+        network: what is pre-trained; one whose patches are a plain grid, without stem or overlap.
+        share: of the patches that are corrupted.
+        seed: of the head's weights.
+
+    Raises:
+        ModelError: the network is no plain Vision Transformer.
+    """
+
+    def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:
+        super().__init__()
+        if not isinstance(network, ViT) or network.config.stem or network.config.stride != network.config.patch_size:
+            raise ModelError("Masked patch prediction needs a Vision Transformer with a plain grid of patches.")
+        self.network = network
+        self.share = share
+        dim = network.config.dim
+        self.mask = nn.Parameter(torch.zeros(1, 1, dim))
+        self.colour_head = nn.Linear(dim, COLOURS)
+        self.to(next(network.parameters()).device)
+        generator = seeded(network, seed)
+        with torch.no_grad():
+            self.mask.normal_(std=0.02, generator=generator)
+            lecun_normal_(self.colour_head.weight, generator)
+            nn.init.zeros_(self.colour_head.bias)
+
+    def forward(
+        self, images: Float[Tensor, "batch 3 height width"]
+    ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
+        """Return the colours' logits of every patch, and which patches were corrupted; draws from torch's generator."""
+        rows, columns = self.network.config.grid
+        corrupted = choose_patches(len(images), rows * columns, self.share).to(images.device)
+        tokens = self.network.embed(images, lambda patches: self.corrupt(patches, corrupted))
+        for block in self.network.encoder:
+            tokens = block(tokens)
+        patches = self.network.norm(tokens)[:, self.network.config.num_prefix_tokens :]
+        return self.colour_head(patches), corrupted
+
+    def corrupt(self, patches: Tokens, corrupted: Bool[Tensor, "batch patches"]) -> Tokens:
+        """Return the patch embeddings with the corrupted ones masked, replaced or left."""
+        batch, count, _ = patches.shape
+        fate = torch.rand(batch, count).to(patches.device)
+        others = torch.randint(count, (batch, count)).to(patches.device)
+        replaced = torch.gather(patches, 1, others[:, :, None].expand_as(patches))
+        masked = torch.where((fate < MASKED)[:, :, None], self.mask.to(patches.dtype), replaced)
+        changed = (corrupted & (fate < MASKED + REPLACED))[:, :, None]
+        return torch.where(changed, masked, patches)
+
+
+def choose_patches(batch: int, count: int, share: float) -> Bool[Tensor, "batch patches"]:
+    """Mark the same number of patches of every picture, at random."""
+    order = torch.rand(batch, count).argsort(dim=1)
+    return order < max(1, round(share * count))
+
+
+def mean_colours(
+    pixels: UInt8[Tensor, "batch 3 height width"], patch: tuple[int, int]
+) -> Int64[Tensor, "batch patches"]:
+    """Return each patch's mean colour as a number below 512: red, green and blue in eight equal bins."""
+    means = functional.avg_pool2d(pixels.float(), patch)
+    bins = (means * (BINS / 256)).long().clamp(0, BINS - 1).flatten(2)
+    return (bins[:, 0] * BINS + bins[:, 1]) * BINS + bins[:, 2]
+
+
+def masked_patch_loss(
+    logits: Float[Tensor, "batch patches colours"],
+    corrupted: Bool[Tensor, "batch patches"],
+    colours: Int64[Tensor, "batch patches"],
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Return the mean cross-entropy over the corrupted patches, and the share of them whose colour is right."""
+    predicted, truth = logits[corrupted].float(), colours[corrupted]
+    return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

@@ -1,0 +1,90 @@
+"""The memory-saving Adafactor of Scaling Vision Transformers (arXiv 2106.04560, section 3.2; big_vision's optax.py)."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+FACTORED_FROM = 32  # the smaller of the two largest sides from which a second moment is kept as rows and columns
+DECAY_EXPONENT = 0.8
+EPS = 1e-30
+
+
+class Adafactor(Optimizer):
+    """Adafactor without its scaling by the parameters and without its update clipping, with a first moment in bfloat16.
+
+    The second moment of a matrix is kept as the means of its rows and of its columns; its decay at update t is
+    1 - t^-0.8, at most `largest_beta2`. Weight decay is decoupled and times the learning rate. A parameter costs 2 bytes of
+    state in place of Adam's 8.
+
+    Args:
+        params: parameters or groups of them.
+        lr: learning rate.
+        beta1: of the first moment.
+        largest_beta2: the second moment's decay grows to this.
+        weight_decay: of groups that do not say their own.
+    """
+
+    def __init__(
+        self,
+        params: Any,  # noqa: ANN401  # torch's own type is as wide
+        lr: float,
+        beta1: float = 0.9,
+        largest_beta2: float = 0.999,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(
+            params, {"lr": lr, "beta1": beta1, "largest_beta2": largest_beta2, "weight_decay": weight_decay}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
+        """Make one update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, group)
+
+    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        state = self.state[parameter]
+        gradient = parameter.grad
+        assert gradient is not None
+        axes = factored_axes(tuple(parameter.shape))
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+            if axes is None:
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            else:
+                state["rows"], state["columns"] = (gradient.mean(dim=axis).zero_() for axis in reversed(axes))
+        state["step"] += 1
+        decay = min(1 - state["step"].item() ** -DECAY_EXPONENT, group["largest_beta2"])
+        squared = gradient.square().add_(EPS)
+        if axes is None:
+            state["exp_avg_sq"].lerp_(squared, 1 - decay)
+            update = gradient * state["exp_avg_sq"].rsqrt()
+        else:
+            update = self._factored(state, gradient, squared, axes, decay)
+        # Only what is kept is rounded; this update uses the moment as it is (big_vision does the same).
+        moment = state["exp_avg"].float().lerp_(update, 1 - group["beta1"])
+        state["exp_avg"].copy_(moment)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(moment, alpha=-group["lr"])
+
+    def _factored(
+        self, state: dict[str, Tensor], gradient: Tensor, squared: Tensor, axes: tuple[int, int], decay: float
+    ) -> Tensor:
+        row_axis, column_axis = axes
+        state["rows"].lerp_(squared.mean(dim=column_axis), 1 - decay)
+        state["columns"].lerp_(squared.mean(dim=row_axis), 1 - decay)
+        rows = state["rows"].unsqueeze(column_axis)
+        rows = (rows / rows.mean(dim=row_axis, keepdim=True)).rsqrt()
+        return gradient * rows * state["columns"].unsqueeze(row_axis).rsqrt()
+
+
+def factored_axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the two largest axes of a tensor, ascending by size; None if it is too small to be factored."""
+    if len(shape) < 2:
+        return None
+    smaller, larger = sorted(range(len(shape)), key=lambda axis: shape[axis])[-2:]
+    return (smaller, larger) if shape[smaller] >= FACTORED_FROM else None

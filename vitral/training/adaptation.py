@@ -1,0 +1,78 @@
+"""Which weights learn: all, the head alone, all but the first blocks, or low-rank changes of the blocks' linear layers."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from vitral.errors import RecipeError
+from vitral.models.model import Model
+from vitral.training.optimizers import HEADS, layer_depths
+from vitral.training.settings import AdaptationSettings
+
+
+class LowRank(nn.Module):
+    """A weight plus the product of two thin matrices, of which one starts at zero (LoRA, arXiv 2106.09685).
+
+    Args:
+        weight: what is changed, (out, in).
+        rank: of the change.
+        alpha: the change is scaled by alpha / rank.
+        generator: of the random one of the two.
+    """
+
+    def __init__(self, weight: Tensor, *, rank: int, alpha: float, generator: torch.Generator) -> None:
+        super().__init__()
+        out, into = weight.shape
+        limit = 1 / math.sqrt(into)
+        down = torch.empty(rank, into, device=weight.device).uniform_(-limit, limit, generator=generator)
+        self.down = nn.Parameter(down)
+        self.up = nn.Parameter(torch.zeros(out, rank, device=weight.device))
+        self.scale = alpha / rank
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Return the changed weight."""
+        return weight + self.scale * (self.up @ self.down)
+
+
+def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
+    """Freeze what a recipe freezes, and lay low-rank changes over what it changes so.
+
+    Raises:
+        RecipeError: there are not so many blocks, or nothing to change.
+    """
+    if settings.method == "full":
+        _freeze_blocks(network, settings.frozen_blocks)
+        return
+    for name, parameter in network.named_parameters():
+        parameter.requires_grad_(name.startswith(HEADS))
+    if settings.method == "lora":
+        layers = [layer for block in network.blocks() for layer in block.modules() if isinstance(layer, nn.Linear)]
+        if not layers:
+            raise RecipeError(
+                "LoRA changes linear layers, and the blocks of this network have none; use 'probe' or 'full'."
+            )
+        generator = torch.Generator(device=layers[0].weight.device).manual_seed(seed)
+        for layer in layers:
+            rank = min(settings.lora_rank, *layer.weight.shape)
+            change = LowRank(layer.weight, rank=rank, alpha=settings.lora_alpha, generator=generator)
+            parametrize.register_parametrization(layer, "weight", change)
+
+
+def _freeze_blocks(network: Model, count: int) -> None:
+    blocks = len(network.blocks())
+    if count > blocks:
+        raise RecipeError(f"adaptation.frozen_blocks is {count}, but the network has only {blocks} blocks.")
+    if count:
+        depths = layer_depths(network)
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(depths[name] > count)
+
+
+def settle(network: Model) -> None:
+    """Make the network as plain as it was: low-rank changes go into the weights, and everything may learn again."""
+    for layer in list(network.modules()):
+        if parametrize.is_parametrized(layer, "weight"):
+            parametrize.remove_parametrizations(layer, "weight", leave_parametrized=True)
+    network.requires_grad_(True)

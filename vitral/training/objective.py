@@ -1,0 +1,105 @@
+"""What a recipe minimises: classification, or masked patch prediction; a module to call and a loss of what it gives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor, nn
+
+from vitral.models.model import Model, Outputs
+from vitral.objectives.balance import balance_loss
+from vitral.objectives.classification import Targets, sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.masked_patches import MaskedPatchPrediction, masked_patch_loss, mean_colours
+from vitral.seeds import derive
+from vitral.training.parallel import TrainingOutputs
+from vitral.training.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some pictures of a batch, ready for the network.
+
+    Attributes:
+        images: normalised.
+        pixels: the same before that, values 0 to 255.
+        targets: class numbers, or shares of the classes.
+    """
+
+    images: Float[Tensor, "batch 3 height width"]
+    pixels: UInt8[Tensor, "batch 3 height width"]
+    targets: Targets
+
+
+class Objective(Protocol):
+    """A loss with the module that it trains."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What is trained: the network, or a module around it."""
+        ...
+
+    def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
+        """Return the mean loss of a part of a batch, and the share of it that is right, both scalars."""
+        ...
+
+
+class Classification:
+    """The recipe's cross-entropy, with what balances experts; both heads of a distilled network learn from the labels."""
+
+    def __init__(self, network: Model, recipe: Recipe) -> None:
+        self.module = TrainingOutputs(network)
+        self.recipe = recipe
+
+    def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and the share of pictures whose first label is the most probable one."""
+        outputs: Outputs = call(part.images)
+        loss = self.loss(outputs.logits, part.targets)
+        if outputs.distillation_logits is not None:
+            loss = (loss + self.loss(outputs.distillation_logits, part.targets)) / 2
+        if outputs.auxiliary:
+            loss = loss + balance_loss(outputs.auxiliary)
+        truth = part.targets if part.targets.ndim == 1 else part.targets.argmax(dim=1)
+        return loss, (outputs.logits.detach().argmax(dim=1) == truth).float().mean()
+
+    def loss(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
+        """Return the loss of one head."""
+        objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
+        if objective.name == "sigmoid":
+            return sigmoid_cross_entropy(
+                logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
+            )
+        return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
+class MaskedPatches:
+    """The colours of hidden patches; labels are not looked at."""
+
+    def __init__(self, network: Model, recipe: Recipe) -> None:
+        seed = derive(recipe.seed, "masked patches")
+        self.module = MaskedPatchPrediction(network, share=recipe.objective.masked_share, seed=seed)
+        self.patch: tuple[int, int] = network.config.patch_size
+
+    def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
+        """Return the mean loss and the share of corrupted patches whose colour is right."""
+        logits, corrupted = call(part.images)
+        return masked_patch_loss(logits, corrupted, mean_colours(part.pixels, self.patch))
+
+
+def build_objective(network: Model, recipe: Recipe) -> Objective:
+    """Return a recipe's objective over a network.
+
+    Raises:
+        ModelError: the network cannot be trained so.
+    """
+    return (
+        MaskedPatches(network, recipe) if recipe.objective.name == "masked-patches" else Classification(network, recipe)
+    )
+
+
+def masked_accuracy(objective: Objective, part: Part) -> float:
+    """Return the share of corrupted patches whose colour is right, without learning from them."""
+    with torch.no_grad():
+        _, right = objective(objective.module, part)
+    return float(right)

@@ -1,0 +1,182 @@
+"""How a network is spread over the processes of a job: copies (DDP), shares (FSDP2), shares within a node, own experts.
+
+Each way gives the arithmetic of one process: the gradient is the mean over the whole batch.
+"""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from vitral import distributed
+from vitral.errors import RecipeError
+from vitral.models.catalog import FAMILIES
+from vitral.models.experts import MixtureOfExperts
+from vitral.models.model import Model, Outputs
+from vitral.training.optimizers import clip_by_global_norm, global_norm
+from vitral.training.precision import Precision, computes_in_bf16
+from vitral.training.recipe import Recipe
+from vitral.training.settings import ComputeSettings
+
+
+class TrainingOutputs(nn.Module):
+    """A network whose call gives all its training outputs."""
+
+    def __init__(self, network: Model) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Return what the network gives for a batch of images."""
+        return self.network.outputs(images)
+
+
+class Engine:
+    """Calls a module in training, and keeps what the processes hold of it in step.
+
+    Args:
+        module: what is trained.
+        network: the network in it, whose blocks are the unit of sharding, recomputation and compiling.
+        recipe: the settings.
+
+    Raises:
+        RecipeError: the settings ask for what this job, network or optimizer cannot do.
+    """
+
+    def __init__(self, module: nn.Module, network: Model, recipe: Recipe) -> None:
+        settings = recipe.compute
+        _check(module, network, recipe)
+        self.module, self.network, self.settings = module, network, settings
+        self.device = next(network.parameters()).device
+        self._recomputed: list[nn.Module] = []
+        if settings.expert_parallel:
+            self._share_experts()
+        self.sharded = settings.sharding != "none" and distributed.world() > 1
+        self.call: Callable[..., Any] = module
+        if settings.checkpointing:
+            self._recompute()
+        if settings.compile:
+            for block in network.blocks():
+                block.compile()
+        if self.sharded:
+            self._shard(recipe.precision)
+        elif distributed.world() > 1:
+            self.call = self._copies()
+
+    @property
+    def writes_shares(self) -> bool:
+        """Whether the processes hold different tensors, so that each writes its own."""
+        return self.sharded or (self.settings.expert_parallel and distributed.world() > 1)
+
+    def accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+        """Return the context of one part of a batch; only the last part's backward pass brings the processes together."""
+        if isinstance(self.call, DistributedDataParallel) and not last:
+            return cast(contextlib.AbstractContextManager[None], self.call.no_sync())
+        if self.sharded:
+            cast(FSDPModule, self.network).set_requires_gradient_sync(last)
+        return contextlib.nullcontext()
+
+    def clip(self, limit: float | None) -> Tensor:
+        """Scale all gradients so that their joint norm, over all processes, is at most `limit`; return the norm they had."""
+        parameters = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
+        own = [parameter for parameter in parameters if hasattr(parameter, "rows_of")]
+        if not own or distributed.world() == 1:
+            return clip_by_global_norm(parameters, limit)
+        gradients = [cast(Tensor, parameter.grad) for parameter in own]
+        torch._foreach_div_(
+            gradients, float(distributed.world())
+        )  # the sum over all processes' pictures, not yet the mean
+        copied = [cast(Tensor, parameter.grad) for parameter in parameters if not hasattr(parameter, "rows_of")]
+        squares = distributed.total(global_norm(gradients).square())
+        norm = (squares + global_norm(copied).square()).sqrt()
+        if limit is not None:
+            torch._foreach_mul_([*copied, *gradients], torch.clamp(limit / norm, max=1.0))
+        return norm
+
+    def whole_network(self) -> Model:
+        """Return the network with all its weights in this process, as plain as before; every process must ask."""
+        for block in self._recomputed:
+            del block.forward
+        if not self.writes_shares:
+            return self.network
+        weights = {name: _whole(tensor) for name, tensor in self.network.state_dict(keep_vars=True).items()}
+        family = next(family for family in FAMILIES.values() if isinstance(self.network, family.model))
+        plain = family.model(self.network.config)
+        plain.load_state_dict(weights)
+        return plain.to(self.device)
+
+    def _share_experts(self) -> None:
+        layers = [layer for layer in self.network.modules() if isinstance(layer, MixtureOfExperts)]
+        if not layers:
+            raise RecipeError("compute.expert_parallel needs a network with experts, such as vmoe-b16.")
+        if distributed.world() > 1:
+            for layer in layers:
+                layer.share_out(cast(dist.ProcessGroup, dist.group.WORLD))
+
+    def _recompute(self) -> None:
+        for block in self.network.blocks():
+            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            self._recomputed.append(block)
+
+    def _copies(self) -> DistributedDataParallel:
+        own = [name for name, parameter in self.module.named_parameters() if hasattr(parameter, "rows_of")]
+        if own:
+            DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
+                self.module, own
+            )
+        unused = not isinstance(self.module, TrainingOutputs)  # masked patches leave the head alone
+        return DistributedDataParallel(self.module, find_unused_parameters=unused, broadcast_buffers=False)
+
+    def _shard(self, precision: Precision) -> None:
+        low = torch.bfloat16 if computes_in_bf16(self.device, precision) else None
+        policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
+        mesh = _mesh(self.device, self.settings)
+        for block in self.network.blocks():
+            fully_shard(block, mesh=mesh, mp_policy=policy)
+        fully_shard(self.network, mesh=mesh, mp_policy=policy)
+        for method in ("outputs", "features"):
+            register_fsdp_forward_method(self.network, method)
+
+
+def _check(module: nn.Module, network: Model, recipe: Recipe) -> None:
+    settings = recipe.compute
+    if settings.sharding == "none":
+        return
+    if settings.expert_parallel:
+        raise RecipeError(
+            "compute.expert_parallel goes with compute.sharding 'none': the experts are what is shared out."
+        )
+    if recipe.optimizer.name == "adafactor":
+        raise RecipeError(
+            "Adafactor keeps rows and columns that sharding would cut; use adamw, or compute.sharding 'none'."
+        )
+    if not isinstance(module, TrainingOutputs) or recipe.adaptation.method == "lora":
+        raise RecipeError("Masked patches and LoRA are trained with compute.sharding 'none'.")
+
+
+def _mesh(device: torch.device, settings: ComputeSettings) -> DeviceMesh:
+    world = distributed.world()
+    if settings.sharding == "full":
+        return init_device_mesh(device.type, (world,))
+    within = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+    return init_device_mesh(device.type, (world // within, within), mesh_dim_names=("copies", "shares"))
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    if isinstance(tensor, DTensor):
+        return cast(DTensor, tensor.detach()).full_tensor().cpu()
+    if hasattr(tensor, "rows_of") and distributed.world() > 1:
+        parts = [torch.empty_like(tensor) for _ in range(distributed.world())]
+        dist.all_gather(parts, tensor.detach().contiguous())
+        return torch.cat(parts).cpu()
+    return tensor.detach().cpu()

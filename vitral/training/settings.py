@@ -1,0 +1,211 @@
+"""The sections of a recipe: every setting with its meaning, unit and limits."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from vitral.training.schedules import Decay
+
+OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
+Rate = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+# TOML has no null; where None means something else than "left out", it is written as a word.
+NoLimit = Annotated[
+    Annotated[float, Field(gt=0)] | None,
+    BeforeValidator(lambda value: None if value == "none" else value),
+    PlainSerializer(lambda value: "none" if value is None else value),
+]
+
+
+class Section(BaseModel):
+    """A part of a recipe: immutable, with no room for unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class OptimizerSettings(Section):
+    """Optimizer and clipping.
+
+    Attributes:
+        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb" or "adafactor".
+        lr: learning rate at the peak.
+        weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
+        head_weight_decay: the head's own; None for the others'.
+        betas: of Adam, LAMB and Adafactor.
+        eps: of Adam and LAMB.
+        momentum: of SGD.
+        clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
+        layer_decay: factor of the learning rate from each block to the one below it.
+        sam_rho: radius of sharpness-aware minimisation; None for none.
+    """
+
+    name: OptimizerName = "adamw"
+    lr: float = Field(default=1e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    head_weight_decay: float | None = Field(default=None, ge=0)
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    clip_norm: NoLimit = 1.0
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    sam_rho: float | None = Field(default=None, gt=0)
+
+
+class ScheduleSettings(Section):
+    """The learning rate over time; see `learning_rate`.
+
+    Attributes:
+        decay: "cosine", "linear", "constant", "rsqrt" or "steps".
+        warmup_steps: updates of linear warm-up.
+        warmup_epochs: the same in passes over the data; None to follow `warmup_steps`.
+        warmup_lr: rate at which the warm-up begins.
+        final_lr: rate at the end of the decay.
+        cooldown_steps: updates at the end: down to 0 after "rsqrt", at `final_lr` after the others.
+        cooldown_epochs: the same in passes over the data; None to follow `cooldown_steps`.
+        timescale: of "rsqrt", updates.
+        milestones: of "steps", shares of the run.
+    """
+
+    decay: Decay = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+    warmup_epochs: float | None = Field(default=None, ge=0)
+    warmup_lr: float = Field(default=0.0, ge=0)
+    final_lr: float = Field(default=0.0, ge=0)
+    cooldown_steps: int = Field(default=0, ge=0)
+    cooldown_epochs: float | None = Field(default=None, ge=0)
+    timescale: int = Field(default=10_000, ge=1)
+    milestones: tuple[Share, ...] = ()
+
+
+class RegularizationSettings(Section):
+    """Regularisation inside the network and in the labels; rates from 0 to 1.
+
+    Attributes:
+        dropout: after every dense layer but query, key and value, and after the position embedding.
+        attention_dropout: on attention probabilities.
+        stochastic_depth: of the last block's residual branches.
+        label_smoothing: share of a label that is spread over all classes.
+    """
+
+    dropout: Rate = 0.0
+    attention_dropout: Rate = 0.0
+    stochastic_depth: Rate = 0.0
+    label_smoothing: Rate = 0.0
+
+
+class ObjectiveSettings(Section):
+    """The loss.
+
+    Attributes:
+        name: "softmax" or "sigmoid" cross-entropy, or "masked-patches" (paper appendix B.1.2), which needs no labels.
+        head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
+        binary_targets: with "sigmoid", whether mixed labels count in full for both pictures' classes (DeiT III).
+        masked_share: of the patches, with "masked-patches".
+    """
+
+    name: Literal["softmax", "sigmoid", "masked-patches"] = "softmax"
+    head_bias: float = 0.0
+    binary_targets: bool = False
+    masked_share: float = Field(default=0.5, gt=0, lt=1)
+
+
+class HeadSettings(Section):
+    """The head of a network that starts from random weights.
+
+    Attributes:
+        representation: whether the pre-training head has its tanh layer, as wide as a token (paper section 3.1).
+    """
+
+    representation: bool = False
+
+
+class MixingSettings(Section):
+    """Pictures mixed in pairs, and their labels with them; with both, each batch takes one of the two at random.
+
+    Attributes:
+        mixup: alpha of the Beta distribution of MixUp (arXiv 1710.09412); 0 for none.
+        cutmix: alpha of CutMix (arXiv 1905.04899); 0 for none.
+    """
+
+    mixup: float = Field(default=0.0, ge=0)
+    cutmix: float = Field(default=0.0, ge=0)
+
+
+class AdaptationSettings(Section):
+    """Which weights learn.
+
+    Attributes:
+        method: "full" for all, "probe" for the head alone, "lora" for the head and low-rank changes of every linear layer in
+            the blocks (arXiv 2106.09685).
+        frozen_blocks: how many of the first blocks keep their weights, and with them all that comes before.
+        lora_rank: rank of the changes.
+        lora_alpha: their factor, times the rank.
+    """
+
+    method: Literal["full", "probe", "lora"] = "full"
+    frozen_blocks: int = Field(default=0, ge=0)
+    lora_rank: int = Field(default=8, ge=1)
+    lora_alpha: float = Field(default=16.0, gt=0)
+
+
+class AveragingSettings(Section):
+    """Polyak averaging.
+
+    Attributes:
+        decay: what stays of the average at an update; 0.9999 in the paper, None for no averaging.
+    """
+
+    decay: float | None = Field(default=None, gt=0, lt=1)
+
+
+class CheckpointSettings(Section):
+    """When a run is saved.
+
+    Attributes:
+        every_steps: updates between checkpoints.
+        keep: how many of the newest are kept, besides the best.
+        archive_steps: those after every so many updates are kept for good; None for none.
+    """
+
+    every_steps: int = Field(default=500, ge=1)
+    keep: int = Field(default=2, ge=2)
+    archive_steps: int | None = Field(default=None, ge=1)
+
+
+class EvaluationSettings(Section):
+    """When a run is validated.
+
+    Attributes:
+        every_steps: updates between validations; None for one about every tenth of the run.
+    """
+
+    every_steps: int | None = Field(default=None, ge=1)
+
+
+class FaultSettings(Section):
+    """What a run forgives.
+
+    Attributes:
+        max_skipped: batches whose loss is no finite number that are skipped before the run stops.
+    """
+
+    max_skipped: int = Field(default=3, ge=0)
+
+
+class ComputeSettings(Section):
+    """How the work is laid out; nothing here changes what is learned, but for the order of sums.
+
+    Attributes:
+        accumulation: parts into which a process's share of a batch is cut, one after another through the network.
+        checkpointing: whether blocks compute their activations again in the backward pass, in place of keeping them.
+        compile: whether the blocks go through torch.compile.
+        sharding: over processes: "none" keeps the whole network in each (DDP), "full" shares weights, gradients and
+            optimizer out to all (FSDP2), "hybrid" shares them out within a node and keeps a copy in each node.
+        expert_parallel: whether each process keeps its own share of a V-MoE's experts.
+    """
+
+    accumulation: int = Field(default=1, ge=1)
+    checkpointing: bool = False
+    compile: bool = False
+    sharding: Literal["none", "full", "hybrid"] = "none"
+    expert_parallel: bool = False

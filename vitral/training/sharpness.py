@@ -1,0 +1,30 @@
+"""Sharpness-aware minimisation: the gradient of where the loss is worst nearby (SAM, arXiv 2010.01412, algorithm 1)."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor, nn
+
+from vitral.training.optimizers import global_norm
+
+
+@contextlib.contextmanager
+def perturbed(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
+    """Move the parameters along their gradient by `rho` in all, one norm over all of them, and back again to the same bits.
+
+    The gradients are cleared, so that what is computed inside are those of the second pass.
+    """
+    moved = [parameter for parameter in parameters if parameter.grad is not None]
+    gradients: list[Tensor] = [parameter.grad for parameter in moved if parameter.grad is not None]
+    with torch.no_grad():
+        kept = [parameter.detach().clone() for parameter in moved]  # adding and taking away would round
+        torch._foreach_mul_(gradients, rho / global_norm(gradients))
+        torch._foreach_add_(list[Tensor](moved), gradients)
+    for parameter in moved:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            torch._foreach_copy_(list[Tensor](moved), kept)

@@ -1,0 +1,154 @@
+"""One update of a network: from a batch to a loss, a gradient and new weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitral import distributed
+from vitral.data.loader import Batch
+from vitral.models.experts import MixtureOfExperts
+from vitral.models.layers import part_of_batch
+from vitral.models.model import Model
+from vitral.seeds import derive
+from vitral.training.averaging import Average
+from vitral.training.mixing import Mixer, erase, mixes
+from vitral.training.objective import Part, build_objective
+from vitral.training.optimizers import build_optimizer, set_learning_rate
+from vitral.training.parallel import Engine
+from vitral.training.precision import autocast
+from vitral.training.recipe import Recipe
+from vitral.training.sharpness import perturbed
+from vitral.training.state import Checkpoint, Piece, pack, unpack
+
+Normalize = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came out of a batch, over all processes.
+
+    Attributes:
+        loss: mean over the batch; with SAM where the weights stood before they were perturbed.
+        accuracy: share that is right, 0 to 1.
+        finite: whether loss and gradient are finite numbers; if not, no weight was changed.
+        stop: whether any process was asked to stop.
+    """
+
+    loss: float
+    accuracy: float
+    finite: bool
+    stop: bool
+
+
+class Updater:
+    """Makes a run's updates.
+
+    Args:
+        network: what is trained, with its starting weights.
+        recipe: the settings.
+        normalize: from values 0 to 255 to the network's input.
+        erasing: share of the pictures in which a random box is erased.
+    """
+
+    def __init__(self, network: Model, recipe: Recipe, normalize: Normalize, *, erasing: float) -> None:
+        self.network, self.recipe, self.normalize, self.erasing = network, recipe, normalize, erasing
+        self.device = next(network.parameters()).device
+        self.objective = build_objective(network, recipe)
+        self.module = self.objective.module
+        self.engine = Engine(self.module, network, recipe)
+        self.optimizer = build_optimizer(self.module, network, recipe.optimizer)
+        decay = recipe.averaging.decay
+        self.average = None if decay is None else Average(self.module, decay)
+        self.mixer = None
+        if mixes(recipe.mixing):
+            self.mixer = Mixer(recipe.mixing, num_classes=network.num_classes, seed=recipe.seed)
+        rates = recipe.regularization
+        experts = any(isinstance(layer, MixtureOfExperts) for layer in network.modules())
+        # What draws by element must draw otherwise in every process; stochastic depth draws by example, and the same in all.
+        self.own_draws = bool(rates.dropout or rates.attention_dropout or experts)
+        self.buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
+
+    def __call__(self, batch: Batch, step: int, rate: float, *, stop: bool) -> Update:
+        """Learn from one batch at a learning rate; a loss or gradient that is no finite number changes nothing."""
+        part = self.prepare(batch, step)
+        statistics = [buffer.clone() for buffer in self.buffers]  # a batch norm learns in the forward pass already
+        loss, right = self.gradients(part, batch.first, step)
+        rho = self.recipe.optimizer.sam_rho
+        if rho is not None:
+            kept = [buffer.clone() for buffer in self.buffers]
+            with perturbed(self.module.parameters(), rho):
+                self.gradients(part, batch.first, step)
+            torch._foreach_copy_(self.buffers, kept)  # the statistics are those of the first pass
+        norm = self.engine.clip(self.recipe.optimizer.clip_norm)
+        sums = distributed.total(torch.stack([loss.double(), right.double(), loss.new_tensor(float(stop)).double()]))
+        world = distributed.world()
+        mean_loss, accuracy, stops = (float(value) for value in sums)
+        finite = bool(torch.isfinite(sums[0] + norm))
+        if finite:
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update(step)
+        elif self.buffers:
+            torch._foreach_copy_(self.buffers, statistics)
+        self.optimizer.zero_grad()
+        return Update(mean_loss / world, accuracy / world, finite, stops > 0)
+
+    def prepare(self, batch: Batch, step: int) -> Part:
+        """Bring a batch to the device; normalise, erase and mix it there."""
+        pixels = batch.images.to(self.device, non_blocking=True)
+        targets = batch.labels.to(self.device, non_blocking=True)
+        images = self.normalize(pixels)
+        if self.erasing:
+            lead = 1 if self.mixer is not None else 0
+            images = erase(
+                images,
+                self.erasing,
+                seed=self.recipe.seed,
+                step=step,
+                first=batch.first - lead,
+                batch_size=self.recipe.batch_size,
+            )
+        if self.mixer is not None:
+            images, targets = self.mixer(images, targets, step=step)
+            pixels = pixels[1:]
+        return Part(images, pixels, targets)
+
+    def gradients(self, part: Part, first: int, step: int) -> tuple[Tensor, Tensor]:
+        """Fill the gradients with those of this process's mean loss, part by part; return loss and share right."""
+        count = self.recipe.compute.accumulation
+        pieces = list(zip(part.images.chunk(count), part.pixels.chunk(count), part.targets.chunk(count), strict=True))
+        seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
+        losses, rights = [], []
+        place = first
+        for number, piece in enumerate(pieces):
+            # Torch's own generator, seeded by the step, has no state to save; each part draws the same, as in the original.
+            torch.manual_seed(seed)
+            weight = len(piece[0]) / len(part.images)
+            last = number == len(pieces) - 1
+            with self.engine.accumulating(last=last), part_of_batch(place, self.recipe.batch_size):
+                with autocast(self.device, self.recipe.precision):
+                    loss, right = self.objective(self.engine.call, Part(*piece))
+                (loss * weight).backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach() * weight)
+            rights.append(right * weight)
+            place += len(piece[0])
+        return torch.stack(losses).sum(), torch.stack(rights).sum()
+
+    def pack(self) -> dict[str, Piece]:
+        """Return copies of everything that a checkpoint holds."""
+        return pack(self.module, self.average, self.optimizer)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put everything that a checkpoint holds back in place.
+
+        Raises:
+            TrainingError: it is of another network.
+        """
+        unpack(checkpoint, self.module, self.average, self.optimizer)
+
+    def weights_are_finite(self) -> bool:
+        """Tell whether every weight is a finite number."""
+        return bool(torch.stack([torch.isfinite(p).all() for p in self.module.parameters()]).all())
