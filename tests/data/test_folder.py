@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitral.data.folder import natural_key, open_folder
+from vitral.data.assemble import natural_key
+from vitral.data.folder import open_folder
 from vitral.data.loader import TrainingBatches
 from vitral.data.open import open_data
 from vitral.errors import DataError, ImageError

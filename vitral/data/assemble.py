@@ -1,0 +1,269 @@
+"""From a list of labelled pictures to a data set: readable ones, class names in one order, honest splits, a fingerprint."""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from vitral import distributed
+from vitral.data.source import BadImage, DataSet
+from vitral.data.splits import stratified
+from vitral.data.stored import Store, StoredPictures
+from vitral.errors import DataError, ImageError, did_you_mean
+from vitral.events import Listener, Progress, ignore
+from vitral.images.augment import Augmentation
+
+SPLIT_SEED = 0  # fixed, so that a data set is shared out the same way whenever it is opened
+SHARE = 0.1  # of the pictures of a class for validation, and for test
+AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
+NAMED = 5  # how many bad pictures an error names
+CHECKED = 50_000  # pictures up to which every one is decoded before training; of more, so many spread over them
+CHECKED_AFAR = 64  # of pictures that come over a network
+ALL = "all"  # the split of pictures that are in none
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+
+
+class Entry(NamedTuple):
+    """A picture: its number in the store, its name there, its classes, and the bytes it takes."""
+
+    place: int
+    name: str
+    classes: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """What a reader found.
+
+    Attributes:
+        title: what messages call the data: a path or address.
+        name: short, for people and folder names.
+        store: where the pictures are.
+        entries: by split: "train", "validation", "test", or "all" for pictures in none.
+        class_names: in the order that the data itself declares; None for natural order.
+        multi_label: whether a picture may have several classes, or none.
+        notes: what was found, one line each.
+        shards: for each split the ends of its shards, where it is best read shard by shard.
+        remote: whether the pictures come over a network.
+        bad: entries that were known to be bad when they were listed: name and reason.
+    """
+
+    title: str
+    name: str
+    store: Store
+    entries: Mapping[str, list[Entry]]
+    class_names: tuple[str, ...] | None = None
+    multi_label: bool = False
+    notes: tuple[str, ...] = ()
+    shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    remote: bool = False
+    bad: tuple[BadImage, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a data set is to be opened; see `open_data`."""
+
+    class_names: Sequence[str] | None = None
+    skip_bad_images: bool = False
+    trained_on: str | None = None
+    listener: Listener = ignore
+
+
+def assemble(listing: Listing, how: Opening) -> DataSet:
+    """Make a data set of what a reader found.
+
+    Without splits the pictures are shared out 80/10/10 by class; a missing validation split is taken from train, a missing
+    test split is left missing.
+
+    Raises:
+        DataError: there are no classes, or they do not match those that are wanted.
+        ImageError: pictures cannot be read; the first are named, all are counted.
+    """
+    notes = list(listing.notes)
+    entries, bad = _check(listing, how, notes)
+    names = _class_names(listing, entries, how.class_names, notes)
+    fingerprint = _fingerprint(entries)
+    whole = how.trained_on is not None and how.trained_on != fingerprint
+    splits = _share_out(entries, names, notes, whole=whole)
+    numbers = {name: number for number, name in enumerate(names)}
+    return DataSet(
+        name=listing.name,
+        class_names=names,
+        splits={
+            split: StoredPictures(
+                listing.store,
+                [entry.place for entry in chosen],
+                [_label(entry, numbers, listing.multi_label) for entry in chosen],
+                _shards(listing, split, entries, chosen),
+            )
+            for split, chosen in splits.items()
+        },
+        augmentation=AUGMENTATION,
+        bad_images=bad,
+        notes=tuple(notes),
+        fingerprint=fingerprint,
+        multi_label=listing.multi_label,
+    )
+
+
+def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
+    """Return a sorting key that puts 2 before 10."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts if part)
+
+
+def split_named(name: str) -> str | None:
+    """Return the split that a folder, file or column value of that name is, or None."""
+    return next((split for split, names in SPLITS.items() if name.lower() in names), None)
+
+
+def _label(entry: Entry, numbers: Mapping[str, int], multi_label: bool) -> int | tuple[int, ...]:
+    if multi_label:
+        return tuple(sorted({numbers[name] for name in entry.classes}))
+    return numbers[entry.classes[0]]
+
+
+def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], chosen: list[Entry]) -> tuple[int, ...]:
+    ends = listing.shards.get(split) or listing.shards.get(ALL) or listing.shards.get("train")
+    if not ends:
+        return ()
+    base = listing.entries.get(split) or listing.entries.get(ALL) or listing.entries["train"]
+    order = {entry.place: position for position, entry in enumerate(base)}
+    positions = np.array([order[entry.place] for entry in chosen])
+    return tuple(int(end) for end in np.unique(np.searchsorted(positions, ends)) if end)
+
+
+def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, list[Entry]], tuple[BadImage, ...]]:
+    every = [entry for chosen in listing.entries.values() for entry in chosen]
+    most = CHECKED_AFAR if listing.remote else CHECKED
+    checked = every
+    if len(every) > most:
+        checked = [every[place] for place in np.linspace(0, len(every) - 1, most).astype(int)]
+        notes.append(
+            f"Only {most:,} of the {len(every):,} pictures were decoded beforehand; 'vitral check' looks at all of them."
+        )
+    reasons = _unreadable(listing.store, checked, how.listener)
+    bad = (*listing.bad, *(BadImage(listing.store.name(place), reason) for place, reason in reasons.items()))
+    if bad and not how.skip_bad_images:
+        named = "; ".join(image.reason for image in bad[:NAMED])
+        more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+        raise ImageError(
+            f"{len(bad)} of {len(every) + len(listing.bad)} pictures cannot be read: {named}{more}. "
+            "Mend or remove them, or go on without them by --skip-bad-images."
+        )
+    kept = {
+        split: [entry for entry in chosen if entry.place not in reasons] for split, chosen in listing.entries.items()
+    }
+    return kept, bad
+
+
+def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[int, str]:
+    """Decode pictures, each process of a job its share, and return why some cannot be, by place."""
+    mine = entries[distributed.rank() :: distributed.world()]
+    source = StoredPictures(store, [entry.place for entry in mine], [0] * len(mine))
+
+    def reason(index: int) -> tuple[int, str | None]:
+        try:
+            source.image(index)
+        except ImageError as error:
+            return mine[index].place, str(error).rstrip(".")
+        return mine[index].place, None
+
+    found: dict[int, str] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, (place, why) in enumerate(pool.map(reason, range(len(mine))), 1):
+            if why is not None:
+                found[place] = why
+            if done % 50 == 0 or done == len(mine):
+                listener(Progress("check pictures", done, len(mine)))
+    return {place: why for theirs in distributed.gather(found) for place, why in theirs.items()}
+
+
+def _class_names(
+    listing: Listing, entries: Mapping[str, list[Entry]], wanted: Sequence[str] | None, notes: list[str]
+) -> tuple[str, ...]:
+    title = listing.title
+    found = {split: {name for entry in chosen for name in entry.classes} for split, chosen in entries.items()}
+    everything = set().union(*found.values()) if found else set()
+    if wanted is not None:
+        return _wanted_names(title, everything, wanted, notes)
+    base = found.get("train", found.get(ALL, set()))
+    if len(base) < (1 if listing.multi_label else 2):
+        what = f"only one class ('{next(iter(base))}')" if base else "no classes"
+        raise DataError(
+            f"'{title}' has {what}; it needs at least two sub-folders with pictures, one a class "
+            "(or train/ with such sub-folders)."
+            if listing.class_names is None and os.path.isdir(title)
+            else f"'{title}' has {what}; a classifier needs at least two, each with pictures to train on."
+        )
+    declared = listing.class_names
+    for split, names in found.items():
+        for name in sorted(names - base, key=natural_key) if declared is None else ():
+            raise DataError(
+                f"The class '{name}' is in {split} but has no training pictures in '{title}'.{did_you_mean(name, base)}"
+            )
+        if split != ALL and (missing := sorted(base - names, key=natural_key)):
+            notes.append(f"No {split} pictures of: {', '.join(missing[:NAMED])}.")
+    if declared is None:
+        return tuple(sorted(base, key=natural_key))
+    if idle := [name for name in declared if name not in base]:
+        notes.append(f"No training pictures of {len(idle)} of the declared classes: {', '.join(idle[:NAMED])}.")
+    return declared
+
+
+def _wanted_names(title: str, found: set[str], wanted: Sequence[str], notes: list[str]) -> tuple[str, ...]:
+    for name in sorted(found - set(wanted), key=natural_key):
+        raise DataError(f"The classifier does not know the class '{name}' of '{title}'.{did_you_mean(name, wanted)}")
+    if not found:
+        raise DataError(f"'{title}' holds no pictures in classes.")
+    if missing := [name for name in wanted if name not in found]:
+        notes.append(f"No pictures of {len(missing)} of the classifier's classes: {', '.join(missing[:NAMED])}.")
+    return tuple(wanted)
+
+
+def _share_out(
+    entries: Mapping[str, list[Entry]], names: tuple[str, ...], notes: list[str], *, whole: bool
+) -> dict[str, list[Entry]]:
+    if ALL in entries and whole:
+        notes.append("The data has no train and test split and is not what was trained on, so all of it is scored.")
+        return {"test": entries[ALL]}
+    if ALL in entries:
+        parts = _stratify(entries[ALL], names, (SHARE, SHARE))
+        notes.append(
+            "No train/ folder, so the pictures of each class were shared out: 80 % train, 10 % validation and test."
+        )
+        splits = dict(zip(("train", "validation", "test"), parts, strict=True))
+    elif "train" not in entries:
+        splits = dict(entries)
+    elif "validation" not in entries:
+        train, validation = _stratify(entries["train"], names, (SHARE,))
+        notes.append("No val/ folder, so 10 % of the training pictures of each class became the validation split.")
+        splits = {**entries, "train": train, "validation": validation}
+    else:
+        splits = dict(entries)
+    if "test" not in splits:
+        notes.append("No test/ folder: scores are of the validation split, which also chose the best step.")
+    return {split: chosen for split, chosen in splits.items() if chosen}
+
+
+def _stratify(entries: list[Entry], names: tuple[str, ...], shares: tuple[float, ...]) -> list[list[Entry]]:
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
+    parts = stratified(labels, shares, seed=SPLIT_SEED, purpose="folder")
+    return [[entries[index] for index in part] for part in parts]
+
+
+def _fingerprint(entries: Mapping[str, list[Entry]]) -> str:
+    lines = sorted(f"{entry.name}\t{entry.size}" for chosen in entries.values() for entry in chosen)
+    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()

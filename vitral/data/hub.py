@@ -1,0 +1,175 @@
+"""Data sets of Hugging Face's `datasets`: saved on disk, from the Hub, or streamed from the Hub's Parquet files."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from vitral.data.assemble import ALL, Entry, Listing, split_named
+from vitral.data.table import CLASSES, PICTURES, class_names, list_tables, split_of_file
+from vitral.errors import DataError, ImageError
+
+HUB, STREAM = "hf:", "hf-stream:"
+SAVED = ("dataset_info.json", "dataset_dict.json")
+
+
+class HubPictures:
+    """Pictures in the rows of `datasets.Dataset` objects, which read them from memory-mapped files."""
+
+    def __init__(self, title: str, parts: list[Any], column: str) -> None:
+        self._title, self._parts, self._column = title, parts, column
+        self._firsts = [0]
+        for part in parts:
+            self._firsts.append(self._firsts[-1] + len(part))
+
+    def read(self, place: int) -> bytes | Path:
+        """Return a picture's bytes, or its path.
+
+        Raises:
+            ImageError: the row holds neither.
+        """
+        part, row = self._find(place)
+        value = self._parts[part][row][self._column]
+        if isinstance(value, dict):
+            value = value.get("bytes") or value.get("path")
+        if isinstance(value, bytes) and value:
+            return value
+        if isinstance(value, str) and value:
+            return Path(value)
+        raise ImageError(f"'{self.name(place)}' is empty; remove the row.")
+
+    def name(self, place: int) -> str:
+        """Return the data set with split and row, such as "hf:owner/name train[17]"."""
+        part, row = self._find(place)
+        return f"{self._title} {self._parts[part].split or 'rows'}[{row}]"
+
+    def _find(self, place: int) -> tuple[int, int]:
+        part = next(number for number, end in enumerate(self._firsts[1:]) if place < end)
+        return part, place - self._firsts[part]
+
+
+def is_saved(folder: Path) -> bool:
+    """Tell whether a folder was written by `save_to_disk`."""
+    return any((folder / name).is_file() for name in SAVED)
+
+
+def list_hub(spec: str) -> Listing:
+    """Return the pictures of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", fetched whole into datasets' own cache.
+
+    Raises:
+        DataError: there is no such data set, or it has no pictures with classes.
+    """
+    import datasets
+
+    name, _, config = spec.removeprefix(HUB).partition(":")
+    try:
+        loaded = datasets.load_dataset(name, config or None)
+    except Exception as error:  # the library raises many kinds, some of its own
+        raise DataError(f"'{spec}' cannot be had from the Hub ({_line(error)}).") from error
+    return _list(spec, name.split("/")[-1], loaded)
+
+
+def list_saved(folder: Path) -> Listing:
+    """Return the pictures of a folder that `save_to_disk` wrote.
+
+    Raises:
+        DataError: it is damaged, or has no pictures with classes.
+    """
+    import datasets
+
+    try:
+        loaded = datasets.load_from_disk(str(folder))
+    except Exception as error:  # the library raises many kinds, some of its own
+        raise DataError(f"'{folder}' cannot be read as a saved data set ({_line(error)}).") from error
+    return _list(str(folder), folder.resolve().name, loaded)
+
+
+def list_stream(spec: str) -> Listing:
+    """Return the pictures of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
+
+    The Hub keeps every data set as Parquet files, too; their row groups are the shards.
+
+    Raises:
+        DataError: there is no such data set.
+    """
+    name, _, config = spec.removeprefix(STREAM).partition(":")
+    return list_parquet_tree(spec, f"hf://datasets/{name}@~parquet/{config or 'default'}", name.split("/")[-1])
+
+
+def list_parquet_tree(title: str, root: str, name: str) -> Listing:
+    """Return the pictures of all Parquet files below an address, by split.
+
+    Raises:
+        DataError: it cannot be reached, or there are none.
+    """
+    try:
+        filesystem, path = fsspec.url_to_fs(root)
+        found = sorted(filesystem.glob(f"{path}/**/*.parquet"))
+    except Exception as error:  # each file system raises its own kinds
+        raise DataError(f"'{title}' cannot be reached ({_line(error)}).") from error
+    if not found:
+        raise DataError(
+            f"'{title}' has no Parquet files; use '{HUB}' in place of '{STREAM}', or name its configuration."
+        )
+    files: dict[str, list[str]] = {}
+    for file in found:
+        files.setdefault(split_of_file(file[len(path) :].lstrip("/")), []).append(filesystem.unstrip_protocol(file))
+    return list_tables(title, name, files)
+
+
+def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # datasets is imported only when it is used
+    import datasets
+
+    splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
+    parts: list[Any] = []
+    entries: dict[str, list[Entry]] = {}
+    declared: tuple[str, ...] | None = None
+    several = False
+    column = ""
+    first = 0
+    for split, rows in splits.items():
+        column, classes = _columns(title, rows.features)
+        feature = rows.features[classes]
+        several = several or isinstance(feature, datasets.Sequence | datasets.List | list)
+        inner = getattr(feature, "feature", feature)
+        declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
+        part = rows.cast_column(column, datasets.Image(decode=False))
+        parts.append(part)
+        chosen = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
+        for row, value in enumerate(rows[classes]):
+            if value is None or (isinstance(value, int) and value < 0 and declared is not None):
+                raise DataError(
+                    f"'{title}' {split}[{row}] has no class; choose a split in which every picture has one."
+                )
+            names = class_names(list(value) if isinstance(value, tuple) else value, declared, title)
+            chosen.append(Entry(first + row, f"{split}[{row}]", names, 0))
+        first += len(rows)
+    known = {split: chosen for split, chosen in entries.items() if split in ("train", "validation", "test", ALL)}
+    notes = tuple(f"The split '{split}' was left out." for split in entries if split not in known)
+    return Listing(
+        title=title,
+        name=name,
+        store=HubPictures(title, parts, column),
+        entries=known,
+        class_names=declared,
+        multi_label=several,
+        notes=notes,
+    )
+
+
+def _columns(title: str, features: Mapping[str, Any]) -> tuple[str, str]:
+    import datasets
+
+    pictures = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    pictures += [name for name in features if name.lower() in PICTURES]
+    classes = [name for name in features if name.lower() in CLASSES]
+    classes += [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
+    if not pictures or not classes:
+        what = "pictures" if not pictures else "classes"
+        raise DataError(f"'{title}' has no column of {what} (its columns: {', '.join(features)}).")
+    return pictures[0], classes[0]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

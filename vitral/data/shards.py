@@ -1,0 +1,246 @@
+"""WebDataset shards: tar files in which the files of one example share a name, such as 000001.jpg and 000001.cls.
+
+Shards may lie anywhere that fsspec reaches. Their headers are read once, into an index by which any picture can be had; so
+the order is a function of seed and step as everywhere, and a resumed run reads nothing over again. The classes of a picture:
+
+| file | holds |
+|---|---|
+| .cls | the number of the class, in the order of classes.txt beside the shards if there is one |
+| .txt | the class's name |
+| .json | an object with "label", or "labels" for several |
+"""
+
+import hashlib
+import json
+import os
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import numpy as np
+
+from vitral.data.assemble import Entry, Listing, natural_key
+from vitral.data.stored import Handles, Strings
+from vitral.data.table import split_of_file
+from vitral.errors import DataError, ImageError
+from vitral.events import Listener, Progress
+from vitral.files import write_file
+from vitral.images.decode import EXTENSIONS
+
+LABELS = (".cls", ".txt", ".json")
+NAMES_FILE = "classes.txt"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral" / "shards"
+BLOCK = 4 << 20  # bytes fetched at once over a network
+
+
+@dataclass(frozen=True)
+class Example:
+    """A picture in a shard: the example's name, where the picture's bytes are, and what says its class."""
+
+    name: str
+    offset: int
+    size: int
+    kind: str
+    label: str
+
+
+class ShardPictures:
+    """Pictures in tar files, by their offsets; each process has its own handles.
+
+    Args:
+        shards: paths or addresses.
+        examples: the examples of each.
+    """
+
+    def __init__(self, shards: Sequence[str], examples: Sequence[Sequence[Example]]) -> None:
+        self._shards = list(shards)
+        every = [example for mine in examples for example in mine]
+        self._names = Strings([example.name for example in every])
+        self._offsets = np.array([example.offset for example in every], dtype=np.int64)
+        self._sizes = np.array([example.size for example in every], dtype=np.int64)
+        self._ends = np.cumsum([len(mine) for mine in examples])
+        self._handles = Handles(_open)
+
+    def read(self, place: int) -> bytes:
+        """Return a picture's bytes.
+
+        Raises:
+            ImageError: the shard cannot be read, or is shorter than it was.
+        """
+        shard, size = self._shard(place), int(self._sizes[place])
+        try:
+            file = self._handles.get(self._shards[shard])
+            file.seek(int(self._offsets[place]))
+            data: bytes = file.read(size)
+        except OSError as error:
+            raise ImageError(f"'{self.name(place)}' cannot be read ({error}).") from error
+        if len(data) != size:
+            raise ImageError(f"'{self.name(place)}' is cut short: the shard ends before it; fetch it again.")
+        return data
+
+    def name(self, place: int) -> str:
+        """Return shard and example, such as "train-000.tar:000001"."""
+        return f"{self._shards[self._shard(place)]}:{self._names[place]}"
+
+    def _shard(self, place: int) -> int:
+        return int(np.searchsorted(self._ends, place, side="right"))
+
+
+def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listing:
+    """Return the pictures of some shards, by the split that each shard's name begins with.
+
+    Raises:
+        DataError: a shard cannot be read, or an example has no class.
+    """
+    examples = []
+    for done, shard in enumerate(shards, 1):
+        examples.append(_index(shard))
+        listener(Progress("index shards", done, len(shards)))
+    remote = any("://" in shard for shard in shards)
+    declared = _declared(shards[0])
+    base = _common(shards)
+    entries: dict[str, list[Entry]] = {}
+    ends: dict[str, list[int]] = {}
+    several = False
+    place = 0
+    for shard, mine in zip(shards, examples, strict=True):
+        split = split_of_file(shard[len(base) :].lstrip("/"))
+        for example in mine:
+            classes, plural = _classes(example, declared, shard)
+            several = several or plural
+            name = f"{shard[len(base) :]}:{example.name}"
+            entries.setdefault(split, []).append(Entry(place, name, classes, example.size))
+            place += 1
+        ends.setdefault(split, []).append(len(entries.get(split, [])))
+    if not place:
+        raise DataError(f"'{title}' holds no examples with a picture ({', '.join(EXTENSIONS)}).")
+    numbered = all(example.kind == ".cls" for mine in examples for example in mine)
+    names = declared
+    if numbered and names is None:
+        most = max(int(entry.classes[0]) for chosen in entries.values() for entry in chosen)
+        names = tuple(str(number) for number in range(most + 1))
+    return Listing(
+        title=title,
+        name=_short(title),
+        store=ShardPictures(shards, examples),
+        entries=entries,
+        class_names=names,
+        multi_label=several,
+        # One shard alone is as good as a file of any other kind.
+        shards={split: tuple(found) for split, found in ends.items()} if len(shards) > 1 else {},
+        remote=remote,
+    )
+
+
+def is_shard(path: str) -> bool:
+    """Tell whether a tar is a shard: whether a file beside a picture says its class."""
+    try:
+        return bool(_index(path))
+    except DataError:
+        return False
+
+
+def shard_files(folder: Path) -> list[str]:
+    """Return the tar files of a folder, in order."""
+    return [str(path) for path in sorted(folder.rglob("*.tar"), key=lambda path: natural_key(str(path)))]
+
+
+def _open(shard: str) -> Any:  # noqa: ANN401  # fsspec's own file
+    if "://" not in shard:
+        return open(shard, "rb")
+    return fsspec.open(shard, "rb", block_size=BLOCK).open()
+
+
+def _index(shard: str) -> list[Example]:
+    if "://" not in shard:
+        return _read_index(shard)
+    try:
+        filesystem, path = fsspec.url_to_fs(shard)
+        state = filesystem.ukey(path)
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise DataError(f"The shard '{shard}' cannot be reached ({error}).") from error
+    cached = CACHE / f"{hashlib.sha256(f'{shard} {state}'.encode()).hexdigest()}.json"
+    if cached.is_file():
+        return [Example(**fields) for fields in json.loads(cached.read_text())]
+    examples = _read_index(shard)
+    write_file(cached, json.dumps([asdict(example) for example in examples]))
+    return examples
+
+
+def _read_index(shard: str) -> list[Example]:
+    pictures: dict[str, tuple[int, int]] = {}
+    labels: dict[str, tuple[str, str]] = {}
+    try:
+        with _open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+            for info in archive:
+                if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
+                    continue
+                key, extension = _parts(info.name)
+                if extension in EXTENSIONS:
+                    pictures[key] = (info.offset_data, info.size)
+                elif extension in LABELS:
+                    content = archive.extractfile(info)
+                    assert content is not None
+                    labels.setdefault(key, (extension, content.read(1 << 20).decode()))
+            end = max((offset + size for offset, size in pictures.values()), default=0)
+            if file.seek(0, os.SEEK_END) < end:
+                raise DataError(f"The shard '{shard}' is cut short; fetch it again.")
+    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
+        raise DataError(f"The shard '{shard}' cannot be read as a tar file ({error}); fetch it again.") from error
+    if lonely := next((key for key in pictures if key not in labels), None):
+        raise DataError(f"'{shard}:{lonely}' has a picture and nothing that says its class ({', '.join(LABELS)}).")
+    return [Example(key, *pictures[key], *labels[key]) for key in pictures]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return an example's name and a file's extension: all up to the first dot of the last part, as WebDataset has it."""
+    folder, _, base = name.rpartition("/")
+    stem, dot, extension = base.partition(".")
+    return (f"{folder}/{stem}" if folder else stem), (dot + extension).lower()
+
+
+def _classes(example: Example, declared: tuple[str, ...] | None, shard: str) -> tuple[tuple[str, ...], bool]:
+    """Return an example's classes, and whether it may have several."""
+    where = f"{shard}:{example.name}"
+    if example.kind == ".txt":
+        return (example.label.strip(),), False
+    try:
+        value = json.loads(example.label)
+    except ValueError as error:
+        raise DataError(f"'{where}{example.kind}' cannot be read ({error}).") from error
+    if example.kind == ".cls":
+        if not isinstance(value, int) or value < 0 or (declared is not None and value >= len(declared)):
+            raise DataError(f"'{where}.cls' must hold the number of a class, not '{example.label.strip()[:40]}'.")
+        return (declared[value] if declared else str(value),), False
+    if isinstance(value, Mapping) and isinstance(value.get("labels"), list):
+        return tuple(_named(one, declared) for one in value["labels"]), True
+    if isinstance(value, Mapping) and isinstance(value.get("label"), str | int):
+        return (_named(value["label"], declared),), False
+    raise DataError(f'\'{where}.json\' has neither "label" nor "labels".')
+
+
+def _named(value: object, declared: tuple[str, ...] | None) -> str:
+    if declared is not None and isinstance(value, int) and 0 <= value < len(declared):
+        return declared[value]
+    return str(value)
+
+
+def _declared(shard: str) -> tuple[str, ...] | None:
+    beside = shard.rpartition("/")[0]
+    try:
+        with fsspec.open(f"{beside}/{NAMES_FILE}" if beside else NAMES_FILE, "r", encoding="utf-8") as file:
+            return tuple(line.strip() for line in file if line.strip())
+    except (OSError, ValueError):
+        return None
+
+
+def _common(shards: Sequence[str]) -> str:
+    folders = [shard.rpartition("/")[0] for shard in shards]
+    return os.path.commonprefix(folders) if len(set(folders)) > 1 else folders[0]
+
+
+def _short(title: str) -> str:
+    return PurePosixPath(title.split("://")[-1]).name.split("{")[0].split(".")[0].strip("-_") or "shards"

@@ -1,0 +1,146 @@
+"""Encoded pictures that lie somewhere, by number, and the split of a data set that is made of them."""
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Int64
+
+from vitral.data.source import Label
+from vitral.errors import ImageError
+from vitral.images.decode import Pixels, Shrink, read_image
+
+
+class Store(Protocol):
+    """Encoded pictures by number; safe to use in several processes."""
+
+    def read(self, place: int) -> bytes | Path:
+        """Return a picture's encoded bytes, or the path of the file that holds them.
+
+        Raises:
+            ImageError: they cannot be had; the message names the picture.
+        """
+        ...
+
+    def name(self, place: int) -> str:
+        """Return what a person would call the picture: its path, or its place in a file."""
+        ...
+
+
+class Strings:
+    """Many strings in one buffer.
+
+    A list of as many would be copied, page by page, into every worker process that so much as counts a reference.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        encoded = [string.encode(errors="surrogateescape") for string in strings]
+        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        self._ends = np.cumsum([len(string) for string in encoded], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, index: int) -> str:
+        start = 0 if index == 0 else self._ends[index - 1]
+        return self._bytes[start : self._ends[index]].tobytes().decode(errors="surrogateescape")
+
+
+class Handles:
+    """Open files by name, each thread of each process with its own, for a file has only one position.
+
+    Args:
+        opener: opens a name for reading; a function of a module, so that it can be sent to another process.
+        most: how many a thread has open at once.
+    """
+
+    def __init__(self, opener: Callable[[str], Any], most: int = 16) -> None:
+        self._opener, self._most = opener, most
+        self._open: dict[tuple[int, int], dict[str, Any]] = {}
+        weakref.finalize(self, _close, self._open)
+
+    def get(self, name: str) -> Any:  # noqa: ANN401  # whatever the opener gives
+        """Return the open file of a name."""
+        mine = self._open.setdefault((os.getpid(), threading.get_ident()), {})
+        if name not in mine:
+            if len(mine) >= self._most:
+                mine.pop(next(iter(mine))).close()
+            mine[name] = self._opener(name)
+        return mine[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Handles, (self._opener, self._most)  # open files stay where they are
+
+
+def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
+    for mine in files.values():
+        while mine:
+            mine.popitem()[1].close()
+
+
+class StoredPictures:
+    """A split: some pictures of a store, with their classes.
+
+    Args:
+        store: where the pictures are.
+        places: their numbers in it, in order.
+        labels: the class of each; in a multi-label set the classes.
+        shards: see `Source`.
+    """
+
+    endless = False
+
+    def __init__(
+        self, store: Store, places: Sequence[int], labels: Sequence[Label], shards: tuple[int, ...] = ()
+    ) -> None:
+        self._store = store
+        self._places = np.array(places, dtype=np.int64)
+        lists = [label if isinstance(label, tuple) else (label,) for label in labels]
+        self._several = any(isinstance(label, tuple) for label in labels)
+        self._labels = np.array([label for several in lists for label in several], dtype=np.int64)
+        self._ends = np.cumsum([len(several) for several in lists], dtype=np.int64)
+        self.shards = shards
+
+    def __len__(self) -> int:
+        """Return how many pictures there are."""
+        return len(self._places)
+
+    def encoded(self, index: int) -> bytes | Path:
+        """Return a picture as it is stored."""
+        return self._store.read(int(self._places[index]))
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return a picture as RGB pixels, the right way up.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        content = self.encoded(index)
+        try:
+            return read_image(content, shrink=shrink)
+        except ImageError as error:
+            if isinstance(content, bytes):
+                raise ImageError(str(error).replace("The picture", f"'{self.describe(index)}'", 1)) from error
+            raise
+
+    def label(self, index: int) -> Label:
+        """Return the class of a picture, or its classes."""
+        start = 0 if index == 0 else int(self._ends[index - 1])
+        mine = self._labels[start : self._ends[index]]
+        return tuple(mine.tolist()) if self._several else int(mine[0])
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order; in a multi-label set the first of each, or -1."""
+        if not self._several:
+            return self._labels
+        starts = np.concatenate([[0], self._ends[:-1]])
+        padded = np.append(self._labels, -1)
+        return np.where(starts < self._ends, padded[np.minimum(starts, len(self._labels))], -1)
+
+    def describe(self, index: int) -> str:
+        """Return what a person would call the picture."""
+        return self._store.name(int(self._places[index]))

@@ -1,0 +1,337 @@
+"""CSV and Parquet tables of pictures: a column of paths or of encoded bytes, one of classes, and one of splits if there is.
+
+| column | known by these names, whatever their case |
+|---|---|
+| picture | image, img, picture, path, file, filename, file_name, filepath, image_path, bytes |
+| classes | label, labels, class, class_name, category, target, fine_label |
+| split | split, subset |
+
+Several classes of one picture: a list in Parquet, or in CSV a column called "labels" with "|" between them.
+"""
+
+import csv
+import functools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from vitral.data.assemble import ALL, Entry, Listing, split_named
+from vitral.data.folder import Files
+from vitral.data.source import BadImage
+from vitral.data.stored import Strings
+from vitral.errors import DataError, ImageError
+
+PICTURES = ("image", "img", "picture", "path", "file", "filename", "file_name", "filepath", "image_path", "bytes")
+CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")
+SPLIT = ("split", "subset")
+SEPARATOR = "|"  # between the classes of one picture in CSV
+IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any picture is as near as any other
+GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and the next
+TEXT_SUFFIXES = (".csv", ".tsv")
+SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of a table's columns."""
+
+    picture: str
+    classes: str
+    split: str | None
+
+
+def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+    """Return the pictures of some tables.
+
+    Args:
+        title: what messages call the data.
+        name: short, for people and folder names.
+        files: paths or addresses by split, or under "all" where a column may say the split.
+
+    Raises:
+        DataError: a table cannot be read, or a column is missing.
+    """
+    if any(path.lower().endswith(TEXT_SUFFIXES) for paths in files.values() for path in paths):
+        return _list_text(title, name, files)
+    return _list_parquet(title, name, files)
+
+
+def find_columns(title: str, names: Sequence[str]) -> Columns:
+    """Return which columns hold what.
+
+    Raises:
+        DataError: there is none of pictures or of classes.
+    """
+
+    def find(known: tuple[str, ...]) -> str | None:
+        return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
+
+    picture, classes = find(PICTURES), find(CLASSES)
+    have = ", ".join(names) or "none"
+    if picture is None:
+        raise DataError(f"'{title}' has no column of pictures (its columns: {have}); name one of them 'image'.")
+    if classes is None:
+        raise DataError(f"'{title}' has no column of classes (its columns: {have}); name one of them 'label'.")
+    return Columns(picture, classes, find(SPLIT))
+
+
+def _list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+    paths: list[str] = []
+    entries: dict[str, list[Entry]] = {}
+    bad: list[BadImage] = []
+    several = False
+    for split, tables in files.items():
+        for table in tables:
+            for line, picture, classes, told in _rows(Path(table)):
+                several = several or len(classes) != 1
+                where = Path(table).parent / picture
+                if not where.is_file():
+                    bad.append(BadImage(str(where), f"'{where}' ({table}, line {line}) does not exist"))
+                    continue
+                entry = Entry(len(paths), picture, classes, where.stat().st_size)
+                entries.setdefault(_split(told, split, table), []).append(entry)
+                paths.append(str(where))
+    return Listing(
+        title=title,
+        name=name,
+        store=Files(Path(), paths),
+        entries=_by_split(entries),
+        multi_label=several,
+        bad=tuple(bad),
+    )
+
+
+def _rows(table: Path) -> Iterator[tuple[int, str, tuple[str, ...], str | None]]:
+    """Give line number, picture, classes and split of every row of a CSV file."""
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
+            columns = find_columns(str(table), [name for name in reader.fieldnames or [] if name])
+            for row in reader:
+                picture, classes = (row[columns.picture] or "").strip(), (row[columns.classes] or "").strip()
+                if not picture:
+                    raise DataError(
+                        f"'{table}', line {reader.line_num}, names no picture; fill it in or remove the line."
+                    )
+                several = columns.classes.strip().lower() == "labels"
+                names = (
+                    tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
+                )
+                if not several and not classes:
+                    raise DataError(f"'{table}', line {reader.line_num}, gives '{picture}' no class.")
+                yield reader.line_num, picture, names, row[columns.split] if columns.split else None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"'{table}' cannot be read as a CSV file in UTF-8 ({error}).") from error
+
+
+def _split(told: str | None, split: str, table: str) -> str:
+    if told is None or split != ALL:
+        return split
+    found = split_named(told.strip())
+    if found is None:
+        raise DataError(f"'{table}' has the split '{told}'; the splits are train, validation and test.")
+    return found
+
+
+def _by_split(entries: dict[str, list[Entry]]) -> dict[str, list[Entry]]:
+    order = ("train", "validation", "test", ALL)
+    return {split: entries[split] for split in order if split in entries} or {ALL: []}
+
+
+class ParquetPictures:
+    """Pictures in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
+
+    Args:
+        files: paths or addresses.
+        groups: for each row group its file's number, its own number there, and the number of its first picture.
+        column: of the pictures.
+        kept: row groups that stay in memory.
+        names: of all pictures.
+    """
+
+    def __init__(
+        self, files: Sequence[str], groups: Sequence[tuple[int, int, int]], column: str, kept: int, names: Sequence[str]
+    ) -> None:
+        self._files = list(files)
+        self._groups = list(groups)
+        self._firsts = np.array([first for _, _, first in groups], dtype=np.int64)
+        self._column = column
+        self._names = Strings(names)
+        self._kept = kept
+        self._group = functools.lru_cache(maxsize=kept)(self._read_group)
+
+    def read(self, place: int) -> bytes | Path:
+        """Return a picture's bytes, or its path.
+
+        Raises:
+            ImageError: its row is empty or its row group damaged.
+        """
+        number = int(np.searchsorted(self._firsts, place, side="right")) - 1
+        value = self._group(number)[place - int(self._firsts[number])].as_py()
+        content = _content(value)
+        if content is None:
+            raise ImageError(f"'{self.name(place)}' is empty; remove the row.")
+        return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
+
+    def name(self, place: int) -> str:
+        """Return the picture's own name where the table has one, else file and row."""
+        return self._names[place]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the row groups behind when sent to another process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_group"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._group = functools.lru_cache(maxsize=self._kept)(self._read_group)
+
+    def _read_group(self, number: int) -> pa.ChunkedArray:
+        file, group, _ = self._groups[number]
+        try:
+            with _open(self._files[file]) as opened:
+                return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
+        except (OSError, pa.ArrowException) as error:
+            raise ImageError(f"'{self._files[file]}', row group {group}, cannot be read ({error}).") from error
+
+
+def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
+    return fsspec.open(path, "rb").open()
+
+
+def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # whatever the column holds
+    if isinstance(value, dict):
+        value = value.get("bytes") or value.get("path")
+    return value if isinstance(value, bytes | str) and value else None
+
+
+def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+    listed: list[str] = []
+    groups: list[tuple[int, int, int]] = []
+    names: list[str] = []
+    entries: dict[str, list[Entry]] = {}
+    ends: dict[str, list[int]] = {}
+    declared: tuple[str, ...] | None = None
+    columns: Columns | None = None
+    several, size = False, 0
+    for split, paths in files.items():
+        for path in paths:
+            with _parquet(path) as opened:
+                table = pq.ParquetFile(opened)
+                columns = find_columns(path, table.schema_arrow.names)
+                told = _declared_names(table.schema_arrow, columns.classes)
+                declared = declared or told
+                several = several or pa.types.is_list(table.schema_arrow.field(columns.classes).type)
+                for group in range(table.num_row_groups):
+                    rows = _group_rows(table, group, columns, path, told)
+                    groups.append((len(listed), group, len(names)))
+                    size += table.metadata.row_group(group).total_byte_size
+                    for row, (own, classes, part) in enumerate(rows):
+                        label = own or f"{path}:{len(names) + row - groups[-1][2]}"
+                        chosen = _split(part, split, path)
+                        entries.setdefault(chosen, []).append(Entry(len(names) + row, label, classes, 0))
+                    names += [own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows)]
+                    for chosen in entries:
+                        ends.setdefault(chosen, []).append(len(entries[chosen]))
+            listed.append(path)
+    remote = any("://" in path for path in listed)
+    near = not remote and size <= IN_MEMORY
+    assert columns is not None
+    return Listing(
+        title=title,
+        name=name,
+        store=ParquetPictures(listed, groups, columns.picture, len(groups) if near else GROUPS_KEPT, names),
+        entries=_by_split(entries),
+        class_names=declared,
+        multi_label=several,
+        shards={} if near else {split: tuple(found) for split, found in ends.items()},
+        remote=remote,
+    )
+
+
+def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
+    try:
+        opened = _open(path)
+        pq.ParquetFile(opened)
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise DataError(f"'{path}' cannot be read as a Parquet file ({' '.join(str(error).split())[:200]}).") from error
+    opened.seek(0)
+    return opened
+
+
+def _group_rows(
+    table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
+) -> list[tuple[str | None, tuple[str, ...], str | None]]:
+    """Return each row's own picture name, classes and split, without reading the pictures' bytes."""
+    field = table.schema_arrow.field(columns.picture)
+    own = (
+        f"{columns.picture}.path"
+        if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0
+        else None
+    )
+    wanted = [columns.classes, *([columns.split] if columns.split else []), *([own] if own else [])]
+    if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+        wanted.append(columns.picture)
+        own = columns.picture
+    try:
+        rows = table.read_row_group(group, columns=wanted)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"'{path}', row group {group}, cannot be read ({error}).") from error
+    classes = rows.column(columns.classes).to_pylist()
+    splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
+    pictures = rows.column(columns.picture).to_pylist() if own else [None] * len(classes)
+    found = []
+    for row, (value, split, picture) in enumerate(zip(classes, splits, pictures, strict=True)):
+        if value is None:
+            raise DataError(f"'{path}', row {row} of row group {group}, has no class; fill it in or remove the row.")
+        name = picture.get("path") if isinstance(picture, dict) else picture
+        found.append((name, class_names(value, declared, path), split))
+    return found
+
+
+def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
+    """Return the names of a cell's class or classes: a name, a number among declared names, or a list of either.
+
+    Raises:
+        DataError: a number beyond the declared names.
+    """
+    if isinstance(value, list):
+        return tuple(name for one in value for name in class_names(one, declared, where))
+    if declared is not None and isinstance(value, int):
+        if not 0 <= value < len(declared):
+            raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")
+        return (declared[value],)
+    return (str(value),)
+
+
+def _declared_names(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+    """Return the class names that Hugging Face's datasets wrote into a schema, or None."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]
+        names = features.get("names") or features.get("feature", {}).get("names")
+        return tuple(str(name) for name in names) if names else None
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def table_files(folder: Path) -> dict[str, list[str]]:
+    """Return the tables of a folder by split, which their names or folders begin with; empty if it has none."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            found.setdefault(split_of_file(path.relative_to(folder).as_posix()), []).append(str(path))
+    return found
+
+
+def split_of_file(name: str) -> str:
+    """Return the split that a file's name begins with, such as "train-00000-of-00010.parquet", or that of its folder."""
+    parts = PurePosixPath(name).parts
+    stem = parts[-1].split(".")[0]
+    candidates = (*parts[:-1], stem, *(stem.split(mark)[0] for mark in "-_"))
+    return next((split for candidate in candidates if (split := split_named(candidate))), ALL)
