@@ -426,7 +426,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,holdout\n"), "has the split 'holdout'"),
     (text("photos.csv", b"image,label\n\xff\xfe,cat\n"), "CSV file in UTF-8"),
     (text("photos.parquet", "no parquet"), "cannot be read as a Parquet file"),
-    (text("photos.docx", "no data"), "file of an unknown kind"),
+    (text("photos.docx", "no data"), "is a file; give the folder"),
     (table(other=["x"], label=["a"]), "no column of pictures"),
     (table(image=[b""] * 20, label=["a", "b"] * 10), "is empty; remove the row"),
     (table(image=[b"no picture"] * 20, label=["a", "b"] * 10), "is no picture that can be read"),

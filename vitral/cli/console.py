@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from vitral.classifier.classifier import Classifier
+from vitral.distributed import is_main
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 
@@ -46,6 +47,8 @@ class ConsoleListener:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
+        if not is_main():
+            return
         if isinstance(event, Message):
             style = "yellow" if event.warning else None
             self.progress.console.print(event.text, style=style, markup=False, soft_wrap=True)
@@ -70,11 +73,15 @@ class ConsoleListener:
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
     """Print a value as JSON for a program to read; not-a-number becomes null."""
+    if not is_main():
+        return
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def print_table(columns: list[str], rows: list[list[str]], *, title: str | None = None) -> None:
     """Print a table; columns after the first are right-aligned."""
+    if not is_main():
+        return
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", overflow="fold")
@@ -85,4 +92,5 @@ def print_table(columns: list[str], rows: list[list[str]], *, title: str | None 
 
 def print_line(text: str) -> None:
     """Print one line to standard output."""
-    print(text)
+    if is_main():
+        print(text)

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.durations import seconds
 from vitral.cli.reporting import announce, write_run_report
+from vitral.distributed import is_main
 from vitral.training.finetune import finetune as train
 
 
@@ -24,6 +25,7 @@ def finetune(
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    sweep: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Fine-tune a network on labelled pictures and leave a run folder with classifier, scores and report.
@@ -31,17 +33,19 @@ def finetune(
     Example: vitral finetune --data photos/ --from ViT-B_16.npz --time 30m
 
     Args:
-        data: "digits", or a folder with one sub-folder a class, with or without train/ val/ test/ above them.
+        data: a folder with one sub-folder a class, with or without train/ val/ test/ above them; the same in a .zip or
+            .tar; a .csv or .parquet table; WebDataset shards; hf:OWNER/NAME; or "digits".
         source: where the weights come from: a file, a classifier or run folder, a Hub id, or a model's name for
             random weights; a model that fits pictures and hardware if left out.
         out: the run folder; runs/NAME if left out.
-        recipe: a recipe's name or a TOML file.
+        recipe: a recipe's name or a TOML file; if left out, one that fits pictures, classes, network and hardware.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; the network's own if left out.
         time: a budget such as 10m or 1h30m, which the run keeps.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
+        sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:
@@ -56,8 +60,11 @@ def finetune(
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,
+            sweep=sweep,
             listener=listener,
         )
+        if not is_main():
+            return  # the main process of the job says it for all
         report = write_run_report(result, listener=listener)
     if json:
         print_json({**result.to_json(), "report": str(report)})

@@ -1,8 +1,9 @@
 """The entry point: find the command, run it, turn every error of the user's into one line and a status."""
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cyclopts import App, CycloptsError
 from rich.console import Console
@@ -34,7 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(tokens, exit_on_error=False, print_error=False)
+        with _job():
+            app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
@@ -52,7 +54,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+@contextlib.contextmanager
+def _job() -> Iterator[None]:
+    """Be one of the processes that torchrun started, if it did."""
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield
+        return
+    from vitral import distributed  # torch's start-up time is for those who need it
+
+    distributed.join()
+    try:
+        yield
+    finally:
+        distributed.leave()
+
+
 def _fail(message: str, status: int) -> int:
     line = " ".join(message.split())
+    if os.environ.get("RANK", "0") != "0":
+        line = f"process {os.environ['RANK']}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)
     return status

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.durations import seconds
 from vitral.cli.reporting import announce, write_run_report
+from vitral.distributed import is_main
 from vitral.training.pretrain import pretrain as train
 
 
@@ -57,6 +58,8 @@ def pretrain(
             resume=resume,
             listener=listener,
         )
+        if not is_main():
+            return  # the main process of the job says it for all
         report = write_run_report(result, listener=listener)
     if json:
         print_json({**result.to_json(), "report": str(report)})

@@ -115,7 +115,7 @@ def _list_file(path: Path, listener: Listener) -> Listing:
     if is_archive(path):
         return list_archive(path)
     raise DataError(
-        f"'{path}' is a file of an unknown kind; give the folder that holds one sub-folder a class, or a .zip, .tar, .csv "
+        f"'{path}' is a file; give the folder that holds one sub-folder a class, or a .zip, .tar, .csv "
         "or .parquet file."
     )
 

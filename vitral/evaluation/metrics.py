@@ -80,6 +80,10 @@ class Evaluation:
         """Return the figures that a classifier keeps of itself."""
         return {"top1": self.top1, "ece": self.ece, "nll": self.nll}
 
+    def headline(self) -> float:
+        """Return the one figure by which networks are compared, the larger the better."""
+        return self.top1
+
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return f"{self.top1:.1%} of {self.num_examples} {split} pictures are classified right."

@@ -55,6 +55,10 @@ class MultiLabelEvaluation:
         """Return the figures that a classifier keeps of itself."""
         return {"map": self.mean_average_precision, "f1": self.f1_micro, "exact_match": self.exact_match}
 
+    def headline(self) -> float:
+        """Return the one figure by which networks are compared, the larger the better."""
+        return self.mean_average_precision
+
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return (

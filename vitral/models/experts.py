@@ -4,8 +4,10 @@ Held against nn/routing.py and moe.py of google-research/vmoe. A token's work is
 their number; a token that finds every buffer full passes by on the residual path alone.
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -223,6 +225,21 @@ class MixtureOfExperts(nn.Module):
         nn.init.normal_(self.router.weight, std=self.router.in_features**-0.5, generator=generator)
         self.fc1.init_weights(generator)
         self.fc2.init_weights(generator)
+
+
+def set_capacity(network: nn.Module, factor: float) -> None:
+    """Give the experts of a network buffers of another size, as fine-tuning does.
+
+    Raises:
+        ModelError: it has no experts.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, MixtureOfExperts)]
+    if not layers:
+        raise ModelError("The recipe sets the capacity of experts, and the network has none.")
+    for layer in layers:
+        layer.config = dataclasses.replace(layer.config, capacity_factor=factor)
+    config: Any = network.config
+    network.config = dataclasses.replace(config, experts=dataclasses.replace(config.experts, capacity_factor=factor))
 
 
 def squared_variation(shares: Float[Tensor, " experts"]) -> Float[Tensor, ""]:

@@ -1,29 +1,53 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
-import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.load import load
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
-from vitral.errors import TrainingError
-from vitral.events import Listener, ignore
+from vitral.data.subset import Joined
+from vitral.events import Listener, Message, ignore
 from vitral.models.catalog import list_models
+from vitral.models.experts import set_capacity
 from vitral.seeds import derive
+from vitral.training.automatic import choose_recipe, fitting_size, look
 from vitral.training.estimate import estimate
-from vitral.training.loop import RECIPE_FILE
+from vitral.training.length import fit_length
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
-from vitral.training.run import RUN_FILE, Plan, RunResult, execute, free_folder
+from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
+from vitral.training.run import Plan, RunResult, execute
+from vitral.training.sweep import best_rate, sweep_rates
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
-MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
+PAPERS = "finetune-paper"  # the recipe that a sweep takes if none is named: the paper's own
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; see `finetune`."""
+
+    data: DataSet
+    data_spec: str
+    source: str | Path | None
+    folder: Path
+    recipe: str | Path | None
+    overrides: tuple[str, ...]
+    image_size: int | None
+    budget_seconds: float | None
+    seed: int | None
+    resume: bool
+    baselines: bool
+    started: float
+    listener: Listener
 
 
 def finetune(
@@ -39,6 +63,7 @@ def finetune(
     skip_bad_images: bool = False,
     resume: bool = False,
     baselines: bool = True,
+    sweep: bool = False,
     listener: Listener = ignore,
 ) -> RunResult:
     """Fine-tune a network on labelled pictures; the run folder holds everything that it made.
@@ -46,57 +71,157 @@ def finetune(
     The head becomes a single zero-initialised linear layer and the position embedding is interpolated to the new size, as
     in the paper. Before training the plan and two baselines on frozen features are told to the listener.
 
+    Under torchrun every process calls this; they share the work, and the main one writes.
+
     Args:
-        data: "digits", or a folder with one sub-folder a class.
+        data: what `vitral.data.open.open_data` takes: "digits", a folder with one sub-folder a class, an archive, a table, ...
         source: a weights file, classifier or run folder, Hub id, or a model's name for random weights; None picks a
             model that fits the pictures and the hardware, from random weights.
         out: the run folder; runs/NAME if None.
-        recipe: a recipe's name or a TOML file; None picks one by the source.
+        recipe: a recipe's name or a TOML file; None picks one by the pictures, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".
-        image_size: pixels; None for the source's own.
+        image_size: pixels; None for the recipe's, or the source's own.
         budget_seconds: a time budget that the run keeps, evaluation included.
         seed: of every random choice; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
         baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
+        sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
+            the best on the training and validation pictures together (paper appendix B.1.1).
         listener: hears messages and progress.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
     started = time.monotonic()
+    distributed.join()
+    listener = listener if distributed.is_main() else ignore
+    resume = goes_on(out, resume=resume)
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
-    folder = run_folder(out, found, resume=resume)
-    source = kept_start(folder) if resume and source is None else source
+    request = Request(
+        data=found,
+        data_spec=str(data),
+        source=source,
+        folder=run_folder(out, found, resume=resume),
+        recipe=recipe,
+        overrides=tuple(overrides),
+        image_size=image_size,
+        budget_seconds=budget_seconds,
+        seed=seed,
+        resume=resume,
+        baselines=baselines,
+        started=started,
+        listener=listener,
+    )
+    return _swept(request) if sweep else _run(request)
+
+
+def _swept(request: Request) -> RunResult:
+    """Try each learning rate on the validation split, and train with the best on all that is not for the test."""
+    request = replace(request, recipe=request.recipe or PAPERS)
+    rates = sweep_rates(load_recipe(request.recipe or PAPERS, request.overrides))
+    parts = len(rates) + 1
+    share = None if request.budget_seconds is None else request.budget_seconds / parts
+    figures: dict[float, float] = {}
+    for number, rate in enumerate(rates, 1):
+        request.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
+        folder = request.folder / "sweep" / f"lr-{rate:g}"
+        trial = replace(
+            request,
+            folder=folder,
+            overrides=(*request.overrides, f"optimizer.lr={rate}"),
+            resume=kept_recipe(folder) is not None,
+            budget_seconds=share,
+            baselines=request.baselines and number == 1,
+            started=time.monotonic(),
+        )
+        figures[rate] = _run(replace(trial, data=_without_test(request.data))).evaluation.headline()
+    best = best_rate(figures)
+    tried = ", ".join(f"{rate:g} {figure:.1%}" for rate, figure in figures.items())
+    request.listener(
+        Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried} on validation), {best:g} is best.")
+    )
+    return _run(
+        replace(
+            request,
+            data=_with_validation(request.data),
+            overrides=(*request.overrides, f"optimizer.lr={best}"),
+            resume=kept_recipe(request.folder) is not None,
+            budget_seconds=share,
+            baselines=False,
+            started=time.monotonic(),
+        )
+    )
+
+
+def _without_test(data: DataSet) -> DataSet:
+    """Return the data with its test split hidden, so that no choice can look at it."""
+    return replace(data, splits={name: source for name, source in data.splits.items() if name != "test"})
+
+
+def _with_validation(data: DataSet) -> DataSet:
+    """Return the data with the validation pictures among the training pictures, where there is a test split to score on."""
+    if "test" not in data.splits or "validation" not in data.splits:
+        return data
+    train = Joined([data.splits["train"], data.splits["validation"]])
+    return replace(data, splits={"train": train, "test": data.splits["test"]})
+
+
+def _run(request: Request) -> RunResult:
+    found, folder = request.data, request.folder
+    source = kept_start(folder) if request.resume and request.source is None else request.source
     start, why_source = _start(source, found)
-    kept = kept_recipe(folder) if resume else None
     from_scratch = source is None or str(source) in list_models()
-    chosen = recipe or kept or ("scratch" if from_scratch else "finetune")
-    settings = load_recipe(chosen, overrides)
-    settings = settings if seed is None else settings.model_copy(update={"seed": seed})
+    settings, why_recipe = _settings(request, start, from_scratch=from_scratch)
     if from_scratch:
         start.model.init_weights(derive(settings.seed, "weights"))
-    settings = settings if image_size is None else settings.model_copy(update={"image_size": image_size})
     classifier = prepare(start, found, settings.image_size, settings)
     settings, why_length = fit_length(settings, found.splits["train"])
-    reasons = [*why_source, f"Recipe: {settings.name} ({settings.summary()}).", *why_length]
-    reasons.append(estimate(classifier, settings).sentence())
+    reasons = [*why_source, *why_recipe, *why_length, estimate(classifier, settings).sentence()]
     plan = Plan(
         kind="fine-tune",
         folder=folder,
         data=found,
-        data_spec=str(data),
+        data_spec=request.data_spec,
         start=str(source) if source is not None else default_model(found.splits["train"]),
         classifier=classifier,
         recipe=settings,
         augmentation=settings.augmentation or found.augmentation,
         reasons=tuple(reasons),
-        budget_seconds=budget_seconds,
-        started=started,
-        resume=resume,
-        baselines=baselines,
+        budget_seconds=request.budget_seconds,
+        started=request.started,
+        resume=request.resume,
+        baselines=request.baselines,
     )
-    return execute(plan, listener)
+    return execute(plan, request.listener)
+
+
+def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tuple[Recipe, list[str]]:
+    """Return the recipe with everything that the command says of it, and why it is what it is."""
+    kept = kept_recipe(request.folder) if request.resume else None
+    chosen = request.recipe or kept
+    reasons: list[str] = []
+    if chosen is None and not from_scratch:
+        train = request.data.splits["train"]
+        situation = look(
+            start.model,
+            pictures=len(train),
+            classes=len(request.data.class_names),
+            side=median_side(train),
+            budget_seconds=request.budget_seconds,
+        )
+        automatic, reasons = choose_recipe(situation, request.data.augmentation)
+        size = fitting_size(start.model, automatic.image_size or situation.own_size)
+        settings = automatic.model_copy(update={"image_size": size}).changed(request.overrides)
+    else:
+        settings = load_recipe(chosen or "scratch", request.overrides)
+    changes = {"seed": request.seed, "image_size": request.image_size}
+    settings = settings.model_copy(update={key: value for key, value in changes.items() if value is not None})
+    if request.data.multi_label and settings.objective.name == "softmax":
+        objective = settings.objective.model_copy(update={"name": "sigmoid"})
+        settings = settings.model_copy(update={"objective": objective})
+        reasons.append("Objective: sigmoid, since a picture may have several labels.")
+    return settings, [*reasons, f"Recipe: {settings.name} ({settings.summary()})."]
 
 
 def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Recipe) -> Classifier:
@@ -109,26 +234,12 @@ def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Re
     model.set_rates(
         dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
     )
+    if recipe.experts.capacity_factor is not None:
+        set_capacity(model, recipe.experts.capacity_factor)
     preprocessing = start.preprocessing.with_size(model.image_size)
     provenance = Provenance(source=start.provenance.source)
-    return Classifier(model, preprocessing, data.class_names, provenance=provenance).to(training_device())
-
-
-def fit_length(recipe: Recipe, train: Source) -> tuple[Recipe, list[str]]:
-    """Return the recipe with a batch that the data can fill and a number of steps, and why."""
-    batch = min(recipe.batch_size, max(8, len(train) // 4)) if not train.endless else recipe.batch_size
-    if recipe.steps is not None:
-        why = [f"Batch: {batch} pictures in place of {recipe.batch_size}, for there are only {len(train)} to train on."]
-        return recipe.model_copy(update={"batch_size": batch}), why if batch < recipe.batch_size else []
-    epochs = recipe.epochs if recipe.epochs is not None else 30.0
-    steps = max(MIN_STEPS, round(epochs * len(train) / batch))
-    seen = steps * batch / len(train)
-    warmup = recipe.schedule.warmup_steps
-    warmup = warmup if warmup <= steps // 5 else steps // 10  # 10.7 % of the paper's 300 epochs of ImageNet
-    schedule = recipe.schedule.model_copy(update={"warmup_steps": warmup})
-    reason = f"Length: {steps} steps of {batch} pictures, each picture seen about {seen:.0f} times."
-    settings = {"batch_size": batch, "steps": steps, "epochs": None, "schedule": schedule}
-    return recipe.model_copy(update=settings), [reason]
+    classifier = Classifier(model, preprocessing, data.class_names, provenance=provenance, multi_label=data.multi_label)
+    return classifier.to(training_device())
 
 
 def _start(source: str | Path | None, data: DataSet) -> tuple[Classifier, list[str]]:
@@ -148,37 +259,12 @@ def _start(source: str | Path | None, data: DataSet) -> tuple[Classifier, list[s
 
 def default_model(train: Source) -> str:
     """Return the model that fits the pictures' size and the hardware."""
-    indices = np.linspace(0, len(train) - 1, min(len(train), 16)).astype(int)
-    side = float(np.median([min(train.image(int(index)).shape[:2]) for index in indices]))
-    if side < SMALL_PICTURE:
+    if median_side(train) < SMALL_PICTURE:
         return "vit-ti4"
     return "vit-s16" if torch.cuda.is_available() else "vit-ti16"
 
 
-def run_folder(out: str | Path | None, data: DataSet, *, resume: bool) -> Path:
-    """Return where a run goes.
-
-    Raises:
-        TrainingError: a run is to go on, and no folder was named; or a new one is to begin where there is one.
-    """
-    if resume and out is None:
-        raise TrainingError("Which run should go on? Name its folder with --out.")
-    if out is not None and not resume and kept_recipe(Path(out)) is not None:
-        # Said here too, before anything of the new run is written over the old one's.
-        raise TrainingError(f"'{out}' already holds a run; go on with it by --resume, or choose another --out.")
-    return free_folder(data.name) if out is None else Path(out)
-
-
-def kept_start(folder: Path) -> str | None:
-    """Return what the run in a folder started from, if there is one that says it."""
-    try:
-        start = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["from"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return start if isinstance(start, str) else None
-
-
-def kept_recipe(folder: Path) -> Path | None:
-    """Return the resolved recipe of the run in a folder, if there is one."""
-    path = folder / RECIPE_FILE
-    return path if path.is_file() else None
+def median_side(train: Source) -> float:
+    """Return the shorter side, in pixels, of the middle one of some pictures."""
+    indices = np.linspace(0, len(train) - 1, min(len(train), 16)).astype(int)
+    return float(np.median([min(train.image(int(index)).shape[:2]) for index in indices]))

@@ -1,20 +1,25 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.errors import ModelError
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, replace, variant
 from vitral.seeds import derive
 from vitral.training.estimate import estimate
-from vitral.training.finetune import fit_length, kept_recipe, run_folder
+from vitral.training.length import fit_length
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.resume import goes_on, kept_recipe, run_folder
 from vitral.training.run import Plan, RunResult, execute
 
 DEFAULT_RECIPE = "pretrain"
@@ -38,7 +43,8 @@ def pretrain(
     """Pre-train a network from random weights; the run folder holds everything that it made.
 
     Args:
-        data: "visualatom", the endless source of generated pictures, or a folder with one sub-folder a class.
+        data: "visualatom", the endless source of generated pictures, or what `open_data` takes: a folder with one
+            sub-folder a class, an archive, a table, shards, ...
         model: a model's name; None for the recipe's.
         out: the run folder; runs/NAME if None.
         recipe: a recipe's name or a TOML file; "pretrain" if None.
@@ -54,6 +60,9 @@ def pretrain(
         VitralError: bad input, by kind; one line that names the thing.
     """
     started = time.monotonic()
+    distributed.join()
+    listener = listener if distributed.is_main() else ignore
+    resume = goes_on(out, resume=resume)
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
     folder = run_folder(out, found, resume=resume)
     kept = kept_recipe(folder) if resume else None
@@ -61,7 +70,10 @@ def pretrain(
     chosen = {"model": model or settings.model or DEFAULT_MODEL, "image_size": image_size or settings.image_size}
     settings = settings.model_copy(update=chosen if seed is None else {**chosen, "seed": seed})
     settings, why_length = fit_length(settings, found.splits["train"])
-    classifier = _random_network(settings, found.class_names)
+    if found.multi_label and settings.objective.name == "softmax":
+        objective = settings.objective.model_copy(update={"name": "sigmoid"})
+        settings = settings.model_copy(update={"objective": objective})
+    classifier = _random_network(settings, found)
     plan = Plan(
         kind="pre-train",
         folder=folder,
@@ -84,13 +96,18 @@ def pretrain(
     return execute(plan, listener)
 
 
-def _random_network(recipe: Recipe, class_names: Sequence[str]) -> Classifier:
-    config = network_config(recipe, len(class_names))
+def _random_network(recipe: Recipe, data: DataSet) -> Classifier:
+    config = network_config(recipe, len(data.class_names))
     network = build(config, seed=derive(recipe.seed, "weights"))
     provenance = Provenance(source=f"random weights ({recipe.model or DEFAULT_MODEL})")
-    return Classifier(network, PHOTOS.with_size(config.image_size), class_names, provenance=provenance).to(
-        training_device()
+    classifier = Classifier(
+        network,
+        PHOTOS.with_size(config.image_size),
+        data.class_names,
+        provenance=provenance,
+        multi_label=data.multi_label,
     )
+    return classifier.to(training_device())
 
 
 def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -114,4 +131,9 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         changes["patch_stride"] = (recipe.patch_stride, recipe.patch_stride)
     if recipe.head.representation:
         changes["representation_size"] = getattr(config, "dim", None)
+    experts = {"num_experts": recipe.experts.number, "capacity_factor": recipe.experts.capacity_factor}
+    if wanted := {name: value for name, value in experts.items() if value is not None}:
+        if getattr(config, "experts", None) is None:
+            raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
+        changes["experts"] = dataclasses.replace(config.experts, **wanted)
     return replace(config, **changes)

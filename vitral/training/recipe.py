@@ -18,6 +18,7 @@ from vitral.training.settings import (
     CheckpointSettings,
     ComputeSettings,
     EvaluationSettings,
+    ExpertsSettings,
     FaultSettings,
     HeadSettings,
     MixingSettings,
@@ -50,6 +51,7 @@ class Recipe(Section):
         regularization: dropout and its like.
         objective: the loss.
         head: of a network from random weights.
+        experts: of a V-MoE.
         augmentation: how pictures vary; None for what suits the data.
         mixing: pictures mixed in pairs.
         adaptation: which weights learn.
@@ -75,6 +77,7 @@ class Recipe(Section):
     regularization: RegularizationSettings = RegularizationSettings()
     objective: ObjectiveSettings = ObjectiveSettings()
     head: HeadSettings = HeadSettings()
+    experts: ExpertsSettings = ExpertsSettings()
     augmentation: Augmentation | None = None
     mixing: MixingSettings = MixingSettings()
     adaptation: AdaptationSettings = AdaptationSettings()
@@ -113,6 +116,14 @@ class Recipe(Section):
             f"{schedule.decay} decay, batch {self.batch_size}"
         )
 
+    def changed(self, overrides: Sequence[str]) -> "Recipe":
+        """Return the recipe with changes such as "optimizer.lr=0.01" applied.
+
+        Raises:
+            RecipeError: an unknown key or an impossible value.
+        """
+        return change_recipe(self.model_dump(mode="json", exclude_none=True), overrides, self.name)
+
     def to_toml(self) -> str:
         """Return the recipe as TOML; what is None is left out."""
         return tomli_w.dumps(_without_none(self.model_dump(mode="json")))
@@ -139,12 +150,21 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"The recipe '{source}' is not valid TOML: {error}.") from error
     values.setdefault("name", Path(str(source)).stem)
+    return change_recipe(values, overrides, str(source))
+
+
+def change_recipe(values: dict[str, Any], overrides: Sequence[str], source: str) -> Recipe:
+    """Return the recipe of a tree of values with changes applied.
+
+    Raises:
+        RecipeError: an unknown key or an impossible value.
+    """
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
         if any(override.startswith(f"{one}=") for override in overrides):
             values.pop(other, None)  # a length that the user gives replaces the recipe's, in whatever unit
     for override in overrides:
         _apply(values, override)
-    return build_recipe(values, str(source))
+    return build_recipe(values, source)
 
 
 def build_recipe(values: dict[str, Any], source: str) -> Recipe:

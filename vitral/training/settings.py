@@ -29,6 +29,7 @@ class OptimizerSettings(Section):
     Attributes:
         name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb" or "adafactor".
         lr: learning rate at the peak.
+        sweep: rates that `--sweep` tries in its place, ascending; empty for four about it.
         weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
         head_weight_decay: the head's own; None for the others'.
         betas: of Adam, LAMB and Adafactor.
@@ -41,6 +42,7 @@ class OptimizerSettings(Section):
 
     name: OptimizerName = "adamw"
     lr: float = Field(default=1e-3, gt=0)
+    sweep: tuple[Annotated[float, Field(gt=0)], ...] = ()
     weight_decay: float = Field(default=0.0, ge=0)
     head_weight_decay: float | None = Field(default=None, ge=0)
     betas: tuple[Rate, Rate] = (0.9, 0.999)
@@ -117,6 +119,18 @@ class HeadSettings(Section):
     """
 
     representation: bool = False
+
+
+class ExpertsSettings(Section):
+    """The experts of a V-MoE, where they are not the named network's own.
+
+    Attributes:
+        number: in each layer that has them, of a network from random weights; None for the network's own.
+        capacity_factor: size of their buffers over an even share-out; None for the network's own.
+    """
+
+    number: int | None = Field(default=None, ge=1)
+    capacity_factor: float | None = Field(default=None, gt=0)
 
 
 class MixingSettings(Section):

@@ -1,0 +1,207 @@
+"""The recipe that fine-tuning picks by itself, from the pictures, the classes, the network and the hardware, and why.
+
+The length, the resolution and MixUp begin from BiT-HyperRule (arXiv 1912.11370, section 3.3 and bit_hyperrule.py), which asks
+only how many pictures there are and how large; the rest is ours, and each choice is told in one line.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from vitral.errors import ModelError
+from vitral.images.augment import Augmentation
+from vitral.models.cost import count_macs, count_parameters
+from vitral.models.model import Model
+from vitral.training.estimate import STATE_BYTES
+from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.settings import AdaptationSettings, MixingSettings
+
+SMALL_SET, LARGE_SET = 20_000, 500_000  # pictures, HyperRule's bounds
+STEPS = (500, 10_000, 20_000)  # HyperRule's, for a small, medium and large set
+RULE_BATCH = 512
+SMALL_PICTURE, SMALL_SIZE, LARGE_SIZE = 96, 128, 384  # pixels, HyperRule's: below the first a picture is small
+MIXUP = 0.1
+FEW_A_CLASS = 5  # pictures, below which all weights would learn the pictures by heart
+LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; pictures a class
+CPU_BATCH, CPU_PASSES, GPU_PASSES, LEAST_STEPS = 64, 30, 100, 300
+CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
+PATIENCE_SECONDS = 3600.0  # that training all weights may take on a CPU before the head alone learns
+MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
+FULL_LR, PROBE_LR, LORA_LR = 3e-4, 3e-3, 1e-3
+LAYER_DECAY = 0.75
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the choice depends on.
+
+    Attributes:
+        pictures: to train on.
+        classes: how many there are.
+        side: the pictures' shorter side, pixels, the middle of a sample.
+        parameters: of the network.
+        macs: multiply-accumulates of the network at its own size.
+        own_size: the network's own size, pixels.
+        gpu_bytes: memory of the GPU; None without one.
+        budget_seconds: what the run may take; None for as long as it needs.
+    """
+
+    pictures: int
+    classes: int
+    side: float
+    parameters: int
+    macs: int
+    own_size: int
+    gpu_bytes: int | None
+    budget_seconds: float | None
+
+
+def look(network: Model, *, pictures: int, classes: int, side: float, budget_seconds: float | None) -> Situation:
+    """Return the situation of a network on this machine."""
+    gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
+    return Situation(
+        pictures=pictures,
+        classes=classes,
+        side=side,
+        parameters=count_parameters(network),
+        macs=count_macs(network.config),
+        own_size=min(network.image_size),
+        gpu_bytes=gpu,
+        budget_seconds=budget_seconds,
+    )
+
+
+def choose_recipe(situation: Situation, augmentation: Augmentation) -> tuple[Recipe, list[str]]:
+    """Return a recipe for pre-trained weights, and why it is what it is, a line a choice."""
+    reasons = list(_reasons(situation))
+    method = _method(situation)[0]
+    batch, steps = _length(situation)
+    recipe = load_recipe("finetune")
+    large = situation.pictures >= SMALL_SET
+    optimizer = recipe.optimizer.model_copy(
+        update={
+            "lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
+            "layer_decay": LAYER_DECAY if method == "full" else 1.0,
+        }
+    )
+    changes = {
+        "name": "automatic",
+        "image_size": _size(situation)[0],
+        "epochs": None,
+        "steps": steps,
+        "batch_size": batch,
+        "optimizer": optimizer,
+        "adaptation": AdaptationSettings(method=method),  # type: ignore[arg-type]
+        "augmentation": replace(augmentation, min_area=_min_area(situation)),
+        "mixing": MixingSettings(mixup=MIXUP if large and method == "full" else 0.0),
+        "schedule": recipe.schedule.model_copy(update={"warmup_steps": steps // 10}),
+    }
+    if method == "probe":
+        changes["regularization"] = recipe.regularization.model_copy(update={"stochastic_depth": 0.0})
+    return recipe.model_copy(update=changes), reasons
+
+
+def fitting_size(network: Model, size: int) -> int:
+    """Return the size nearest to a wanted one that the network can take."""
+    own = min(network.image_size)
+    for candidate in sorted(range(max(8, size - 16), size + 17), key=lambda candidate: abs(candidate - size)):
+        try:
+            replace(network.config, image_size=(candidate, candidate))
+        except ModelError:
+            continue
+        return candidate
+    return own
+
+
+def _reasons(situation: Situation) -> Iterator[str]:
+    method, why_method = _method(situation)
+    size, why_size = _size(situation)
+    batch, steps = _length(situation)
+    passes = steps * batch / situation.pictures
+    machine = "a GPU" if situation.gpu_bytes else "a CPU"
+    yield (
+        f"Chosen for {situation.pictures:,} pictures of {situation.classes} classes, {situation.parameters / 1e6:.0f} M "
+        f"weights and {machine}:"
+    )
+    yield f"  {METHODS[method]}: {why_method}."
+    yield f"  pictures at {size} pixels: {why_size}."
+    yield f"  {steps} steps of {batch} pictures, {passes:.0f} passes: {_why_length(situation)}."
+    if method == "full":
+        yield f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest."
+    yield f"  crops of at least {_min_area(situation):.0%} of a picture: " + (
+        "few pictures must be seen in many ways."
+        if situation.pictures < SMALL_SET
+        else "many pictures vary by themselves."
+    )
+    if situation.pictures >= SMALL_SET and method == "full":
+        yield f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} pictures and more."
+
+
+METHODS = {
+    "full": "all weights learn",
+    "probe": "the head alone learns (linear probe)",
+    "lora": "the head and low-rank changes learn (LoRA)",
+}
+
+
+def _method(situation: Situation) -> tuple[str, str]:
+    a_class = situation.pictures / situation.classes
+    if a_class < FEW_A_CLASS:
+        return "probe", f"{a_class:.1f} pictures a class would be learned by heart"
+    if situation.gpu_bytes is not None:
+        if situation.parameters * STATE_BYTES > MEMORY_SHARE * situation.gpu_bytes:
+            return (
+                "lora",
+                f"all weights with their optimizer would not fit the GPU's {situation.gpu_bytes / 2**30:.0f} GiB",
+            )
+    else:
+        seconds = _seconds(situation)
+        patience = min(PATIENCE_SECONDS, situation.budget_seconds or PATIENCE_SECONDS)
+        if seconds > patience:
+            return (
+                "probe",
+                f"all of them would take a CPU about {seconds / 60:.0f} minutes; --recipe finetune does it anyway",
+            )
+    if situation.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
+        return "lora", f"{a_class:.0f} pictures a class are few for so many weights"
+    return "full", f"{a_class:.0f} pictures a class are enough to adapt every layer"
+
+
+def _seconds(situation: Situation) -> float:
+    batch, steps = _length(situation)
+    return 3.0 * situation.macs * (_size(situation)[0] / situation.own_size) ** 2 * batch * steps / CPU_MACS_A_SECOND
+
+
+def _size(situation: Situation) -> tuple[int, str]:
+    own = situation.own_size
+    if situation.side < SMALL_PICTURE:
+        return min(own, SMALL_SIZE), f"they are only {situation.side:.0f} themselves"
+    if situation.gpu_bytes is None:
+        return own, "the network's own size; more would take a CPU several times longer"
+    if own >= LARGE_SIZE:
+        return own, "the network's own size"
+    return LARGE_SIZE, "finer patches than in pre-training, as in the paper"
+
+
+def _length(situation: Situation) -> tuple[int, int]:
+    pictures = situation.pictures
+    rule = STEPS[0] if pictures < SMALL_SET else STEPS[1] if pictures < LARGE_SET else STEPS[2]
+    gpu = situation.gpu_bytes is not None
+    batch = min(RULE_BATCH if gpu else CPU_BATCH, max(8, pictures // 4))
+    seen = min(rule * RULE_BATCH, (GPU_PASSES if gpu else CPU_PASSES) * pictures)
+    return batch, max(LEAST_STEPS, seen // batch)
+
+
+def _why_length(situation: Situation) -> str:
+    batch, steps = _length(situation)
+    if steps == LEAST_STEPS:
+        return "fewer would not train a head"
+    passes = GPU_PASSES if situation.gpu_bytes is not None else CPU_PASSES
+    if steps * batch >= passes * situation.pictures - batch:
+        return "more would only be learned by heart"
+    return "BiT-HyperRule's number of pictures"
+
+
+def _min_area(situation: Situation) -> float:
+    return 0.25 if situation.pictures < SMALL_SET else 0.05
