@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from vitral.training.local import local_parts
+
 
 class Average:
     """An exponential moving average of the parameters that learn.
@@ -27,20 +29,20 @@ class Average:
     def update(self, step: int) -> None:
         """Move the average towards the weights after update `step`, counted from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(list(self.tensors.values()), list(self._followed.values()), 1 - decay)
+        torch._foreach_lerp_(local_parts(self.tensors.values()), local_parts(self._followed.values()), 1 - decay)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Put the averaged weights into the network for a while."""
-        kept = [parameter.detach().clone() for parameter in self._followed.values()]
+        kept = [part.detach().clone() for part in local_parts(self._followed.values())]
         self.put()
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(list(self._followed.values()), kept)
+                torch._foreach_copy_(local_parts(self._followed.values()), kept)
 
     @torch.no_grad()
     def put(self) -> None:
         """Put the averaged weights into the network for good."""
-        torch._foreach_copy_(list(self._followed.values()), list(self.tensors.values()))
+        torch._foreach_copy_(local_parts(self._followed.values()), local_parts(self.tensors.values()))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from vitral.training.local import local_parts
 from vitral.training.optimizers import global_norm
 
 
@@ -18,13 +19,13 @@ def perturbed(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
     moved = [parameter for parameter in parameters if parameter.grad is not None]
     gradients: list[Tensor] = [parameter.grad for parameter in moved if parameter.grad is not None]
     with torch.no_grad():
-        kept = [parameter.detach().clone() for parameter in moved]  # adding and taking away would round
-        torch._foreach_mul_(gradients, rho / global_norm(gradients))
-        torch._foreach_add_(list[Tensor](moved), gradients)
+        parts = local_parts(moved)
+        kept = [part.clone() for part in parts]  # adding and taking away would round
+        torch._foreach_add_(parts, local_parts(gradients), alpha=float(rho / global_norm(gradients)))
     for parameter in moved:
         parameter.grad = None
     try:
         yield
     finally:
         with torch.no_grad():
-            torch._foreach_copy_(list[Tensor](moved), kept)
+            torch._foreach_copy_(local_parts(moved), kept)

@@ -1,0 +1,108 @@
+"""A short run for torchrun: `ranks_run.py FOLDER JSON`, where JSON changes the recipe; "experts", "kill" and "steps_a_second" ours.
+
+The last line of metrics is the whole of what the tests compare; `kill` names a step at which the last process kills itself, once.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitral import distributed
+from vitral.data.digits import open_digits
+from vitral.data.loader import TrainingBatches
+from vitral.errors import VitralError
+from vitral.events import Event, Progress
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.experts import ExpertsConfig
+from vitral.models.vit import ViTConfig
+from vitral.training.loop import train
+from vitral.training.mixing import mixes
+from vitral.training.recipe import build_recipe
+
+BASE: dict[str, Any] = {
+    "steps": 24,
+    "batch_size": 16,
+    "workers": 0,
+    "precision": "fp32",
+    "schedule": {"warmup_steps": 4},
+    "optimizer": {"lr": 0.01},
+    "averaging": {"decay": 0.9},
+    "regularization": {"stochastic_depth": 0.2},
+    "checkpoint": {"every_steps": 5},
+    "evaluation": {"every_steps": 12},
+}
+
+
+def main(folder: Path, changes: dict[str, Any]) -> int:
+    """Train, or go on training."""
+    torch.set_num_threads(1)
+    distributed.join()
+    experts = changes.pop("experts", 0)
+    kill = changes.pop("kill", None)
+    wait = changes.pop("wait", 0.0)
+    recipe = build_recipe(BASE | changes, "ranks")
+    config = ViTConfig(
+        image_size=(8, 8),
+        patch_size=(4, 4),
+        dim=16,
+        depth=3,
+        mlp_dim=32,
+        num_heads=2,
+        num_classes=10,
+        stochastic_depth=0.2,
+        experts=ExpertsConfig(blocks=(1,), num_experts=experts, group_images=4, noise_std=0.0) if experts else None,
+    )
+    data = open_digits()
+    batches = TrainingBatches(
+        data.splits["train"],
+        batch_size=recipe.batch_size,
+        image_size=config.image_size,
+        augmentation=data.augmentation,
+        seed=recipe.seed,
+        rank=distributed.rank(),
+        world=distributed.world(),
+        lead=mixes(recipe.mixing),
+    )
+    mark = folder.parent / f"{folder.name}-killed"
+
+    def listen(event: Event) -> None:
+        if not isinstance(event, Progress):
+            return
+        time.sleep(wait)
+        last = distributed.rank() == distributed.world() - 1
+        if kill is not None and last and event.done == kill and not mark.exists():
+            mark.write_text("")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    try:
+        result = train(
+            build(config, seed=1),
+            batches,
+            recipe=recipe,
+            normalize=PHOTOS.normalize,
+            folder=folder,
+            validate=lambda model, listener: {
+                "validation/accuracy": float(model(torch.ones(3, 3, 8, 8)).double().sum().detach())
+            },
+            resume=True,
+            listener=listen,
+        )
+    except VitralError as error:
+        print(error, file=sys.stderr)
+        return getattr(error, "exit_code", 1)
+    if distributed.is_main():
+        torch.save(result.model.state_dict(), folder / "final.pt")
+    distributed.barrier()
+    distributed.leave()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

@@ -1,0 +1,241 @@
+"""Several processes of one job: the arithmetic of one, checkpoints that fit any number, and what a lost process costs (R11)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import Record
+from vitral.training.loop import RECIPE_FILE
+
+SCRIPT = Path(__file__).parent / "ranks_run.py"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+TIGHT = 1e-5
+
+
+def command(ranks: int, target: list[str], *options: str) -> list[str]:
+    if ranks == 1:
+        return [sys.executable, *target]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return [*launcher, *options, *target]
+
+
+def run(folder: Path, ranks: int = 1, *options: str, **changes: Any) -> dict[int, dict[str, float]]:
+    target = [str(SCRIPT), str(folder), json.dumps(changes)]
+    done = subprocess.run(
+        command(ranks, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return history(folder)
+
+
+def history(folder: Path) -> dict[int, dict[str, float]]:
+    rows: dict[int, dict[str, float]] = {}
+    for line in (folder / "metrics.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        rows.setdefault(row["step"], {}).update(row)
+    return rows
+
+
+def close(one: dict[int, dict[str, float]], other: dict[int, dict[str, float]], tolerance: float = TIGHT) -> bool:
+    return one.keys() == other.keys() and all(
+        abs(one[step][name] - other[step][name]) <= tolerance * max(1.0, abs(one[step][name]))
+        for step in one
+        for name in one[step]
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "final.pt", weights_only=True)  # type: ignore[no-any-return]
+
+
+def same_bits(one: Path, other: Path) -> bool:
+    first, second = weights(one), weights(other)
+    logs = (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    return logs and first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    run(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changes"),
+    [
+        (2, {}),
+        (4, {}),
+        (2, {"compute": {"sharding": "full"}}),
+        (2, {"compute": {"sharding": "hybrid"}}),
+        (2, {"compute": {"accumulation": 2}}),
+        (2, {"compute": {"accumulation": 4, "sharding": "full", "checkpointing": True}}),
+        (1, {"compute": {"accumulation": 4}}),
+        (1, {"compute": {"checkpointing": True}}),
+    ],
+)
+def test_however_the_work_is_laid_out_the_loss_curve_is_one(
+    alone: Path, tmp_path: Path, ranks: int, changes: dict[str, Any]
+) -> None:
+    assert close(history(alone), run(tmp_path / "run", ranks, **changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mixing": {"mixup": 0.8, "cutmix": 1.0}, "augmentation": {"crop": "none", "erasing": 0.5, "repeats": 2}},
+        {"optimizer": {"name": "lamb", "lr": 0.01, "layer_decay": 0.7, "head_weight_decay": 1.0, "weight_decay": 0.1}},
+        {"adaptation": {"method": "lora", "lora_rank": 2}},
+        {"objective": {"name": "masked-patches"}, "regularization": {}},
+    ],
+    ids=["mixing", "lamb", "lora", "masked"],
+)
+def test_two_processes_learn_what_one_learns(tmp_path: Path, changes: dict[str, Any]) -> None:
+    masked = "objective" in changes
+    one, two = run(tmp_path / "one", 1, **changes), run(tmp_path / "two", 2, **changes)
+    # Which patches are hidden is drawn for each process's own pictures.
+    assert close(one, two, 0.2 if masked else TIGHT)
+
+
+def test_experts_of_their_own_compute_the_same(tmp_path: Path) -> None:
+    copied = run(tmp_path / "copied", 2, experts=4)
+    own = run(tmp_path / "own", 2, experts=4, compute={"expert_parallel": True})
+    assert close(copied, own)
+    one, other = weights(tmp_path / "copied"), weights(tmp_path / "own")
+    assert one.keys() == other.keys()
+    assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
+    names = {path.name for path in (tmp_path / "own" / "checkpoints" / "last").glob("*.safetensors")}
+    assert names == {"tensors-00000-00000.safetensors", "tensors-00001-00000.safetensors"}
+
+
+@pytest.mark.parametrize("way", ["full", "experts"])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (4, 2)])
+def test_a_checkpoint_is_read_by_another_number_of_processes(tmp_path: Path, before: int, after: int, way: str) -> None:
+    settings: dict[str, Any] = {"compute": {"sharding": "full"}}
+    if way == "experts":
+        settings = {"compute": {"expert_parallel": True}, "experts": 4, "batch_size": 16}
+    # The routing groups lie within a process, so experts' curves are compared from the same number on.
+    whole = run(tmp_path / "whole", 1 if way == "full" else before, **settings)
+    run(tmp_path / "part", before, steps=10, **settings)
+    parted = run(tmp_path / "part", after, **settings)
+    if way == "full":
+        # The first ten steps had a schedule of their own length; what counts is that the rest follows from them.
+        again = run(tmp_path / "again", 1, steps=10, **settings)
+        rest = run(tmp_path / "again", 1, **settings)
+        assert close(rest, parted)
+        assert again.keys() <= whole.keys() | again.keys()
+    else:
+        assert max(parted) == max(whole)
+        assert all(abs(value) < 1e6 for row in parted.values() for value in row.values())
+
+
+@pytest.mark.parametrize("kill", [3, 12])
+def test_a_killed_process_is_started_again_and_ends_in_the_same_bits(tmp_path: Path, kill: int) -> None:
+    run(tmp_path / "whole", 2)
+    run(tmp_path / "killed", 2, "--max-restarts=3", kill=kill)
+    assert (tmp_path / "killed-killed").exists()
+    assert same_bits(tmp_path / "whole", tmp_path / "killed")
+
+
+def start(folder: Path, *options: str, **changes: Any) -> subprocess.Popen[bytes]:
+    target = [str(SCRIPT), str(folder), json.dumps(changes)]
+    return subprocess.Popen(
+        command(2, target, *options),
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def ranks_of(process: subprocess.Popen[bytes]) -> list[int]:
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in children.stdout.split()]
+
+
+def kill_some_rank(tmp_path: Path, number: int, record: list[float]) -> None:
+    """Kill a process of the job at an instant that differs from case to case, and let torchrun bring it back."""
+    folder = tmp_path / f"case-{number}"
+    process = start(folder, "--max-restarts=10", wait=0.02)
+    while not (folder / RECIPE_FILE).exists():
+        time.sleep(0.05)
+    time.sleep(0.03 * number)
+    if pids := ranks_of(process):
+        os.kill(pids[number % len(pids)], signal.SIGKILL)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=180)
+    record.append(time.monotonic() - began)
+    assert process.returncode == 0, errors.decode()[-3000:]
+
+
+def check_kills(tmp_path: Path, count: int) -> None:
+    run(tmp_path / "whole", 2)
+    seconds: list[float] = []
+    for number in range(count):
+        kill_some_rank(tmp_path, number, seconds)
+        assert same_bits(tmp_path / "whole", tmp_path / f"case-{number}")
+
+
+def test_two_kills_of_a_process(tmp_path: Path) -> None:
+    check_kills(tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_twenty_kills_of_a_process(tmp_path: Path, record_counts: Record) -> None:
+    check_kills(tmp_path, 20)
+    record_counts("R11", {"kills": 20, "equal": 20})
+
+
+def test_the_others_end_when_a_process_is_lost(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", wait=0.02)
+    while not (tmp_path / "run" / "checkpoints").exists():
+        time.sleep(0.05)
+    os.kill(ranks_of(process)[1], signal.SIGKILL)
+    began = time.monotonic()
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert time.monotonic() - began < 60
+
+
+def test_a_termination_saves_in_every_process(tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    run(whole, 2, compute={"sharding": "full"})
+    process = start(tmp_path / "run", wait=0.05, compute={"sharding": "full"})
+    while not (tmp_path / "run" / "checkpoints" / "last").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert b"saved after step" in errors
+    run(tmp_path / "run", 2, compute={"sharding": "full"})
+    assert same_bits(whole, tmp_path / "run")
+
+
+def finetune(folder: Path, ranks: int, *options: str) -> dict[int, dict[str, float]]:
+    arguments = ["finetune", "--data", "digits", "--from", "vit-mu4", "--out", str(folder)]
+    changes = ["steps=20", "image_size=16", "precision=fp32", "batch_size=32", "checkpoint.every_steps=10"]
+    settings = [part for change in changes for part in ("--set", change)]
+    target = ["-m", "vitral", *arguments, *settings, *options]
+    done = subprocess.run(
+        command(ranks, target), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("Accuracy") == 1
+    return history(folder)
+
+
+def test_finetune_under_torchrun_is_finetune(tmp_path: Path) -> None:
+    one, two = finetune(tmp_path / "one", 1), finetune(tmp_path / "two", 2)
+    assert close(one, two)
+    scores = [json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("one", "two")]
+    assert scores[0]["num_examples"] == scores[1]["num_examples"] == 359
+    assert sum(scores[1]["support"]) == 359
+    assert abs(scores[0]["nll"] - scores[1]["nll"]) < 1e-4
+    assert (tmp_path / "two" / "report.html").is_file()
