@@ -23,11 +23,26 @@ def join() -> None:
     """Connect this process with the others that torchrun started; does nothing alone, or when connected already."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
         return
+    backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group("cpu:gloo,cuda:nccl", timeout=PATIENCE)
-    else:
-        dist.init_process_group("gloo", timeout=PATIENCE)
+        backend = "cpu:gloo,cuda:nccl"
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT")
+    if attempt is None or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        dist.init_process_group(backend, timeout=PATIENCE)
+        return
+    # torchrun's store outlives a restart, and with it the addresses of processes that are gone; torch itself forgot to keep
+    # the attempts apart (2.15), so a restarted job would wait for them.
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=PATIENCE
+    )
+    dist.init_process_group(
+        backend,
+        store=dist.PrefixStore(f"vitral/attempt-{attempt}", store),  # type: ignore[attr-defined]
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=PATIENCE,
+    )
 
 
 def leave() -> None:

@@ -1,6 +1,7 @@
-"""A short run for torchrun: `ranks_run.py FOLDER JSON`, where JSON changes the recipe; "experts", "kill" and "steps_a_second" ours.
+"""A short run for torchrun: `ranks_run.py FOLDER JSON`.
 
-The last line of metrics is the whole of what the tests compare; `kill` names a step at which the last process kills itself, once.
+JSON changes the recipe; besides, "experts" is their number, "wait" seconds between steps, and "kill" a step at which the last
+process kills itself, once.
 """
 
 import json
@@ -32,7 +33,7 @@ BASE: dict[str, Any] = {
     "workers": 0,
     "precision": "fp32",
     "schedule": {"warmup_steps": 4},
-    "optimizer": {"lr": 0.01},
+    "optimizer": {"lr": 0.002},
     "averaging": {"decay": 0.9},
     "regularization": {"stochastic_depth": 0.2},
     "checkpoint": {"every_steps": 5},

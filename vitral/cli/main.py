@@ -13,6 +13,7 @@ from vitral.errors import TrainingInterrupted, VitralError
 
 EPILOGUE = """Examples:
   vitral demo                      the whole pipeline on real data, in minutes
+  vitral check photos/             what is in a folder: damage, duplicates, leaks
   vitral finetune --data photos/   a classifier from a folder of class folders
   vitral predict photo.jpg --classifier runs/photos
 """
@@ -27,7 +28,7 @@ app = App(
     result_action="return_value",
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
-for command in ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models"):
+for command in ("demo", "check", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models"):
     app.command(f"vitral.cli.{command}:{command}", name=command)
 
 

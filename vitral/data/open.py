@@ -29,6 +29,7 @@ def open_data(
     class_names: Sequence[str] | None = None,
     skip_bad_images: bool = False,
     trained_on: str | None = None,
+    verify: bool = True,
     listener: Listener = ignore,
 ) -> DataSet:
     """Open a data set by name, path or address.
@@ -48,6 +49,7 @@ def open_data(
         skip_bad_images: leave out pictures that cannot be read, and list them, in place of an error.
         trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: data
             without splits are then shared out as for training if they are the same, and else scored whole.
+        verify: whether pictures are decoded beforehand, to know that they can be read.
         listener: hears of the checking's progress.
 
     Raises:
@@ -59,7 +61,7 @@ def open_data(
         return _in_order(open_digits(), class_names)
     if name in PRESETS:
         return _in_order(open_generated(name), class_names)
-    return assemble(list_data(name, listener), Opening(class_names, skip_bad_images, trained_on, listener))
+    return assemble(list_data(name, listener), Opening(class_names, skip_bad_images, trained_on, listener, verify))
 
 
 def list_data(spec: str, listener: Listener = ignore) -> Listing:

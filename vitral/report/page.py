@@ -43,16 +43,7 @@ def write_report(report: RunReport, path: str | Path) -> None:
 
 def render_report(report: RunReport) -> str:
     """Return a report as HTML: no script, no address but `data:`, every text of the user escaped."""
-    environment = Environment(
-        loader=PackageLoader("vitral.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.filters["count"] = "{:,}".format
-    style = Markup(environment.loader.get_source(environment, "report.css")[0]) if environment.loader else Markup()
+    environment, style = page_environment()
     return environment.get_template("report.html").render(
         report=report,
         style=style,
@@ -64,6 +55,21 @@ def render_report(report: RunReport) -> str:
         open_classes=OPEN_CLASSES,
         **_drawings(report),
     )
+
+
+def page_environment() -> tuple[Environment, Markup]:
+    """Return what renders the pages' templates, every text of the user escaped, and their style sheet."""
+    environment = Environment(
+        loader=PackageLoader("vitral.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = percent
+    environment.filters["count"] = "{:,}".format
+    style = Markup(environment.loader.get_source(environment, "report.css")[0]) if environment.loader else Markup()
+    return environment, style
 
 
 def percent(share: float | None, digits: int = 1) -> str:

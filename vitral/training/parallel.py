@@ -6,6 +6,7 @@ Each way gives the arithmetic of one process: the gradient is the mean over the 
 import contextlib
 import functools
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -135,7 +136,9 @@ class Engine:
                 self.module, own
             )
         unused = not isinstance(self.module, TrainingOutputs)  # masked patches leave the head alone
-        return DistributedDataParallel(self.module, find_unused_parameters=unused, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # the option's later name is not in all torch that we run on
+            return DistributedDataParallel(self.module, find_unused_parameters=unused, broadcast_buffers=False)
 
     def _shard(self, precision: Precision) -> None:
         low = torch.bfloat16 if computes_in_bf16(self.device, precision) else None

@@ -1,0 +1,109 @@
+"""`vitral check`: what is in a data set, or the proof that a killed run resumes to the same bits."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.classifier.load import load
+from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.errors import VitralError
+from vitral.report.check_page import write_check_page
+from vitral.studies.check_data import NEAR, DataCheck, check_data
+from vitral.studies.check_resume import check_resume
+
+RESUME = "resume"
+SHOWN = 10
+
+
+def check(
+    what: Annotated[str, Parameter(name="WHAT")],
+    *,
+    data: str = "digits",
+    source: Annotated[str | None, Parameter("--from")] = None,
+    classifier: str | None = None,
+    report: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Look at every picture of a data set, or prove that a killed run resumes to the same bits.
+
+    Example: vitral check photos/ --report check.html
+
+    Args:
+        what: the data, as --data of the other commands takes them; or the word "resume" (a folder of that name is ./resume).
+        data: with "resume", what to train on.
+        source: with "resume", the network or weights to start from.
+        classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
+        report: write what was found as one HTML file there.
+        json: print JSON for a program.
+
+    Exits with status 1 if "resume" finds a difference.
+    """
+    if what == RESUME:
+        _resume(data, source, json=json)
+        return
+    with ConsoleListener() as listener:
+        judge = None if classifier is None else load(classifier)
+        found = check_data(what, classifier=judge, listener=listener)
+    if report is not None:
+        write_check_page(found, facts(found), report, near=NEAR)
+    if json:
+        print_json(found.to_json())
+    else:
+        show(found, report)
+
+
+def facts(found: DataCheck) -> list[tuple[str, str]]:
+    """Return sizes, formats and statistics as pairs of name and value."""
+    mean, std = (", ".join(f"{value:.3f}" for value in values) for values in (found.mean, found.std))
+    return [
+        ("Widths", f"{found.widths[0]} to {found.widths[2]} pixels, the middle one {found.widths[1]}"),
+        ("Heights", f"{found.heights[0]} to {found.heights[2]} pixels, the middle one {found.heights[1]}"),
+        ("Formats", ", ".join(f"{kind} {count:,}" for kind, count in found.formats.items())),
+        ("Size", f"{found.size / 1e6:,.1f} MB"),
+        ("Mean of red, green, blue", mean),
+        ("Standard deviation", std),
+    ]
+
+
+def show(found: DataCheck, report: Path | None) -> None:
+    """Print a data check."""
+    splits = list(found.counts)
+    total = sum(sum(counts.values()) for counts in found.counts.values())
+    print_line(f"{found.name}: {total:,} pictures, {len(found.class_names)} classes")
+    for note in found.notes:
+        print_line(note)
+    rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]
+    print_table(["class", *splits], rows)
+    for name, value in facts(found):
+        print_line(f"{name}: {value}")
+    for group in found.duplicates[:SHOWN]:
+        where = " across splits" if group.leaks else ""
+        print_line(f"{group.kind} duplicates{where}: {', '.join(group.names)}")
+    for bad in found.bad[:SHOWN]:
+        print_line(f"cannot be read: {bad.reason}")
+    for finding in found.suspicious[:SHOWN]:
+        print_line(f"odd: {finding.name}: {finding.reason}")
+    for suspect in found.suspects[:SHOWN]:
+        print_line(
+            f"doubtful: {suspect.name}: labelled {suspect.label}, but {suspect.predicted} {suspect.probability:.1%}"
+        )
+    problems = found.problems()
+    print_line("To mend: " + "; ".join(problems) + "." if problems else "Nothing to mend.")
+    if report is not None:
+        print_line(f"Report  {report}")
+
+
+def _resume(data: str, source: str | None, *, json: bool) -> None:
+    with ConsoleListener() as listener:
+        outcome = check_resume(data, source=source, listener=listener)
+    if json:
+        print_json(outcome.to_json())
+    else:
+        for name, equal in outcome.files.items():
+            print_line(f"{'equal ' if equal else 'DIFFERENT'}  {name}")
+        print_line(f"{len(outcome.kills)} kills in a run of {outcome.steps} steps, {outcome.seconds:.0f} s in all")
+    if not outcome.equal:
+        raise VitralError(
+            f"The killed run ended otherwise than the unbroken one; both are in '{outcome.folder}'. Please report it."
+        )

@@ -1,0 +1,60 @@
+"""The page of a data check: what is there, and what should be mended."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from vitral.files import write_file
+from vitral.report.page import LARGEST_SHEET, page_environment
+from vitral.report.pictures import inline
+
+MOST_LISTED = 200  # groups or pictures in a table; all are in the JSON
+
+
+class Checked(Protocol):
+    """What the page shows of a data check; see `vitral.studies.check_data.DataCheck`."""
+
+    @property
+    def name(self) -> str:
+        """The data set's."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, Mapping[str, int]]:
+        """Pictures by split and class."""
+        ...
+
+    @property
+    def sheet(self) -> bytes:
+        """A contact sheet, PNG."""
+        ...
+
+    def problems(self) -> list[str]:
+        """What should be mended."""
+        ...
+
+
+def write_check_page(check: Checked, facts: Sequence[tuple[str, str]], path: Path, *, near: int) -> None:
+    """Write a data check as one HTML file.
+
+    Args:
+        check: what was found.
+        facts: sizes, formats and statistics as pairs of name and value.
+        path: the file.
+        near: bits in which near duplicates may differ.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    environment, style = page_environment()
+    page = environment.get_template("check.html").render(
+        check=check,
+        style=style,
+        facts=facts,
+        problems=check.problems(),
+        total=sum(count for counts in check.counts.values() for count in counts.values()),
+        sheet=inline(check.sheet, largest=LARGEST_SHEET) if check.sheet else None,
+        most=MOST_LISTED,
+        near=near,
+    )
+    write_file(path, page.encode("utf-8", "replace"))

@@ -1,0 +1,420 @@
+"""What is in a data set before anything is trained on it: counts, sizes, damage, duplicates, leaks, doubtful labels."""
+
+import dataclasses
+import hashlib
+import io
+import itertools
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import imagehash
+import numpy as np
+from jaxtyping import UInt64
+from PIL import Image
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.open import open_data
+from vitral.data.source import BadImage, DataSet, Source
+from vitral.errors import ImageError
+from vitral.evaluation.evaluate import predict_probabilities
+from vitral.events import Listener, Progress, ignore
+from vitral.images.contact_sheet import contact_sheet
+from vitral.images.decode import FORMATS, Pixels
+from vitral.seeds import generator
+
+NEAR = 4  # bits of 64 in which the perceptual hashes of two near duplicates may differ
+TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
+SHEET = 48  # pictures on the contact sheet
+SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of a picture's own, from where its label is doubtful
+MOST_LISTED = 200
+THUMBNAIL = 112
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one picture is like."""
+
+    split: str
+    index: int
+    name: str
+    classes: tuple[str, ...]
+    height: int
+    width: int
+    size: int
+    format: str
+    digest: str
+    perceptual: int
+    mean: tuple[float, float, float]
+    square: tuple[float, float, float]
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A picture and what is odd about it."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Pictures that are the same, or nearly.
+
+    Attributes:
+        kind: "exact", of the same pixels or bytes, or "near", which look alike.
+        names: of the pictures.
+        splits: in which they are, in the names' order.
+        classes: of each, in the names' order.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    splits: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def leaks(self) -> bool:
+        """Whether they stand in different splits, so that a score would be of pictures already seen."""
+        return len(set(self.splits)) > 1
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether they have different classes."""
+        return len(set(self.classes)) > 1
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A picture whose label a classifier doubts."""
+
+    name: str
+    split: str
+    label: str
+    predicted: str
+    probability: float
+    own_probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class DataCheck:
+    """What was found in a data set.
+
+    Attributes:
+        name: of the data set.
+        fingerprint: of its names, sizes, classes and splits.
+        class_names: in order.
+        counts: pictures by split and class.
+        bad: pictures that cannot be read.
+        suspicious: pictures that can, but look like mistakes.
+        duplicates: those across splits first, then those with contradictory classes.
+        suspects: labels that a classifier doubts, the most doubtful first; empty without a classifier.
+        widths: least, middle and greatest, pixels.
+        heights: likewise.
+        formats: pictures by format.
+        size: of all pictures, bytes.
+        mean: of the channels red, green, blue, 0 to 1.
+        std: likewise.
+        notes: what opening the data had to say.
+        sheet: some pictures of every class, as a PNG.
+    """
+
+    name: str
+    fingerprint: str
+    class_names: tuple[str, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    bad: tuple[BadImage, ...]
+    suspicious: tuple[Finding, ...]
+    duplicates: tuple[Duplicates, ...]
+    suspects: tuple[Suspect, ...]
+    widths: tuple[int, int, int]
+    heights: tuple[int, int, int]
+    formats: Mapping[str, int]
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    notes: tuple[str, ...]
+    sheet: bytes
+
+    @property
+    def imbalance(self) -> float:
+        """How often the largest class has the pictures of the smallest, in the training split."""
+        counts = [count for count in next(iter(self.counts.values())).values() if count]
+        return max(counts) / min(counts) if counts else 1.0
+
+    @property
+    def leaks(self) -> int:
+        """How many groups of duplicates stand in different splits."""
+        return sum(group.leaks for group in self.duplicates)
+
+    def problems(self) -> list[str]:
+        """Return what should be mended, one line each, the gravest first."""
+        contradictions = sum(group.contradicts for group in self.duplicates)
+        found = [
+            (self.leaks, "groups of pictures stand in several splits: scores on them would be too good"),
+            (contradictions, "groups of equal pictures have different classes"),
+            (len(self.bad), "pictures cannot be read"),
+            (len(self.suspects), "labels are doubtful"),
+            (len(self.suspicious), "pictures look like mistakes"),
+            (len(self.duplicates) - self.leaks, "groups of duplicates within a split"),
+        ]
+        return [f"{count} {what}" for count, what in found if count]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the contact sheet as JSON values."""
+        values = dataclasses.asdict(dataclasses.replace(self, sheet=b""))
+        values.pop("sheet")
+        return {**values, "imbalance": self.imbalance, "leaks": self.leaks, "problems": self.problems()}
+
+
+def check_data(data: str | Path, *, classifier: Classifier | None = None, listener: Listener = ignore) -> DataCheck:
+    """Look at every picture of a data set; nothing of it is changed.
+
+    Args:
+        data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
+        classifier: doubts labels, if there is one.
+        listener: hears progress.
+
+    Raises:
+        DataError: there is no such data set.
+    """
+    found = open_data(data, skip_bad_images=True, verify=False, listener=listener)
+    looks: list[Look] = []
+    bad: list[BadImage] = list(found.bad_images)
+    splits = {split: source for split, source in found.splits.items() if not source.endless}
+    total = sum(map(len, splits.values()))
+    for split, source in splits.items():
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for seen in pool.map(_looker(found, split, source), range(len(source))):
+                (looks if isinstance(seen, Look) else bad).append(seen)  # type: ignore[arg-type]
+                listener(Progress("check", len(looks) + len(bad), max(total, len(looks) + len(bad))))
+    duplicates = sorted([*_exact(looks), *_near(looks)], key=lambda group: (not group.leaks, not group.contradicts))
+    return DataCheck(
+        name=found.name,
+        fingerprint=found.fingerprint,
+        class_names=found.class_names,
+        counts=_counts(found, looks),
+        bad=tuple(bad),
+        suspicious=tuple(itertools.chain.from_iterable(_odd(look, looks) for look in looks)),
+        duplicates=tuple(duplicates),
+        suspects=() if classifier is None else tuple(_suspects(classifier, found, listener)),
+        widths=_spread([look.width for look in looks]),
+        heights=_spread([look.height for look in looks]),
+        formats=dict(Counter(look.format for look in looks).most_common()),
+        size=sum(look.size for look in looks),
+        mean=_channels(looks)[0],
+        std=_channels(looks)[1],
+        notes=found.notes,
+        sheet=_sheet(found, looks),
+    )
+
+
+def _looker(data: DataSet, split: str, source: Source) -> Callable[[int], Look | BadImage]:
+    def look(index: int) -> Look | BadImage:
+        name = source.describe(index)
+        label = source.label(index)
+        classes = tuple(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+        try:
+            encoded = getattr(source, "encoded", None)
+            content = None if encoded is None else encoded(index)
+            pixels = source.image(index)
+        except ImageError as error:
+            return BadImage(name, str(error).rstrip("."))
+        raw = content.read_bytes() if isinstance(content, Path) else content
+        kind = "pixels" if raw is None else _format(raw)
+        small = Image.fromarray(pixels)
+        values = pixels.reshape(-1, 3)[:: max(1, pixels.size // 3 // 4096)].astype(np.float64) / 255
+        mean, square = values.mean(axis=0), (values**2).mean(axis=0)
+        return Look(
+            split=split,
+            index=index,
+            name=name,
+            classes=classes,
+            height=pixels.shape[0],
+            width=pixels.shape[1],
+            size=len(raw) if raw is not None else pixels.nbytes,
+            format=kind,
+            digest=hashlib.sha256(pixels.tobytes()).hexdigest(),
+            perceptual=int(str(imagehash.phash(small)), 16),
+            mean=(float(mean[0]), float(mean[1]), float(mean[2])),
+            square=(float(square[0]), float(square[1]), float(square[2])),
+            deviation=float(pixels.std()),
+        )
+
+    return look
+
+
+def _format(content: bytes) -> str:
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        animated = " animated" if getattr(image, "n_frames", 1) > 1 else ""
+        return f"{image.format} {image.mode}{animated}"
+
+
+def _odd(look: Look, looks: Sequence[Look]) -> Iterator[Finding]:
+    if look.deviation < FLAT:
+        yield Finding(look.name, "one colour only")
+    if min(look.height, look.width) < TINY and _middle_side(looks) >= 2 * TINY:
+        yield Finding(look.name, f"only {look.width}x{look.height} pixels, where most are larger")
+    if max(look.height, look.width) > LONG * min(look.height, look.width):
+        yield Finding(look.name, f"{look.width}x{look.height} pixels: very long for its width")
+    if "animated" in look.format:
+        yield Finding(look.name, "animated: only the first frame is used")
+    suffix = Path(look.name).suffix.lower().lstrip(".")
+    known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG"}.get(suffix, suffix.upper())
+    if known in FORMATS and not look.format.startswith((known, "pixels")):
+        yield Finding(look.name, f"named .{suffix}, but it is {look.format.split()[0]}")
+
+
+def _middle_side(looks: Sequence[Look]) -> float:
+    return float(np.median([min(look.height, look.width) for look in looks[:1000]]))
+
+
+def _exact(looks: Sequence[Look]) -> Iterator[Duplicates]:
+    groups: dict[tuple[str, int, int], list[Look]] = defaultdict(list)
+    for look in looks:
+        groups[look.digest, look.height, look.width].append(look)
+    yield from (_group("exact", group) for group in groups.values() if len(group) > 1)
+
+
+def _near(looks: Sequence[Look]) -> Iterator[Duplicates]:
+    """Give groups that are linked by pairs whose hashes differ in few bits; equal pixels are left to `_exact`."""
+    varied = [look for look in looks if look.deviation >= FLAT]
+    first_of = {look.digest: place for place, look in reversed(list(enumerate(varied)))}
+    distinct = sorted(first_of.values())
+    hashes = np.array([varied[place].perceptual for place in distinct], dtype=np.uint64)
+    parent = list(range(len(distinct)))
+
+    def root(place: int) -> int:
+        while parent[place] != place:
+            parent[place] = parent[parent[place]]
+            place = parent[place]
+        return place
+
+    for one, other in near_pairs(hashes, NEAR):
+        parent[root(one)] = root(other)
+    groups: dict[int, list[Look]] = defaultdict(list)
+    for place, look in enumerate(distinct):
+        groups[root(place)].append(varied[look])
+    yield from (_group("near", group) for group in groups.values() if len(group) > 1)
+
+
+def near_pairs(hashes: UInt64[np.ndarray, " pictures"], distance: int) -> Iterator[tuple[int, int]]:
+    """Give the pairs of 64-bit hashes that differ in at most `distance` bits.
+
+    Of one bit more bands than may differ, at least one is equal in both: only pairs that share a band are compared.
+    """
+    bands = distance + 1
+    edges = np.linspace(0, 64, bands + 1).astype(int)
+    for low, high in itertools.pairwise(edges.tolist()):
+        keys = (hashes >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
+        order = np.argsort(keys, kind="stable")
+        cuts = np.flatnonzero(np.diff(keys[order])) + 1
+        for bucket in np.split(order, cuts):
+            for place, one in enumerate(bucket[:-1].tolist()):
+                rest = bucket[place + 1 :]
+                close = np.bitwise_count(hashes[rest] ^ hashes[one]) <= distance
+                yield from ((one, int(other)) for other in rest[close])
+
+
+def _group(kind: str, looks: Sequence[Look]) -> Duplicates:
+    return Duplicates(
+        kind,
+        tuple(look.name for look in looks),
+        tuple(look.split for look in looks),
+        tuple(", ".join(look.classes) for look in looks),
+    )
+
+
+def _suspects(classifier: Classifier, data: DataSet, listener: Listener) -> list[Suspect]:
+    if data.multi_label or classifier.multi_label or not set(data.class_names) <= set(classifier.class_names):
+        return []
+    columns = np.array([classifier.class_names.index(name) for name in data.class_names])
+    found: list[Suspect] = []
+    for split, source in data.splits.items():
+        if source.endless:
+            continue
+        readable = _Readable(source)
+        values, labels = predict_probabilities(classifier, readable, listener=listener)
+        probabilities, truth = values.numpy(), columns[labels.numpy()]
+        own = probabilities[np.arange(len(truth)), truth]
+        surest = probabilities.argmax(axis=1)
+        for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist():
+            found.append(
+                Suspect(
+                    name=readable.describe(row),
+                    split=split,
+                    label=classifier.class_names[truth[row]],
+                    predicted=classifier.class_names[surest[row]],
+                    probability=float(probabilities[row].max()),
+                    own_probability=float(own[row]),
+                )
+            )
+    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
+
+
+class _Readable:
+    """A source in which a picture that cannot be read is grey, so that the others can be judged."""
+
+    endless = False
+    shards: tuple[int, ...] = ()
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.label, self.labels, self.describe = source.label, source.labels, source.describe
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def image(self, index: int, shrink: object = None) -> Pixels:
+        try:
+            return self._source.image(index)
+        except ImageError:
+            return np.full((8, 8, 3), 128, dtype=np.uint8)
+
+
+def _counts(data: DataSet, looks: Sequence[Look]) -> dict[str, dict[str, int]]:
+    counts = {split: dict.fromkeys(data.class_names, 0) for split in data.splits}
+    for look in looks:
+        for name in look.classes:
+            counts[look.split][name] += 1
+    return counts
+
+
+def _spread(values: Sequence[int]) -> tuple[int, int, int]:
+    return (min(values), int(np.median(values)), max(values)) if values else (0, 0, 0)
+
+
+def _channels(looks: Sequence[Look]) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    if not looks:
+        return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
+    mean = np.mean([look.mean for look in looks], axis=0)
+    std = np.sqrt(np.maximum(np.mean([look.square for look in looks], axis=0) - mean**2, 0))
+    return (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2]))
+
+
+def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:
+    """Draw some pictures of as many classes as there is room for, chosen by a fixed seed."""
+    if not looks:
+        return b""
+    order = generator(0, "contact sheet").permutation(len(looks))
+    by_class: dict[tuple[str, ...], list[Look]] = defaultdict(list)
+    for place in order.tolist():
+        by_class[looks[place].classes].append(looks[place])
+    rounds = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
+    chosen = sorted(
+        itertools.islice((look for look in rounds if look is not None), SHEET),
+        key=lambda look: [data.class_names.index(name) for name in look.classes],
+    )
+    images = [_thumbnail(data.splits[look.split].image(look.index)) for look in chosen]
+    return contact_sheet(images, [", ".join(look.classes) or "none" for look in chosen])
+
+
+def _thumbnail(pixels: Pixels) -> Pixels:
+    image = Image.fromarray(pixels)
+    image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
+    return np.asarray(image)

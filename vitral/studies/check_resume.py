@@ -1,0 +1,151 @@
+"""The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits."""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vitral.errors import TrainingError
+from vitral.events import Listener, Message, ignore
+from vitral.files import sha256
+from vitral.seeds import generator
+from vitral.training.resume import kept_recipe
+from vitral.training.state import PATTERN
+
+STEPS, EVERY = 24, 4
+KILLS = 3
+PATIENCE = 600.0  # seconds for one run
+SMALL_NETWORK, SMALL_SIZE = "vit-mu4", 32  # what is proved is the loop, the data and the disk, whatever the network
+
+
+@dataclass(frozen=True)
+class ResumeCheck:
+    """What came of the proof.
+
+    Attributes:
+        equal: whether the two runs ended in the same bits.
+        kills: after how many seconds of a process's life it was killed, in turn.
+        files: what was compared, and whether it was equal.
+        steps: updates of each run.
+        seconds: the whole proof's time.
+        folder: where the runs are, kept if they differ.
+    """
+
+    equal: bool
+    kills: tuple[float, ...]
+    files: dict[str, bool]
+    steps: int
+    seconds: float
+    folder: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the outcome as JSON values."""
+        return asdict(self)
+
+
+def check_resume(
+    data: str = "digits", *, source: str | None = None, seed: int = 0, listener: Listener = ignore
+) -> ResumeCheck:
+    """Train a short run twice, once unbroken and once killed without warning, and compare every bit.
+
+    Each run is a process of its own that trains as `vitral finetune` does, with dropout, MixUp, averaging and workers.
+
+    Args:
+        data: what to train on; what `open_data` takes.
+        source: the network or weights to start from; None for a small network.
+        seed: of the moments of the kills.
+        listener: hears what is going on.
+
+    Raises:
+        TrainingError: a run failed by itself.
+    """
+    began = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="vitral-check-resume-"))
+    whole, broken = folder / "unbroken", folder / "killed"
+    listener(Message(f"An unbroken run of {STEPS} steps …"))
+    seconds = _finish(whole, data, source)
+    rng = generator(seed, "kills")
+    kills: list[float] = []
+    for _ in range(KILLS):
+        moment = float(rng.uniform(0.3, 0.9)) * seconds
+        if _killed(broken, data, source, moment):
+            kills.append(round(moment, 2))
+            saved = len(list((broken / "checkpoints").glob(PATTERN)))
+            listener(Message(f"Killed a second run after {moment:.1f} s, with {saved} checkpoints; going on with it …"))
+    _finish(broken, data, source)
+    files = _compare(whole, broken)
+    equal = all(files.values())
+    if equal:
+        shutil.rmtree(folder, ignore_errors=True)
+    return ResumeCheck(equal, tuple(kills), files, STEPS, time.monotonic() - began, None if equal else str(folder))
+
+
+def _command(folder: Path, data: str, source: str | None) -> list[str]:
+    settings = (
+        f"steps={STEPS}",
+        f"checkpoint.every_steps={EVERY}",
+        f"evaluation.every_steps={2 * EVERY}",
+        "batch_size=16",
+        "workers=2",
+        "mixing.mixup=0.2",
+        "regularization.dropout=0.1",
+        "averaging.decay=0.9",
+    )
+    changes = [part for setting in settings for part in ("--set", setting)]
+    start = ["--from", source] if source else ["--from", SMALL_NETWORK, "--image-size", str(SMALL_SIZE)]
+    resume = ["--resume"] if kept_recipe(folder) is not None else []
+    return [sys.executable, "-m", "vitral", "finetune", "--data", data, *start, "--out", str(folder), *changes, *resume]
+
+
+def _start(folder: Path, data: str, source: str | None) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        _command(folder, data, source), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def _finish(folder: Path, data: str, source: str | None) -> float:
+    began = time.monotonic()
+    process = _start(folder, data, source)
+    _, errors = process.communicate(timeout=PATIENCE)
+    if process.returncode != 0:
+        line = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        raise TrainingError(f"A run of the proof failed by itself: {line[0].removeprefix('vitral: ')}")
+    return time.monotonic() - began
+
+
+def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
+    process = _start(folder, data, source)
+    try:
+        process.communicate(timeout=moment)
+        return False  # it was done before
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with its workers
+        process.communicate()
+        return True
+
+
+def _compare(one: Path, other: Path) -> dict[str, bool]:
+    last = [sorted((folder / "checkpoints").glob(PATTERN))[-1] for folder in (one, other)]
+    return {
+        "weights": _same(one / "classifier" / "weights.safetensors", other / "classifier" / "weights.safetensors"),
+        "weights, average and optimizer at the end": _tensors(last[0]) == _tensors(last[1]),
+        "metrics log": _same(one / "metrics.jsonl", other / "metrics.jsonl"),
+        "scores": _same(one / "evaluation.json", other / "evaluation.json"),
+    }
+
+
+def _same(one: Path, other: Path) -> bool:
+    return sha256(one) == sha256(other)
+
+
+def _tensors(checkpoint: Path) -> str:
+    state = json.loads((checkpoint / "state.json").read_text())
+    return hashlib.sha256(json.dumps(state["files"], sort_keys=True).encode()).hexdigest()
