@@ -38,8 +38,8 @@ class Case:
 
 
 CASES = (
-    Case("ViT-Ti/4 at 32", "vit-ti4", "vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4}, 32, 128, 10, 1.8),
-    Case("ViT-S/16 at 224", "vit-s16", "vit_small_patch16_224", {}, 224, 16, 1000, 1.3),
+    Case("ViT-Ti/4 at 32", "vit-ti4", "vit_tiny_patch16_224", {"img_size": 32, "patch_size": 4}, 32, 128, 10, 2.0),
+    Case("ViT-S/16 at 224", "vit-s16", "vit_small_patch16_224", {}, 224, 16, 1000, 1.6),
 )
 STEPS_A_TURN = 3
 
@@ -76,11 +76,11 @@ def vitral_step(case: Case) -> Callable[[], None]:
     from vitral.training.allocator import keep_freed_memory
     from vitral.training.optimizers import build_optimizer
     from vitral.training.precision import autocast
-    from vitral.training.recipe import OptimizerSettings
+    from vitral.training.settings import OptimizerSettings
 
     keep_freed_memory()
     model = create_model(case.vitral, num_classes=case.num_classes).train()
-    optimizer = build_optimizer(model, OptimizerSettings(name="adamw", lr=1e-4, weight_decay=0.05))
+    optimizer = build_optimizer(model, model, OptimizerSettings(name="adamw", lr=1e-4, weight_decay=0.05))
     images, labels = batch(case)
     device = torch.device("cpu")
 

@@ -11,14 +11,12 @@ import torch
 from annotated_types import Ge, Le
 from jaxtyping import UInt8
 from torch import Tensor
-from torchvision.transforms.v2 import InterpolationMode
-from torchvision.transforms.v2 import functional as transforms
 
 from vitral.images.decode import Pixels, Shrink
-from vitral.images.policies import Policy, apply_policy
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Share = Annotated[float, Ge(0), Le(1)]
+Policy = Literal["none", "randaugment", "autoaugment", "three-augment"]
 
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
@@ -131,6 +129,8 @@ def _view(
     magnitude = augmentation.magnitude
     if augmentation.magnitude_std:
         magnitude = float(np.clip(rng.normal(magnitude, augmentation.magnitude_std), 0, 30))
+    from vitral.images.policies import apply_policy  # as above
+
     return apply_policy(
         tensor,
         augmentation.policy,
@@ -235,6 +235,9 @@ def _resize(image: Pixels, size: tuple[int, int], interpolation: str) -> Pixels:
     if image.shape[:2] == size:
         return image
     if interpolation == "bicubic":
+        from torchvision.transforms.v2 import InterpolationMode  # a second of start-up for the few who ask for it
+        from torchvision.transforms.v2 import functional as transforms
+
         planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
         resized = transforms.resize(planes, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True)
         return resized.permute(1, 2, 0).numpy()

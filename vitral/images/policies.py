@@ -1,14 +1,13 @@
 """Augmentation policies, by torchvision's own transforms on uint8 tensors, seeded so that a picture's draw can be repeated."""
 
-from typing import Literal
-
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 from torchvision.transforms import v2
 
+from vitral.images.augment import Policy
+
 Image = UInt8[Tensor, "3 height width"]
-Policy = Literal["none", "randaugment", "autoaugment", "three-augment"]
 
 STRONGEST = 10  # the level at which AutoAugment's paper sets the largest change
 LEVELS = 30  # to where RandAugment's magnitudes may go on, three times as far

@@ -3,7 +3,6 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torchvision.transforms import v2
 
 from vitral.objectives.classification import Targets
 from vitral.seeds import derive
@@ -25,6 +24,8 @@ def erase(images: Images, share: float, *, seed: int, step: int, first: int, bat
         first: the first picture's place in the whole batch.
         batch_size: pictures in the whole batch.
     """
+    from torchvision.transforms import v2  # a second of start-up for the few who ask for it
+
     transform = v2.RandomErasing(p=share, value="random")
     with torch.random.fork_rng(devices=[]):
         for row in range(len(images)):
@@ -43,6 +44,8 @@ class Mixer:
     """
 
     def __init__(self, settings: MixingSettings, *, num_classes: int, seed: int) -> None:
+        from torchvision.transforms import v2  # as above
+
         kinds = ((v2.MixUp, settings.mixup), (v2.CutMix, settings.cutmix))
         # Labels that are shares of the classes already are mixed as they are.
         self.transforms = [kind(alpha=alpha, num_classes=num_classes) for kind, alpha in kinds if alpha]
