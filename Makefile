@@ -25,13 +25,18 @@ docs: $(VENV)/.developed
 reliability: $(VENV)/.developed
 	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -m slow tests
 
+# One of the acceptance tests, with its full counts: make R1 ... make R12 (and R13 to R15, R17).
+R%: $(VENV)/.developed
+	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -rA -m "requirement(id='$@')" tests
+
 # Our networks against timm's and transformers', at the versions that the extra pins, on shared random weights.
 peers: $(VENV)/.peers
 	$(BIN)/python -m pytest -q -m peers -n 2 tests/peers
 
-# timm beside Vitral in one run: training speed.
+# timm beside Vitral in one run: training speed, and the memory of a large network's step.
 speed: $(VENV)/.peers
 	$(BIN)/python benchmarks/train_speed.py
+	$(BIN)/python benchmarks/train_memory.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -103,6 +103,7 @@ def test_files_and_unknown_names_are_refused(root: Path, make: Make) -> None:
         open_data("digit")
 
 
+@pytest.mark.requirement(id="R9")
 def test_bad_pictures_stop_or_are_listed(root: Path, make: Make) -> None:
     for name in ("a", "b"):
         make(name, 20)

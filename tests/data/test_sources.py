@@ -450,6 +450,7 @@ def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory:
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.requirement(id="R17")
 def test_members_that_are_no_regular_files_are_left(tmp_path: Path) -> None:
     """Thirty attacks by name and kind: nothing is ever written, and no name is used as a path (R17)."""
     before = sorted(path for path in tmp_path.rglob("*"))
@@ -471,6 +472,7 @@ def test_members_that_are_no_regular_files_are_left(tmp_path: Path) -> None:
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "attack.tar") == before
 
 
+@pytest.mark.requirement(id="R17")
 def test_links_in_a_zip_are_left(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "links.zip", "w") as archive:
         link = zipfile.ZipInfo("cat/link.png")

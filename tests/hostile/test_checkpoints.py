@@ -29,6 +29,8 @@ from vitral.models.vit import ViTConfig
 
 ARRAYS = weights("testing@32")
 
+pytestmark = pytest.mark.requirement(id="R13")
+
 
 class Payload:
     """Touches a canary file when unpickled."""

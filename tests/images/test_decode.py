@@ -178,11 +178,13 @@ def check_malformed(folder: Path, count: int) -> dict[str, int]:
     return {"malformed": refused + read, "refused": refused, "read all the same": read}
 
 
+@pytest.mark.requirement(id="R14")
 def test_300_malformed_pictures(tmp_path: Path) -> None:
     counts = check_malformed(tmp_path, 300)
     assert counts["refused"] > 150
 
 
+@pytest.mark.requirement(id="R14")
 @pytest.mark.slow
 def test_1000_malformed_pictures(tmp_path: Path, record_counts: Record) -> None:
     record_counts("R14", check_malformed(tmp_path, 1000))

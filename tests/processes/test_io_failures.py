@@ -87,6 +87,7 @@ def check_every_call(tmp_path: Path, failure: Callable[[], BaseException]) -> in
         shutil.rmtree(folder)
 
 
+@pytest.mark.requirement(id="R2")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_an_error_at_every_call(tmp_path: Path, code: int, record_counts: Record) -> None:
     points = check_every_call(tmp_path, lambda: OSError(code, os.strerror(code)))
@@ -94,6 +95,7 @@ def test_an_error_at_every_call(tmp_path: Path, code: int, record_counts: Record
     record_counts(f"R2-{errno.errorcode[code]}", {"points": points, "whole": points})
 
 
+@pytest.mark.requirement(id="R2")
 def test_a_power_cut_at_every_call(tmp_path: Path, record_counts: Record) -> None:
     points = check_every_call(tmp_path, PowerCut)
     assert points > 8

@@ -62,16 +62,19 @@ def check_kills(tmp_path: Path, kills: int, chain: int) -> None:
         assert list(folder.glob("checkpoints/.vitral-partial-*")) == []
 
 
+@pytest.mark.requirement(id="R1")
 def test_five_kills(tmp_path: Path) -> None:
     check_kills(tmp_path, kills=5, chain=3)
 
 
+@pytest.mark.requirement(id="R1")
 @pytest.mark.slow
 def test_fifty_kills(tmp_path: Path, record_counts: Record) -> None:
     check_kills(tmp_path, kills=50, chain=2)
     record_counts("R1", {"kills": 50, "equal": 50, "seed": SEED})
 
 
+@pytest.mark.requirement(id="R5")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path, number: signal.Signals, code: int) -> None:
     finish(tmp_path / "whole")

@@ -185,16 +185,19 @@ def check_kills(tmp_path: Path, count: int) -> None:
         assert same_bits(tmp_path / "whole", tmp_path / f"case-{number}")
 
 
+@pytest.mark.requirement(id="R11")
 def test_two_kills_of_a_process(tmp_path: Path) -> None:
     check_kills(tmp_path, 2)
 
 
+@pytest.mark.requirement(id="R11")
 @pytest.mark.slow
 def test_twenty_kills_of_a_process(tmp_path: Path, record_counts: Record) -> None:
     check_kills(tmp_path, 20)
     record_counts("R11", {"kills": 20, "equal": 20})
 
 
+@pytest.mark.requirement(id="R11")
 def test_the_others_end_when_a_process_is_lost(tmp_path: Path) -> None:
     process = start(tmp_path / "run", wait=0.02)
     while not (tmp_path / "run" / "checkpoints").exists():

@@ -9,8 +9,8 @@ import torch
 from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS, build
 from vitral.training.length import fit_length
+from vitral.training.network import network_config
 from vitral.training.optimizers import build_optimizer
-from vitral.training.pretrain import network_config
 from vitral.training.recipe import Recipe, list_recipes, load_recipe
 
 HEADER = ("Command", "Expected", "Run time", "Source")

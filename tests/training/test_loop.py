@@ -37,6 +37,7 @@ class PoisonAt:
         return PHOTOS.normalize(images) * (float("nan") if poisoned else 1.0)
 
 
+@pytest.mark.requirement(id="R7")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_the_same_seed_gives_the_same_bits(run: Run, other_run: Run, precision: str) -> None:
     run.train(precision=precision)
@@ -102,6 +103,7 @@ def test_a_bad_batch_is_skipped_and_recorded(run: Run, bad: tuple[int, ...]) -> 
     assert "digits[" in warnings[0]
 
 
+@pytest.mark.requirement(id="R8")
 @pytest.mark.parametrize("step", range(20))
 def test_no_weight_is_changed_by_a_bad_batch(run: Run, step: int) -> None:
     seen: list[Tensor] = []
@@ -141,6 +143,7 @@ def test_damaged_weights_send_the_run_back_to_its_checkpoint(run: Run, other_run
     assert run.bits() == other_run.bits()
 
 
+@pytest.mark.requirement(id="R8")
 def test_too_many_bad_batches_stop_the_run(run: Run) -> None:
     with pytest.raises(TrainingError, match="after 3 skipped batches"):
         run.train(normalize=PoisonAt(4, 8, 12, 16))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import Record
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
 from vitral.training import state as state_module
@@ -65,15 +66,18 @@ def check_damage(folder: Path, case: int) -> None:
     shutil.move(pristine, victim)
 
 
+@pytest.mark.requirement(id="R4")
 def test_damage_is_recognised(folder: Path) -> None:
     for case in range(20):
         check_damage(folder, case)
 
 
+@pytest.mark.requirement(id="R4")
 @pytest.mark.slow
-def test_damage_is_recognised_200_times(folder: Path) -> None:
+def test_damage_is_recognised_200_times(folder: Path, record_counts: Record) -> None:
     for case in range(1000, 1200):
         check_damage(folder, case)
+    record_counts("R4", {"damaged": 200, "recognised": 200})
 
 
 def test_nothing_whole_is_an_error(folder: Path) -> None:

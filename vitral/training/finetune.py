@@ -15,12 +15,14 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Joined
 from vitral.events import Listener, Message, ignore
-from vitral.models.catalog import list_models
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build, list_models
 from vitral.models.experts import set_capacity
 from vitral.seeds import derive
 from vitral.training.automatic import choose_recipe, fitting_size, look
 from vitral.training.estimate import estimate
 from vitral.training.length import fit_length
+from vitral.training.network import network_config
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
@@ -170,8 +172,13 @@ def _with_validation(data: DataSet) -> DataSet:
 def _run(request: Request) -> RunResult:
     found, folder = request.data, request.folder
     source = kept_start(folder) if request.resume and request.source is None else request.source
-    start, why_source = _start(source, found)
-    from_scratch = source is None or str(source) in list_models()
+    named = _named_model(request)
+    if named is not None and (source is None or str(source) == named.model):
+        start, why_source = _recipes_network(named, request), [f"The recipe's {named.model} learns from scratch."]
+        source, from_scratch = named.model, True
+    else:
+        start, why_source = _start(source, found)
+        from_scratch = source is None or str(source) in list_models()
     settings, why_recipe = _settings(request, start, from_scratch=from_scratch)
     if from_scratch:
         start.model.init_weights(derive(settings.seed, "weights"))
@@ -194,6 +201,20 @@ def _run(request: Request) -> RunResult:
         baselines=request.baselines,
     )
     return execute(plan, request.listener)
+
+
+def _named_model(request: Request) -> Recipe | None:
+    """Return the recipe if it names a network to train from random weights."""
+    chosen = request.recipe or (kept_recipe(request.folder) if request.resume else None)
+    recipe = None if chosen is None else load_recipe(chosen, request.overrides)
+    return recipe if recipe is not None and recipe.model is not None else None
+
+
+def _recipes_network(recipe: Recipe, request: Request) -> Classifier:
+    config = network_config(recipe, len(request.data.class_names))
+    model = build(config, seed=derive(recipe.seed, "weights"))
+    provenance = Provenance(source=f"random weights ({recipe.model})")
+    return Classifier(model, PHOTOS.with_size(config.image_size), provenance=provenance)
 
 
 def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tuple[Recipe, list[str]]:

@@ -1,29 +1,26 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
-import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.errors import ModelError
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, replace, variant
+from vitral.models.catalog import build
 from vitral.seeds import derive
 from vitral.training.estimate import estimate
 from vitral.training.length import fit_length
+from vitral.training.network import DEFAULT_MODEL, network_config
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.resume import goes_on, kept_recipe, run_folder
 from vitral.training.run import Plan, RunResult, execute
 
 DEFAULT_RECIPE = "pretrain"
-DEFAULT_MODEL = "vit-ti16"
 
 
 def pretrain(
@@ -108,32 +105,3 @@ def _random_network(recipe: Recipe, data: DataSet) -> Classifier:
         multi_label=data.multi_label,
     )
     return classifier.to(training_device())
-
-
-def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig
-    """Return the config of the network that a recipe pre-trains.
-
-    Raises:
-        ModelError: the recipe names no model, or sets what the model's family has no place for.
-    """
-    config = variant(recipe.model or DEFAULT_MODEL)
-    rates = recipe.regularization
-    changes: dict[str, Any] = {
-        "num_classes": num_classes,
-        "head_bias": recipe.objective.head_bias,
-        "dropout": rates.dropout,
-        "attention_dropout": rates.attention_dropout,
-        "stochastic_depth": rates.stochastic_depth,
-    }
-    if recipe.image_size is not None:
-        changes["image_size"] = (recipe.image_size, recipe.image_size)
-    if recipe.patch_stride is not None:
-        changes["patch_stride"] = (recipe.patch_stride, recipe.patch_stride)
-    if recipe.head.representation:
-        changes["representation_size"] = getattr(config, "dim", None)
-    experts = {"num_experts": recipe.experts.number, "capacity_factor": recipe.experts.capacity_factor}
-    if wanted := {name: value for name, value in experts.items() if value is not None}:
-        if getattr(config, "experts", None) is None:
-            raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
-        changes["experts"] = dataclasses.replace(config.experts, **wanted)
-    return replace(config, **changes)

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from vitral.errors import RecipeError, did_you_mean
 from vitral.images.augment import Augmentation
+from vitral.models.position import PositionKind
 from vitral.training.precision import Precision
 from vitral.training.settings import (
     AdaptationSettings,
@@ -40,6 +41,7 @@ class Recipe(Section):
         model: the network of a run from random weights; None where it is given otherwise.
         image_size: pixels; None for the network's own.
         patch_stride: pixels between patches of a run from random weights; None for the patch size.
+        position: position embedding of a run from random weights; None for the network's own.
         seed: of weights, order, augmentation and dropout.
         steps: updates in all; None to follow `epochs`.
         epochs: passes over the data; None to follow `steps`.
@@ -66,6 +68,7 @@ class Recipe(Section):
     model: str | None = None
     image_size: int | None = Field(default=None, ge=1)
     patch_stride: int | None = Field(default=None, ge=1)
+    position: PositionKind | None = None
     seed: int = Field(default=0, ge=0)
     steps: int | None = Field(default=None, ge=1)
     epochs: float | None = Field(default=None, gt=0)

@@ -80,7 +80,7 @@ class Updater:
             kept = [buffer.clone() for buffer in self.buffers]
             with perturbed(self.module.parameters(), rho):
                 self.gradients(part, batch.first, step)
-            torch._foreach_copy_(self.buffers, kept)  # the statistics are those of the first pass
+            self.restore_buffers(kept)  # the statistics are those of the first pass
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)
         sums = distributed.total(torch.stack([loss.double(), right.double(), loss.new_tensor(float(stop)).double()]))
         world = distributed.world()
@@ -91,10 +91,15 @@ class Updater:
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(step)
-        elif self.buffers:
-            torch._foreach_copy_(self.buffers, statistics)
+        else:
+            self.restore_buffers(statistics)
         self.optimizer.zero_grad()
         return Update(mean_loss / world, accuracy / world, finite, stops > 0)
+
+    def restore_buffers(self, kept: list[Tensor]) -> None:
+        """Put a batch norm's statistics back, where there are any."""
+        for buffer, before in zip(self.buffers, kept, strict=True):
+            buffer.copy_(before)
 
     def prepare(self, batch: Batch, step: int) -> Part:
         """Bring a batch to the device; normalise, erase and mix it there."""

@@ -1,0 +1,40 @@
+"""Saves checkpoints for ever, slowly: `slow_save.py FOLDER`; each write is cut into steps, so that a kill falls inside one."""
+
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from vitral import files
+from vitral.training import state
+from vitral.training.state import Piece, State, load_newest, save_checkpoint
+
+
+def slow(call):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """Return a call that takes its time before and after."""
+
+    def slowed(*arguments, **options):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003, ANN202
+        time.sleep(0.002)
+        result = call(*arguments, **options)
+        time.sleep(0.002)
+        return result
+
+    return slowed
+
+
+def main(folder: Path) -> None:
+    """Go on from the newest checkpoint, and save one after another."""
+    newest = load_newest(folder, lambda event: None)
+    step = 0 if newest is None else newest.state.step
+    for module, name in ((state, "save_file"), (state, "sync_file"), (state, "write_through"), (files, "sync_folder")):
+        setattr(module, name, slow(getattr(module, name)))
+    print("ready", flush=True)
+    while True:
+        step += 1
+        tensors = {f"t{number}": Piece(torch.full((500,), float(step))) for number in range(3)}
+        save_checkpoint(folder, State(step=step, total_steps=10**6), tensors, keep=2)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

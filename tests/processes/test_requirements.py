@@ -1,0 +1,265 @@
+"""The acceptance tests of reliability that need a process or a disk of their own: R3, R5, R6, R9, R10, R12."""
+
+import gc
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.conftest import Record
+from tests.processes.test_kill import digest, finish, start
+from vitral.cli.main import main
+from vitral.data.digits import open_digits
+from vitral.data.folder import open_folder
+from vitral.data.loader import TrainingBatches, load_training
+from vitral.data.sampling import batch_indices
+from vitral.errors import ImageError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.vit import ViTConfig
+from vitral.training.loop import train
+from vitral.training.recipe import build_recipe
+from vitral.training.state import load_newest
+
+SAVER = Path(__file__).parent / "slow_save.py"
+SEED = 20201022
+
+
+def check_kills_inside_a_save(folder: Path, count: int) -> dict[str, int]:
+    rng = np.random.default_rng(SEED)
+    for _ in range(count):
+        process = subprocess.Popen([sys.executable, str(SAVER), str(folder)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(float(rng.uniform(0.01, 0.12)))
+        process.kill()
+        process.communicate()
+        newest = load_newest(folder, lambda event: pytest.fail(f"unreadable: {event}"))
+        if newest is not None:
+            values = {float(value) for tensor in newest.tensors().values() for value in tensor.unique()}  # type: ignore[no-untyped-call]
+            assert values == {float(newest.state.step)}
+        assert list(folder.glob(".vitral-partial-*")) == []
+    return {"kills": count, "unreadable": 0, "leftovers": 0, "seed": SEED}
+
+
+@pytest.mark.requirement(id="R3")
+def test_kills_inside_a_save(tmp_path: Path) -> None:
+    check_kills_inside_a_save(tmp_path / "checkpoints", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement(id="R3")
+def test_200_kills_inside_a_save(tmp_path: Path, record_counts: Record) -> None:
+    record_counts("R3", check_kills_inside_a_save(tmp_path / "checkpoints", 200))
+
+
+def check_signals(tmp_path: Path, count: int) -> dict[str, int]:
+    whole = tmp_path / "whole"
+    seconds = finish(whole)
+    rng = np.random.default_rng(SEED)
+    saved = 0
+    for number in range(count):
+        folder = tmp_path / f"case-{number}"
+        code = (signal.SIGTERM, signal.SIGINT)[number % 2]
+        process = start(folder)
+        time.sleep(float(rng.uniform(0.3, 1.0)) * seconds)
+        if process.poll() is None:
+            process.send_signal(code)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=60)
+        assert time.monotonic() - began < 20
+        if process.returncode == 128 + code and b"saved after step" in errors:
+            saved += 1
+        finish(folder)
+        assert digest(folder) == digest(whole)
+    return {"signals": count, "saved_and_said_so": saved, "equal": count, "seed": SEED}
+
+
+@pytest.mark.slow
+@pytest.mark.requirement(id="R5")
+def test_signals_at_50_instants(tmp_path: Path, record_counts: Record) -> None:
+    record_counts("R5", check_signals(tmp_path, 50))
+
+
+def digit_batches(rank: int = 0, world: int = 1) -> TrainingBatches:
+    data = open_digits()
+    return TrainingBatches(
+        data.splits["train"],
+        batch_size=32,
+        image_size=(8, 8),
+        augmentation=data.augmentation,
+        seed=4,
+        rank=rank,
+        world=world,
+    )
+
+
+@pytest.mark.requirement(id="R6")
+def test_after_any_batch_of_an_epoch_the_next_ones_are_the_same(record_counts: Record) -> None:
+    alone = [digit_batches().batch(step) for step in range(50)]
+    for workers, stops in ((0, range(1, 41)), (2, (1, 2, 17, 39, 40)), (4, (3, 40))):
+        for stop in stops:
+            resumed = load_training(digit_batches(), first_step=stop, last_step=stop + 8, workers=workers)
+            for step, batch in enumerate(resumed, stop):
+                assert torch.equal(batch.images, alone[step].images)
+                assert torch.equal(batch.labels, alone[step].labels)
+    record_counts("R6", {"positions": 40, "batches_each": 8})
+
+
+@pytest.mark.requirement(id="R6")
+@pytest.mark.parametrize("world", [1, 2, 4])
+def test_any_number_of_processes_sees_the_same_batch(world: int) -> None:
+    whole = digit_batches().batch(11)
+    parts = [digit_batches(rank, world).batch(11) for rank in range(world)]
+    assert torch.equal(torch.cat([part.images for part in parts]), whole.images)
+    assert torch.equal(torch.cat([part.labels for part in parts]), whole.labels)
+
+
+@pytest.mark.requirement(id="R6")
+def test_a_late_start_reads_nothing_over_again() -> None:
+    batch_indices(1_300_000, 4096, seed=0, step=0)
+    began = time.monotonic()
+    batch_indices(1_300_000, 4096, seed=0, step=90_000)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.requirement(id="R9")
+def test_a_thousand_files_with_five_percent_bad(tmp_path: Path, record_counts: Record) -> None:
+    dirty, clean = tmp_path / "dirty", tmp_path / "clean"
+    rng = np.random.default_rng(0)
+    kinds = (b"", b"\xff\xd8\xff", b"GIF89a", b"<html>", b"\x89PNG\r\n\x1a\n", b"%PDF-1.4", b"RIFF\x10\0\0\0WEBP")
+    bad = 0
+    for number in range(1000):
+        name = Path("ab"[number % 2]) / f"{number:04d}.png"
+        for root in (dirty, clean):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+        if number % 20 == 7:
+            (dirty / name).write_bytes(kinds[number % len(kinds)])
+            bad += 1
+        else:
+            Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(dirty / name)
+            shutil.copy(dirty / name, clean / name)
+    with pytest.raises(ImageError, match=f"{bad} of 1000 pictures cannot be read"):
+        open_folder(dirty)
+    skipped = open_folder(dirty, skip_bad_images=True)
+    assert len(skipped.bad_images) == bad == 50
+    for split, source in open_folder(clean).splits.items():
+        assert [Path(source.describe(index)).name for index in range(len(source))] == [
+            Path(skipped.splits[split].describe(index)).name for index in range(len(source))
+        ]
+    record_counts("R9", {"files": 1000, "bad": bad, "listed": bad})
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("a small disk can only be mounted by root")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+@pytest.mark.requirement(id="R10")
+def test_a_full_disk_is_one_line_and_the_last_checkpoint_loads(
+    small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = small_disk / "run"
+    arguments = ["finetune", "--data", "digits", "--from", "vit-mu4", "--image-size", "16", "--out", str(run)]
+    settings = ["steps=400", "checkpoint.every_steps=5", "checkpoint.archive_steps=5", "batch_size=8"]
+    status = main([*arguments, *(part for setting in settings for part in ("--set", setting))])
+    said = capsys.readouterr().err
+    assert status == 1
+    assert "the disk is full; free some space" in said
+    assert "Traceback" not in said
+    assert load_newest(run / "checkpoints", lambda event: None) is not None
+
+
+CONFIG = ViTConfig(image_size=(8, 8), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=10)
+
+
+def memory() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_memory(folder: Path, steps: int) -> dict[str, int]:
+    data = open_digits()
+    recipe = build_recipe(
+        {
+            "steps": steps,
+            "batch_size": 16,
+            "workers": 0,
+            "averaging": {"decay": 0.9},
+            "checkpoint": {"every_steps": 50},
+            "evaluation": {"every_steps": 100},
+        },
+        "memory",
+    )
+    batches = TrainingBatches(
+        data.splits["train"], batch_size=16, image_size=(8, 8), augmentation=data.augmentation, seed=0
+    )
+    seen: list[tuple[int, int]] = []
+
+    def validate(model: object, listener: object) -> dict[str, float]:
+        gc.collect()
+        seen.append((memory(), len(os.listdir("/proc/self/fd"))))
+        return {"validation/accuracy": 0.5}
+
+    train(build(CONFIG, seed=0), batches, recipe=recipe, normalize=PHOTOS.normalize, folder=folder, validate=validate)
+    warm = max(1, len(seen) // 4)
+    growth = seen[-1][0] - seen[warm][0]
+    assert growth < 50e6
+    assert abs(seen[-1][1] - seen[warm][1]) <= 1
+    return {"steps": steps, "growth_bytes": growth, "descriptors": seen[-1][1]}
+
+
+@pytest.mark.requirement(id="R12")
+def test_memory_and_descriptors_stay(tmp_path: Path) -> None:
+    check_memory(tmp_path / "run", 600)
+
+
+@pytest.mark.slow
+@pytest.mark.requirement(id="R12")
+def test_memory_and_descriptors_stay_for_2500_steps(tmp_path: Path, record_counts: Record) -> None:
+    record_counts("R12", check_memory(tmp_path / "run", 2500))
+
+
+@pytest.mark.requirement(id="R12")
+def test_a_workers_memory_is_flat_over_ten_epochs(tmp_path: Path) -> None:
+    for number in range(60):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (96, 128, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    data = open_folder(tmp_path / "photos")
+    source = data.splits["train"]
+    batches = TrainingBatches(source, batch_size=8, image_size=(64, 64), augmentation=data.augmentation, seed=0)
+    epoch = len(source) // 8
+    seen: list[int] = []
+    for step, _ in enumerate(load_training(batches, first_step=0, last_step=10 * epoch, workers=1)):
+        if step % epoch == epoch - 1:
+            children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True, check=False)
+            pids = [int(pid) for pid in children.stdout.split()]
+            sizes = [int(text.split()[1]) for pid in pids if (text := _statm(pid))]
+            seen.append(max(sizes, default=0) * os.sysconf("SC_PAGE_SIZE"))
+    assert seen[-1] - seen[1] < 10e6
+
+
+def _statm(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/statm").read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,148 @@
+"""`vitral check`: what is wrong with a data set is found, and nothing is found where nothing is wrong."""
+
+import io
+import itertools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
+from vitral.cli.main import main
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import create_model
+from vitral.report.check_page import write_check_page
+from vitral.studies.check_data import NEAR, check_data, near_pairs
+
+
+def photo(seed: int, side: int = 96) -> Image.Image:
+    """A picture with large structures, as photos have."""
+    rng = np.random.default_rng(seed)
+    small = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
+    return small.resize((side, side + 16), Image.Resampling.BICUBIC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "photos"
+    for place, (split, name) in enumerate(itertools.product(("train", "val"), ("cat", "dog"))):
+        (root / split / name).mkdir(parents=True)
+        for number in range(6):
+            photo(100 * place + number).save(root / split / name / f"{number}.png")
+    return root
+
+
+def test_a_clean_set_has_nothing_to_mend(folder: Path) -> None:
+    found = check_data(folder)
+    assert found.problems() == []
+    assert found.counts == {"train": {"cat": 6, "dog": 6}, "validation": {"cat": 6, "dog": 6}}
+    assert (found.widths, found.heights) == ((96, 96, 96), (112, 112, 112))
+    assert found.formats == {"PNG RGB": 24}
+    assert found.imbalance == 1.0
+    assert 0.3 < found.mean[0] < 0.7
+
+
+def test_what_is_wrong_is_found(folder: Path) -> None:
+    train, val = folder / "train", folder / "val"
+    shutil.copy(train / "cat" / "0.png", val / "dog" / "leak.png")  # across splits, with another class
+    shutil.copy(train / "dog" / "1.png", train / "dog" / "again.png")
+    bright = ImageEnhance.Brightness(Image.open(train / "cat" / "2.png")).enhance(1.1)
+    bright.resize((80, 93)).save(val / "cat" / "near.jpg", quality=70)
+    (train / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff no picture")
+    Image.new("RGB", (64, 64), (9, 9, 9)).save(train / "dog" / "flat.png")
+    photo(999).save(train / "dog" / "wrong.jpg", format="PNG")
+    photo(998).resize((12, 12)).save(train / "cat" / "tiny.png")
+    photo(997).resize((400, 40)).save(train / "cat" / "long.png")
+    frames = [photo(seed) for seed in (5, 6)]
+    frames[0].save(train / "cat" / "moving.gif", save_all=True, append_images=frames[1:])
+    found = check_data(folder)
+    assert [Path(bad.path).name for bad in found.bad] == ["broken.jpg"]
+    exact = [group for group in found.duplicates if group.kind == "exact"]
+    near = [group for group in found.duplicates if group.kind == "near"]
+    assert {tuple(sorted(Path(name).name for name in group.names)) for group in exact} == {
+        ("0.png", "leak.png"),
+        ("1.png", "again.png"),
+    }
+    assert [sorted(Path(name).name for name in group.names) for group in near] == [["2.png", "near.jpg"]]
+    assert found.duplicates[0].leaks
+    assert found.leaks == 2
+    odd = {(Path(finding.name).name, finding.reason.split(":")[0]) for finding in found.suspicious}
+    assert odd == {
+        ("flat.png", "one colour only"),
+        ("wrong.jpg", "named .jpg, but it is PNG"),
+        ("tiny.png", "only 12x12 pixels, where most are larger"),
+        ("long.png", "400x40 pixels"),
+        ("moving.gif", "animated"),
+    }
+    assert found.problems()[0].startswith("2 groups of pictures stand in several splits")
+    json.dumps(found.to_json())
+
+
+def test_a_classifier_doubts_a_wrong_label(tmp_path: Path) -> None:
+    root = tmp_path / "colours"
+    for name, colour in (("black", 0), ("white", 255)):
+        (root / "train" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (32, 32), (colour,) * 3).save(root / "train" / name / f"{number}.png")
+    Image.new("RGB", (32, 32), (250,) * 3).save(root / "train" / "black" / "wrong.png")
+    model = create_model("vit-mu16-gap", num_classes=2, image_size=32).eval()
+    black_and_white = torch.tensor([0.0, 255.0])[:, None, None, None].expand(2, 3, 32, 32)
+    with torch.no_grad():
+        features = model.features(PHOTOS.normalize(black_and_white))
+        direction = features[1] - features[0]
+        middle = (features[1] + features[0]) / 2
+        model.head.weight[1] = 20 * direction / direction.norm() ** 2
+        model.head.bias[1] = -20 * float(middle @ direction) / float(direction.norm() ** 2)
+    found = check_data(root, classifier=Classifier(model, PHOTOS.with_size(32), ["black", "white"]))
+    assert [(Path(one.name).name, one.label, one.predicted) for one in found.suspects] == [
+        ("wrong.png", "black", "white")
+    ]
+
+
+def test_near_pairs_are_all_pairs_within_the_distance() -> None:
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 1 << 63, 60, dtype=np.uint64)
+    for place in range(1, 60, 3):
+        flips = rng.choice(64, size=int(rng.integers(0, 8)), replace=False)
+        hashes[place] = hashes[place - 1] ^ np.bitwise_xor.reduce(
+            np.uint64(1) << flips.astype(np.uint64), initial=np.uint64(0)
+        )
+    expected = {
+        (one, other)
+        for one, other in itertools.combinations(range(60), 2)
+        if bin(int(hashes[one] ^ hashes[other])).count("1") <= NEAR
+    }
+    assert {tuple(sorted(pair)) for pair in near_pairs(hashes, NEAR)} == expected
+    assert len(expected) > 5
+
+
+def test_the_command_prints_json_and_writes_a_page(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(folder / "train" / "cat" / "0.png", folder / "val" / "dog" / "<b>leak.png")
+    page = tmp_path / "check.html"
+    assert main(["check", str(folder), "--json", "--report", str(page)]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert values["leaks"] == 1
+    html = page.read_text()
+    assert "&lt;b&gt;leak.png" in html
+    assert "<b>leak.png" not in html
+    assert "<script" not in html
+    assert main(["check", str(folder)]) == 0
+    assert "exact duplicates across splits" in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "missing")]) == 1
+
+
+def test_built_in_sets_are_checked_too(tmp_path: Path) -> None:
+    found = check_data("digits")
+    assert sum(sum(counts.values()) for counts in found.counts.values()) == 1797
+    write_check_page(found, [], tmp_path / "digits.html", near=NEAR)
+    assert Image.open(io.BytesIO(found.sheet)).size[0] > 500
+    model = create_model("vit-mu4", num_classes=10, image_size=32)
+    save(Classifier(model, PHOTOS.with_size(32), [str(digit) for digit in range(10)]), tmp_path / "untrained")
+    assert main(["check", "digits", "--classifier", str(tmp_path / "untrained"), "--json"]) == 0

@@ -1,0 +1,395 @@
+"""What a step is made of, against formulas: optimizers, sharpness, schedules, mixing, erasing, adaptation, masked patches."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.training.conftest import CONFIG, Run
+from vitral.errors import ModelError, RecipeError
+from vitral.models.catalog import build, create_model, variant
+from vitral.models.layers import part_of_batch
+from vitral.models.vit import ViTConfig
+from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.masked_patches import MaskedPatchPrediction, choose_patches, mean_colours
+from vitral.training.adafactor import Adafactor, factored_axes
+from vitral.training.adaptation import adapt, settle
+from vitral.training.lamb import Lamb
+from vitral.training.mixing import Mixer, erase
+from vitral.training.optimizers import build_optimizer, layer_depths, set_learning_rate
+from vitral.training.schedules import learning_rate
+from vitral.training.settings import AdaptationSettings, MixingSettings, OptimizerSettings
+from vitral.training.sharpness import perturbed
+
+
+def gradients_of(parameter: nn.Parameter, count: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(parameter.shape, generator=generator) for _ in range(count)]
+
+
+def test_lamb_is_its_formula() -> None:
+    parameter = nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4))
+    weight = parameter.detach().double().numpy().copy()
+    optimizer = Lamb([parameter], lr=0.1, betas=(0.9, 0.99), eps=1e-6, weight_decay=0.02)
+    first = second = np.zeros_like(weight)
+    for step, gradient in enumerate(gradients_of(parameter, 5), 1):
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        g = gradient.double().numpy()
+        first, second = 0.9 * first + 0.1 * g, 0.99 * second + 0.01 * g**2
+        update = first / (1 - 0.9**step) / (np.sqrt(second / (1 - 0.99**step)) + 1e-6) + 0.02 * weight
+        weight = weight - 0.1 * np.linalg.norm(weight) / np.linalg.norm(update) * update
+    np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(40, 64), (5, 7), (3,), (32, 2, 48)])
+def test_adafactor_is_its_formula(shape: tuple[int, ...]) -> None:
+    parameter = nn.Parameter(torch.linspace(-1, 2, math.prod(shape)).view(shape))
+    weight = parameter.detach().double().numpy().copy()
+    optimizer = Adafactor([parameter], lr=0.1, beta1=0.9, largest_beta2=0.9, weight_decay=0.03)
+    axes = factored_axes(shape)
+    assert (axes is None) == (shape in ((5, 7), (3,)))
+    moment = np.zeros_like(weight)
+    second = rows = columns = 0.0
+    for step, gradient in enumerate(gradients_of(parameter, 4), 1):
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        g = gradient.double().numpy()
+        decay = min(1 - step**-0.8, 0.9)
+        squared = g**2 + 1e-30
+        if axes is None:
+            second = decay * second + (1 - decay) * squared
+        else:
+            rows = decay * rows + (1 - decay) * squared.mean(axis=axes[1], keepdims=True)
+            columns = decay * columns + (1 - decay) * squared.mean(axis=axes[0], keepdims=True)
+            second = rows * columns / np.mean(rows, axis=axes[0], keepdims=True)
+        moment = 0.9 * moment + 0.1 * g / np.sqrt(second)
+        weight = weight * (1 - 0.1 * 0.03) - 0.1 * moment
+    np.testing.assert_allclose(
+        parameter.detach().numpy(), weight, rtol=0.02, atol=0.01
+    )  # the moment is kept in bfloat16
+    state = optimizer.state[parameter]
+    assert state["exp_avg"].dtype == torch.bfloat16
+    if axes is not None:
+        assert sum(state[key].numel() for key in ("rows", "columns")) < parameter.numel() / 10
+
+
+def test_sharpness_climbs_by_rho_in_all_and_comes_back_to_the_same_bits() -> None:
+    model = build(CONFIG, seed=0)
+    torch.nn.init.normal_(model.head.weight, std=0.1)
+    images, labels = torch.randn(4, 3, 8, 8), torch.arange(4)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    softmax_cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    with perturbed(model.parameters(), 0.05):
+        moves = [p.detach() - old for p, old in zip(model.parameters(), before, strict=True)]
+        for move, gradient in zip(moves, gradients, strict=True):
+            torch.testing.assert_close(move, 0.05 * gradient / norm, rtol=1e-3, atol=1e-6)
+        assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_layer_decay_and_the_heads_own_weight_decay() -> None:
+    model = build(ViTConfig(image_size=(8, 8), patch_size=(4, 4), dim=16, depth=3, mlp_dim=32, num_heads=2), seed=0)
+    depths = layer_depths(model)
+    assert depths["patch_embedding.weight"] == depths["position.embedding"] == depths["class_token"] == 0
+    assert [depths[f"encoder.{block}.mlp.fc1.weight"] for block in range(3)] == [1, 2, 3]
+    assert depths["norm.weight"] == depths["head.weight"] == 4
+    settings = OptimizerSettings(lr=1.0, weight_decay=0.1, head_weight_decay=3.0, layer_decay=0.5)
+    optimizer = build_optimizer(model, model, settings)
+    set_learning_rate(optimizer, 0.2)
+    of = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
+    named = dict(model.named_parameters())
+    assert of[id(named["head.weight"])]["weight_decay"] == 3.0
+    assert of[id(named["head.bias"])]["weight_decay"] == 0.0
+    assert of[id(named["encoder.0.mlp.fc1.weight"])]["weight_decay"] == 0.1
+    assert of[id(named["encoder.0.mlp.fc1.weight"])]["lr"] == pytest.approx(0.2 * 0.5**3)
+    assert of[id(named["patch_embedding.weight"])]["lr"] == pytest.approx(0.2 * 0.5**4)
+    assert of[id(named["head.weight"])]["lr"] == 0.2
+
+
+def test_every_family_has_depths_that_grow() -> None:
+    for name in ("cvt-13", "coatnet-0", "bit-r50x1", "t2t-vit-7", "deit-ti16-distilled", "r26-vit-s32"):
+        with torch.device("meta"):
+            network = build(variant(name), seed=None)
+        depths = layer_depths(network)
+        assert next(iter(depths.values())) == 0
+        assert depths["head.weight"] == max(depths.values()) == len(network.blocks()) + 1
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 0.0), (50, 0.5), (100, 1.0), (400, 0.5), (940, 0.5 / math.sqrt(3.8) * 2 * 0.6), (1000, 0.0)],
+)
+def test_rsqrt_with_cool_down(step: int, expected: float) -> None:
+    rate = learning_rate(
+        step, base=1.0, total_steps=1000, warmup_steps=100, decay="rsqrt", timescale=100, cooldown_steps=100
+    )
+    if step == 940:
+        expected = 0.6 / math.sqrt(1 + 840 / 100)
+    assert rate == pytest.approx(expected)
+
+
+def test_steps_are_hyperrules() -> None:
+    def rate(step: int) -> float:
+        return learning_rate(
+            step, base=0.003, total_steps=500, warmup_steps=100, decay="steps", milestones=(0.4, 0.6, 0.8)
+        )
+
+    assert [rate(step) for step in (0, 50, 100, 200)] == pytest.approx([0, 0.0015, 0.003, 0.003])
+    assert [rate(step) for step in (201, 301, 401)] == pytest.approx([3e-4, 3e-5, 3e-6])
+
+
+def test_warm_up_from_a_rate_and_a_cool_down_at_one() -> None:
+    options: dict[str, Any] = {"base": 1.0, "total_steps": 100, "warmup_steps": 10, "decay": "cosine"}
+    options |= {"final": 0.1, "warmup_lr": 0.2, "cooldown_steps": 20}
+    rates = [learning_rate(step, **options) for step in (0, 5, 10, 45, 80, 99)]
+    assert rates == pytest.approx([0.2, 0.6, 1.0, 0.55, 0.1, 0.1])
+
+
+def test_mixing_mixes_each_picture_with_the_one_before_it() -> None:
+    images = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 4, 4).contiguous()
+    labels = torch.arange(5)
+    mixer = Mixer(MixingSettings(mixup=1.0), num_classes=5, seed=7)
+    mixed, shares = mixer(images, labels, step=3)
+    share = float(shares[0, 1])
+    assert mixed.shape == (4, 3, 4, 4)
+    torch.testing.assert_close(mixed[:, 0, 0, 0], torch.arange(1.0, 5) - (1 - share))
+    torch.testing.assert_close(shares.sum(dim=1), torch.ones(4))
+    again, _ = mixer(images, labels, step=3)
+    assert torch.equal(mixed, again)
+    assert not torch.equal(mixed, mixer(images, labels, step=4)[0])
+
+
+def test_cutmix_shares_are_the_areas() -> None:
+    images = torch.arange(3.0).view(3, 1, 1, 1).expand(3, 3, 16, 16).contiguous()
+    mixer = Mixer(MixingSettings(cutmix=1.0), num_classes=3, seed=0)
+    for step in range(10):
+        mixed, shares = mixer(images, torch.arange(3), step=step)
+        kept = float((mixed[0, 0] == 1.0).float().mean())
+        assert float(shares[0, 1]) == pytest.approx(kept, abs=1e-6)
+
+
+def test_both_kinds_are_drawn() -> None:
+    images = torch.arange(2.0).view(2, 1, 1, 1).expand(2, 3, 8, 8).contiguous()
+    mixer = Mixer(MixingSettings(mixup=1.0, cutmix=1.0), num_classes=2, seed=0)
+    whole = [len(torch.unique(mixer(images, torch.arange(2), step=step)[0])) == 1 for step in range(30)]
+    assert 5 < sum(whole) < 25
+
+
+def test_erasing_is_a_function_of_the_place_in_the_batch() -> None:
+    images = torch.zeros(8, 3, 32, 32)
+    erased = erase(images.clone(), 0.5, seed=1, step=2, first=0, batch_size=8)
+    part = erase(images[4:].clone(), 0.5, seed=1, step=2, first=4, batch_size=8)
+    assert torch.equal(erased[4:], part)
+    touched = (erased != 0).flatten(1).any(dim=1)
+    assert 0 < touched.sum() < 8
+    box = (erased[touched][0, 0] != 0).float()
+    assert 0.02 < float(box.mean()) < 0.4
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_labels_as_numbers_or_as_shares(smoothing: float) -> None:
+    logits, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 1, 1])
+    shares = nn.functional.one_hot(labels, 4).float()
+    for loss in (softmax_cross_entropy, sigmoid_cross_entropy):
+        torch.testing.assert_close(
+            loss(logits, labels, label_smoothing=smoothing), loss(logits, shares, label_smoothing=smoothing)
+        )
+    mixed = torch.tensor([[0.7, 0.3, 0.0, 0.0]])
+    binary = sigmoid_cross_entropy(logits[:1], mixed, binary_targets=True)
+    torch.testing.assert_close(binary, sigmoid_cross_entropy(logits[:1], torch.tensor([[1.0, 1.0, 0.0, 0.0]])))
+
+
+@pytest.mark.parametrize("method", ["probe", "lora"])
+def test_what_is_frozen_stays(run: Run, method: str) -> None:
+    start = {name: tensor.clone() for name, tensor in build(CONFIG, seed=1).state_dict().items()}
+    model, _ = run.train(adaptation={"method": method, "lora_rank": 2}, optimizer={"lr": 0.01})
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, start[name])}
+    assert {"head.weight", "head.bias"} <= changed
+    others = changed - {"head.weight", "head.bias"}
+    if method == "probe":
+        assert others == set()
+    else:
+        assert others == {f"encoder.{b}.{layer}.weight" for b in (0, 1) for layer in LAYERS}
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert model.state_dict().keys() == start.keys()
+
+
+LAYERS = ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")
+
+
+def test_low_rank_changes_start_at_nothing_and_go_into_the_weights() -> None:
+    model = build(CONFIG, seed=0)
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(2, 3, 8, 8)
+    model.eval()
+    before = model(images)
+    adapt(model, AdaptationSettings(method="lora", lora_rank=2), seed=0)
+    torch.testing.assert_close(model(images), before)
+    learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert learned < 0.6 * sum(p.numel() for p in model.parameters())
+    for name, parameter in model.named_parameters():
+        if name.endswith(".up"):
+            torch.nn.init.normal_(parameter)
+    adapted = model(images)
+    assert not torch.allclose(adapted, before)
+    settle(model)
+    torch.testing.assert_close(model(images), adapted)
+    assert not any("parametrizations" in name for name in model.state_dict())
+
+
+def test_first_blocks_can_be_frozen() -> None:
+    model = build(CONFIG, seed=0)
+    adapt(model, AdaptationSettings(frozen_blocks=1), seed=0)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert all(name.startswith(("encoder.0.", "patch_embedding", "class_token", "position")) for name in frozen)
+    assert "encoder.0.norm1.weight" in frozen
+    with pytest.raises(RecipeError, match="only 2 blocks"):
+        adapt(model, AdaptationSettings(frozen_blocks=3), seed=0)
+
+
+def test_stochastic_depth_is_drawn_for_the_whole_batch() -> None:
+    config = ViTConfig(
+        image_size=(8, 8), patch_size=(4, 4), dim=16, depth=3, mlp_dim=32, num_heads=2, stochastic_depth=0.5
+    )
+    model = build(config, seed=0).train()
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(8, 3, 8, 8)
+    torch.manual_seed(5)
+    whole = model(images)
+    torch.manual_seed(5)
+    with part_of_batch(4, 8):
+        part = model(images[4:])
+    torch.testing.assert_close(whole[4:], part)
+
+
+def test_colours_of_patches() -> None:
+    pixels = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
+    pixels[0, 0, :4, :4], pixels[0, 1, 4:, 4:], pixels[0, 2] = 255, 128, 31
+    assert mean_colours(pixels, (4, 4)).tolist() == [[7 * 64, 0, 0, 4 * 8]]
+
+
+def test_masked_patches_are_corrupted_as_the_paper_says() -> None:
+    assert choose_patches(10, 49, 0.5).sum(dim=1).tolist() == [24] * 10
+    network = build(ViTConfig(image_size=(64, 64), patch_size=(4, 4), dim=8, depth=1, mlp_dim=8, num_heads=1), seed=0)
+    module = MaskedPatchPrediction(network, share=0.5, seed=0)
+    torch.nn.init.constant_(module.mask, 7.0)
+    patches = torch.arange(256.0).view(1, 256, 1).expand(40, 256, 8).contiguous()
+    corrupted = choose_patches(40, 256, 0.5)
+    seen = module.corrupt(patches, corrupted)
+    assert torch.equal(seen[~corrupted], patches[~corrupted])
+    masked = (seen[corrupted] == 7.0).all(dim=1).float().mean()
+    same = (seen[corrupted] == patches[corrupted]).all(dim=1).float().mean()
+    assert float(masked) == pytest.approx(0.8, abs=0.03)
+    assert float(same) == pytest.approx(0.1, abs=0.03)
+    with pytest.raises(ModelError, match="plain grid"):
+        MaskedPatchPrediction(create_model("r-vit-ti16", num_classes=2), share=0.5, seed=0)
+
+
+def test_a_network_learns_the_colours_of_hidden_patches(run: Run) -> None:
+    _, result = run.train(
+        steps=200, objective={"name": "masked-patches"}, optimizer={"lr": 0.003}, averaging={}, batch_size=32
+    )
+    losses = [row["loss"] for row in result.history if "loss" in row]
+    assert losses[-1] < 0.75 * losses[0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mixing": {"mixup": 0.5, "cutmix": 0.5}},
+        {"optimizer": {"sam_rho": 0.05}},
+        {"optimizer": {"name": "lamb"}},
+        {"optimizer": {"name": "adafactor"}},
+        {"optimizer": {"name": "sgd", "lr": 0.1}},
+        {"adaptation": {"method": "lora"}},
+        {"compute": {"accumulation": 4, "checkpointing": True}},
+        {"objective": {"name": "sigmoid", "binary_targets": True}},
+        {"objective": {"name": "masked-patches"}},
+    ],
+    ids=str,
+)
+def test_every_way_of_training_resumes_to_the_same_bits(run: Run, other_run: Run, changes: dict[str, Any]) -> None:
+    run.train(**changes)
+    other_run.train(steps=30, **changes, checkpoint={"every_steps": 7})
+    for path in sorted((other_run.folder / "checkpoints").glob("step-*"))[-1:]:
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    _, again = other_run.train(resume=True, **changes, checkpoint={"every_steps": 7})
+    assert again.steps == 30
+    assert run.bits() == other_run.bits()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"mixing": {"mixup": 0.1}, "objective": {"name": "masked-patches"}}, "no labels to mix"),
+        ({"objective": {"binary_targets": True}}, "belong to the sigmoid objective"),
+        ({"adaptation": {"method": "probe", "frozen_blocks": 2}}, "freezes all blocks anyway"),
+        ({"schedule": {"milestones": [0.5]}}, "belong to the decay 'steps'"),
+        ({"augmentation": {"min_area": 7.0}}, "less than or equal to 1"),
+        ({"optimizer": {"layer_decay": 1.5}}, "less than or equal to 1"),
+        ({"compute": {"expert_parallel": True}}, "needs a network with experts"),
+    ],
+)
+def test_settings_that_do_not_go_together(run: Run, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        run.train(**changes)
+
+
+def test_tanh_gelu_is_the_originals_wherever_it_counts() -> None:
+    from vitral.models.layers import TanhGelu
+
+    values = torch.linspace(-6, 6, 1001)
+    torch.testing.assert_close(TanhGelu()(values), nn.functional.gelu(values, approximate="tanh"))
+    with torch.no_grad():
+        low = values.bfloat16()
+        assert torch.equal(TanhGelu()(low), nn.functional.gelu(low, approximate="tanh"))
+    trained = TanhGelu()(values.bfloat16().requires_grad_()).detach().float()
+    assert float((trained - nn.functional.gelu(values.bfloat16().float(), approximate="tanh")).abs().max()) < 0.02
+
+
+def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vitral.models import layers
+
+    model = create_model("vit-ti16", num_classes=10, image_size=64).train()
+    torch.nn.init.normal_(model.head.weight)
+    images = torch.randn(4, 3, 64, 64)
+
+    def gradients(dtype: torch.dtype | None) -> Tensor:
+        model.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype is not None):
+            logits = model(images)
+        logits.float().square().sum().backward()  # type: ignore[no-untyped-call]
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    exact, ours = gradients(None), gradients(torch.bfloat16)
+    monkeypatch.setattr(layers, "trains_in_bf16_on_cpu", lambda values: False)
+    plain = gradients(torch.bfloat16)
+    errors = [float((found - exact).norm() / exact.norm()) for found in (ours, plain)]
+    assert errors[0] < 1.3 * errors[1] + 0.005
+
+
+def test_git_state_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import subprocess
+
+    from vitral.training.environment import git_state
+
+    monkeypatch.chdir(tmp_path)
+    assert git_state() is None
+    for arguments in (
+        ["init", "-q"],
+        ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"],
+    ):
+        subprocess.run(["git", *arguments], check=True, capture_output=True)
+    state = git_state()
+    assert state is not None
+    assert len(str(state["commit"])) == 40
+    assert state["changed"] is False

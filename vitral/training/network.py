@@ -1,0 +1,41 @@
+"""The network that a recipe names, before it has learned anything."""
+
+import dataclasses
+from typing import Any
+
+from vitral.errors import ModelError
+from vitral.models.catalog import replace, variant
+from vitral.training.recipe import Recipe
+
+DEFAULT_MODEL = "vit-ti16"
+
+
+def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the config of the network that a recipe trains from random weights.
+
+    Raises:
+        ModelError: the recipe names no model, or sets what the model's family has no place for.
+    """
+    config = variant(recipe.model or DEFAULT_MODEL)
+    rates = recipe.regularization
+    changes: dict[str, Any] = {
+        "num_classes": num_classes,
+        "head_bias": recipe.objective.head_bias,
+        "dropout": rates.dropout,
+        "attention_dropout": rates.attention_dropout,
+        "stochastic_depth": rates.stochastic_depth,
+    }
+    if recipe.image_size is not None:
+        changes["image_size"] = (recipe.image_size, recipe.image_size)
+    if recipe.patch_stride is not None:
+        changes["patch_stride"] = (recipe.patch_stride, recipe.patch_stride)
+    if recipe.position is not None:
+        changes["position"] = recipe.position
+    if recipe.head.representation:
+        changes["representation_size"] = getattr(config, "dim", None)
+    experts = {"num_experts": recipe.experts.number, "capacity_factor": recipe.experts.capacity_factor}
+    if wanted := {name: value for name, value in experts.items() if value is not None}:
+        if getattr(config, "experts", None) is None:
+            raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
+        changes["experts"] = dataclasses.replace(config.experts, **wanted)
+    return replace(config, **changes)
