@@ -2,13 +2,14 @@
 
     python benchmarks/ten_minutes.py DATA [--minutes 10] [--seeds 3] [--visualatom RUN] [--json results.json]
 
-DATA is CIFAR-10 as `open_data` takes it: a folder with train.parquet and test.parquet, one folder a class, hf:cifar10, ...
+DATA is CIFAR-10 as `open_data` takes it: a folder with train.parquet and test.parquet, one folder a class,
+hf:cifar10, ...
 
-timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3 with weight decay 0.05, cosine to 0, shift by up
-to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop alone; pictures are in
-memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same minutes as its --time, which the whole
-command keeps: opening and checking the data, training, validating, and scoring the test pictures. Each run is a process of its
-own; both have all cores, one after another.
+timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3 with weight decay 0.05, cosine to 0,
+shift by up to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop
+alone; pictures are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
+minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
+the test pictures. Each run is a process of its own; both have all cores, one after another.
 """
 
 import argparse

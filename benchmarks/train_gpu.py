@@ -2,14 +2,16 @@
 
     python benchmarks/train_gpu.py [--models vit-b16 vit-l16] [--batch 0] [--steps 30] [--graph] [--json results.json]
 
-One file, to be carried to a GPU machine with a checkout of Vitral; it needs torch and jaxtyping, and timm for the comparison (left
-out where timm is not installed). No part of it waits for the GPU inside the timed steps: the loss is read once at the end.
+One file, to be carried to a GPU machine with a checkout of Vitral; it needs torch and jaxtyping, and timm for the
+comparison (left out where timm is not installed). No part of it waits for the GPU inside the timed steps: the loss is
+read once at the end.
 
-MFU = images/s x 3 x 2 x multiply-accumulates / peak, where the multiply-accumulates are those of the patch embedding, the linear
-layers and attention's two products, and the peak is that of a large bfloat16 product measured here, in the same run; the data
-sheet's is printed beside it. Our step: weights in float32 with a bfloat16 autocast, every block through torch.compile, fused
-AdamW, attention by scaled_dot_product_attention (flash or cuDNN, whichever torch finds), pictures in 8 bits normalised on the
-GPU; and the whole step as a CUDA graph where --graph says so (it pays for small networks and small batches).
+MFU = images/s x 3 x 2 x multiply-accumulates / peak, where the multiply-accumulates are those of the patch embedding,
+the linear layers and attention's two products, and the peak is that of a large bfloat16 product measured here, in the
+same run; the data sheet's is printed beside it. Our step: weights in float32 with a bfloat16 autocast, every block
+through torch.compile, fused AdamW, attention by scaled_dot_product_attention (flash or cuDNN, whichever torch finds),
+pictures in 8 bits normalised on the GPU; and the whole step as a CUDA graph where --graph says so (it pays for small
+networks and small batches).
 """
 
 import argparse

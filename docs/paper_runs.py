@@ -28,10 +28,18 @@ RUNS = (
 
 def main() -> None:
     """Print the table as Markdown."""
-    print(
-        "| run | epochs | updates | parameters | state a GPU, DDP / FSDP2 | activations a picture | pictures at once in 80 GB, DDP / FSDP2 | hours on 8 GPUs |"
+    columns = (
+        "run",
+        "epochs",
+        "updates",
+        "parameters",
+        "state a GPU, DDP / FSDP2",
+        "activations a picture",
+        "pictures at once in 80 GB, DDP / FSDP2",
+        "hours on 8 GPUs",
     )
-    print("|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
     for model, data in RUNS:
         print(row(model, data))
 

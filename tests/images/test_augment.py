@@ -3,6 +3,7 @@
 import functools
 import io
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def test_a_policy_is_a_function_of_its_seed_and_leaves_torchs_generator_alone(po
 
 
 def test_randaugments_scale_is_its_papers() -> None:
-    space = RandAugment._AUGMENTATION_SPACE
+    space: dict[str, tuple[Any, bool]] = RandAugment._AUGMENTATION_SPACE
     at = {level: level * 10 for level in (0, 10, 30)}
     rotate = space["Rotate"][0](301, 224, 224)
     assert [float(rotate[place]) for place in at.values()] == pytest.approx([0, 30, 90])

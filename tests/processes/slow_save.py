@@ -2,7 +2,9 @@
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -11,10 +13,10 @@ from vitral.training import state
 from vitral.training.state import Piece, State, load_newest, save_checkpoint
 
 
-def slow(call):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def slow(call: Callable[..., Any]) -> Callable[..., Any]:
     """Return a call that takes its time before and after."""
 
-    def slowed(*arguments, **options):  # type: ignore[no-untyped-def]  # noqa: ANN002, ANN003, ANN202
+    def slowed(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401  # whatever the call takes and gives
         time.sleep(0.002)
         result = call(*arguments, **options)
         time.sleep(0.002)
