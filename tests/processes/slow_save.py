@@ -29,7 +29,12 @@ def main(folder: Path) -> None:
     """Go on from the newest checkpoint, and save one after another."""
     newest = load_newest(folder, lambda event: None)
     step = 0 if newest is None else newest.state.step
-    for module, name in ((state, "save_file"), (state, "sync_file"), (state, "write_through"), (files, "sync_folder")):
+    for module, name in (
+        (state, "write_safetensors"),
+        (state, "sync_file"),
+        (state, "write_through"),
+        (files, "sync_folder"),
+    ):
         setattr(module, name, slow(getattr(module, name)))
     print("ready", flush=True)
     while True:

@@ -16,8 +16,8 @@ import torch
 
 from tests.conftest import Record
 from vitral.errors import StorageError
-from vitral.training import state as state_module
 from vitral.training.state import Piece, State, load_newest, save_checkpoint
+from vitral.weights import containers
 
 OLD, NEW = {"weight": Piece(torch.zeros(256))}, {"weight": Piece(torch.ones(256))}
 CALLS: list[tuple[Any, str]] = [
@@ -52,7 +52,7 @@ class Failing:
 @contextmanager
 def failing(number: int, failure: Callable[[], BaseException]) -> Iterator[Failing]:
     shim = Failing(number, failure)
-    patches = [*CALLS, (builtins, "open"), (state_module, "save_file"), (safetensors.torch, "save_file")]
+    patches = [*CALLS, (builtins, "open"), (containers, "save_file"), (safetensors.torch, "save_file")]
     kept = [(owner, name, getattr(owner, name)) for owner, name in patches]
     for owner, name, call in kept:
         setattr(owner, name, shim.wrap(call))

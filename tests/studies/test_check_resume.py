@@ -9,7 +9,8 @@ from vitral.studies import check_resume as module
 from vitral.studies.check_resume import _compare, check_resume
 
 
-def test_the_proof_holds_here() -> None:
+def test_the_proof_holds_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KILLS", 1)
     outcome = check_resume()
     assert outcome.equal, outcome
     assert set(outcome.files.values()) == {True}

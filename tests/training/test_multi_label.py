@@ -51,7 +51,7 @@ def test_several_labels_from_table_to_report(table: Path, tmp_path: Path, capsys
     assert json.loads(capsys.readouterr().out)["num_examples"] == 40
     assert main(["evaluate", "--data", str(table), "--classifier", str(run), "--report", str(tmp_path / "r.html")]) == 0
     assert "Average precision" in (tmp_path / "r.html").read_text()
-    with pytest.raises(DataError, match="one class each"):
+    with pytest.raises(DataError, match="are not those of"):
         evaluate(classifier, "digits")
 
 

@@ -17,7 +17,8 @@ SHOWN = 10
 
 
 def check(
-    what: Annotated[str, Parameter(name="WHAT")],
+    what: str,
+    /,
     *,
     data: str = "digits",
     source: Annotated[str | None, Parameter("--from")] = None,

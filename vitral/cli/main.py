@@ -13,7 +13,7 @@ from vitral.errors import TrainingInterrupted, VitralError
 
 EPILOGUE = """Examples:
   vitral demo                      the whole pipeline on real data, in minutes
-  vitral check photos/             what is in a folder: damage, duplicates, leaks
+  vitral check photos/             damage, duplicates, leaks in a folder
   vitral finetune --data photos/   a classifier from a folder of class folders
   vitral predict photo.jpg --classifier runs/photos
 """

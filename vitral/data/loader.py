@@ -2,6 +2,7 @@
 
 import functools
 import signal
+import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -223,16 +224,20 @@ def load_evaluation(
 
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
-    loader = DataLoader(
-        _Guarded(fetch),
-        batch_size=None,
-        sampler=numbers,
-        num_workers=workers,
-        worker_init_fn=_start_worker,
-        prefetch_factor=PREFETCH if workers else None,
-        pin_memory=torch.cuda.is_available(),
-    )
-    for item in loader:
+    with warnings.catch_warnings():
+        # A recipe's number of workers is for its own machine.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+        loader = DataLoader(
+            _Guarded(fetch),
+            batch_size=None,
+            sampler=numbers,
+            num_workers=workers,
+            worker_init_fn=_start_worker,
+            prefetch_factor=PREFETCH if workers else None,
+            pin_memory=torch.cuda.is_available(),
+        )
+        items = iter(loader)
+    for item in items:
         if isinstance(item, ImageError | DataError):
             raise item
         yield item

@@ -196,7 +196,10 @@ def _whole_factor(box: Box, size: tuple[int, int]) -> int:
 
 def _scaled(box: Box, factor: float) -> Box:
     top, left, height, width = box
-    return int(top * factor), int(left * factor), max(1, int(height * factor)), max(1, int(width * factor))
+    rows, columns = (
+        (round(start * factor), round((start + size) * factor)) for start, size in ((top, height), (left, width))
+    )
+    return rows[0], columns[0], max(1, rows[1] - rows[0]), max(1, columns[1] - columns[0])
 
 
 def _cut(image: Pixels, box: Box) -> Pixels:

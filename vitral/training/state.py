@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch import distributed as dist
 from torch.distributed.tensor import DTensor
@@ -29,6 +28,7 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, sync_file, write_through
 from vitral.training.averaging import Average
+from vitral.weights.containers import write_safetensors
 
 PATTERN = "step-*"
 TENSORS, STATE = "tensors-00000-00000.safetensors", "state.json"
@@ -199,7 +199,7 @@ def _write_tensors(folder: Path, pieces: Mapping[str, Piece]) -> Written:
     parts: dict[str, tuple[str, int]] = {}
     for number, names in enumerate(_filled(pieces)):
         name = f"tensors-{distributed.rank():05d}-{number:05d}.safetensors"
-        save_file({tensor: pieces[tensor].tensor for tensor in names}, folder / name)
+        write_safetensors({tensor: pieces[tensor].tensor for tensor in names}, folder / name)
         sync_file(folder / name)
         files[name] = sha256(folder / name)
         parts |= {tensor: (name, pieces[tensor].first) for tensor in names}
