@@ -155,15 +155,20 @@ class DataCheck:
     def problems(self) -> list[str]:
         """Return what should be mended, one line each, the gravest first."""
         contradictions = sum(group.contradicts for group in self.duplicates)
-        found = [
-            (self.leaks, "groups of pictures stand in several splits: scores on them would be too good"),
-            (contradictions, "groups of equal pictures have different classes"),
-            (len(self.bad), "pictures cannot be read"),
-            (len(self.suspects), "labels are doubtful"),
-            (len(self.suspicious), "pictures look like mistakes"),
-            (len(self.duplicates) - self.leaks, "groups of duplicates within a split"),
-        ]
-        return [f"{count} {what}" for count, what in found if count]
+        found = (
+            (
+                self.leaks,
+                "group of pictures stands",
+                "groups of pictures stand",
+                "in several splits: scores would be too good",
+            ),
+            (contradictions, "group of equal pictures has", "groups of equal pictures have", "different classes"),
+            (len(self.bad), "picture cannot", "pictures cannot", "be read"),
+            (len(self.suspects), "label is", "labels are", "doubtful"),
+            (len(self.suspicious), "picture looks", "pictures look", "like a mistake"),
+            (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
+        )
+        return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the contact sheet as JSON values."""
