@@ -65,7 +65,8 @@ def _job() -> Iterator[None]:
 
     distributed.join()
     try:
-        yield
+        with distributed.losing_a_process():
+            yield
     finally:
         distributed.leave()
 
