@@ -28,7 +28,7 @@ app = App(
     result_action="return_value",
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
-for command in ("demo", "check", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models"):
+for command in ("demo", "pretrain", "finetune", "check", "evaluate", "predict", "explain", "convert", "push", "models"):
     app.command(f"vitral.cli.{command}:{command}", name=command)
 
 
