@@ -42,6 +42,14 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it, each one's name flushed: what goes into them must not vanish with a parent."""
+    if not folder.is_dir():
+        _make_folders(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def write_file(path: Path, content: bytes | str) -> None:
     """Write `content` to `path` at once: a reader sees the old content or the new one.
 
@@ -60,7 +68,7 @@ def new_file(path: Path) -> Iterator[Path]:
         StorageError: the file could not be written; what stood at `path` before is untouched.
     """
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path.parent)
         partial = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}"
         try:
             yield partial
@@ -101,7 +109,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         StorageError: the folder could not be written; what stood at `path` before is untouched.
     """
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folders(path.parent)
         partial = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent))
         partial.chmod(0o755)
         try:

@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from tests.conftest import Record
+from tests.processes.power_loss import Durable
 from vitral.errors import StorageError
 from vitral.training.state import Piece, State, load_newest, save_checkpoint
 from vitral.weights import containers
@@ -93,6 +94,39 @@ def test_an_error_at_every_call(tmp_path: Path, code: int, record_counts: Record
     points = check_every_call(tmp_path, lambda: OSError(code, os.strerror(code)))
     assert points > 8
     record_counts(f"R2-{errno.errorcode[code]}", {"points": points, "whole": points})
+
+
+@pytest.mark.requirement(id="R2")
+@pytest.mark.parametrize("names", [False, True], ids=["contents", "contents and names"])
+@pytest.mark.parametrize("first", [False, True], ids=["second save", "first save"])
+def test_a_power_cut_that_loses_all_that_was_not_flushed(
+    tmp_path: Path, names: bool, first: bool, record_counts: Record
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        disk, after = tmp_path / f"{number}", tmp_path / f"{number}-after"
+        disk.mkdir()
+        durable = Durable(disk)
+        run = disk / "run" / "checkpoints"
+        with durable.watching():
+            if not first:
+                save(run, new=False)
+            with failing(number, PowerCut) as shim, contextlib.suppress(PowerCut):
+                save(run, new=True)
+        durable.after_the_cut(after, names=names)
+        loaded = load_newest(after / "run" / "checkpoints", lambda event: None)
+        whole = shim.calls < number
+        assert loaded is not None or (first and not whole)
+        if loaded is not None:
+            assert loaded.state.step == 2 if whole else loaded.state.step in (1, 2)
+            assert torch.equal(loaded.tensor("weight"), (OLD if loaded.state.step == 1 else NEW)["weight"].tensor)
+        if whole:
+            break
+        shutil.rmtree(disk)
+        shutil.rmtree(after)
+    assert number > 8
+    record_counts(f"R2-unflushed-{'first' if first else 'second'}-{names}", {"points": number - 1, "whole": number - 1})
 
 
 @pytest.mark.requirement(id="R2")

@@ -219,7 +219,7 @@ def check_memory(folder: Path, steps: int) -> dict[str, int]:
         return {"validation/accuracy": 0.5}
 
     train(build(CONFIG, seed=0), batches, recipe=recipe, normalize=PHOTOS.normalize, folder=folder, validate=validate)
-    warm = max(1, len(seen) // 4)
+    warm = max(1, len(seen) // 5 - 1)  # of 2,500 steps the first 500 warm up
     growth = seen[-1][0] - seen[warm][0]
     assert growth < 50e6
     assert abs(seen[-1][1] - seen[warm][1]) <= 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from vitral import distributed
-from vitral.files import storage_errors
+from vitral.files import storage_errors, sync_folder
 
 
 class MetricsLog:
@@ -28,6 +28,7 @@ class MetricsLog:
             return
         with storage_errors(self.path):
             self._file = open(self.path, "ab")  # noqa: SIM115  # held open for the run
+            sync_folder(folder)  # a checkpoint counts on the log's name being there, too
             self._file.truncate(length)
             self._file.seek(0, os.SEEK_END)
         with warnings.catch_warnings():
