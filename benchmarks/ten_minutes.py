@@ -9,7 +9,8 @@ timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3
 shift by up to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop
 alone; pictures are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
 minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
-the test pictures. Each run is a process of its own; both have all cores, one after another.
+the test pictures. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the same versions
+and minutes, is not run again, so an hour that was cut short is not lost and a third arm can be added later.
 """
 
 import argparse
@@ -17,13 +18,14 @@ import json
 import math
 import multiprocessing
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+import tomllib
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -86,37 +88,30 @@ def timm_run(data: str, seconds: float, seed: int, connection: Connection) -> No
     connection.send({"accuracy": right / len(truth), "images": steps * BATCH})
 
 
-def vitral_run(data: str, seconds: float, seed: int, connection: Connection, source: str | None = None) -> None:
-    """Run `vitral finetune` with a budget of some seconds, and send its accuracy and how many pictures it saw."""
-    from vitral.training.finetune import finetune
-    from vitral.training.recipe import load_recipe
-
+def vitral_run(data: str, seconds: float, seed: int, start: str | None = None) -> dict[str, float]:
+    """Run `vitral finetune` with a budget of some seconds; return its accuracy and how many pictures it saw."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = finetune(
-            data,
-            source=source or load_recipe(RECIPE).model,
-            recipe=RECIPE,
-            out=Path(folder) / "run",
-            seed=seed,
-            budget_seconds=seconds,
-            baselines=False,
-        )
-    connection.send(
-        {
-            "accuracy": result.evaluation.headline(),
-            "images": result.training.steps * result.plan.recipe.batch_size,
-            "seconds": time.perf_counter() - begun,
-        }
-    )
+        command = [sys.executable, "-m", "vitral", "finetune", "--data", data, "--recipe", RECIPE, "--seed", str(seed)]
+        command += ["--time", f"{seconds:g}s", "--out", f"{folder}/run", "--json"]
+        command += ["--from", start] if start else []
+        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+        batch = tomllib.loads(Path(folder, "run", "recipe.toml").read_text())["batch_size"]
+    result = json.loads(done.stdout)
+    return {
+        "accuracy": result["evaluation"]["top1"],
+        "images": result["steps"] * batch,
+        "seconds": time.perf_counter() - begun,
+    }
 
 
-def alone(run: Callable[..., None], *arguments: Any) -> dict[str, float]:  # noqa: ANN401  # whatever the run takes
-    """Run something in a process of its own and return what it sends."""
+def timm_alone(data: str, seconds: float, seed: int) -> dict[str, float]:
+    """Train timm's network in a process of its own; return what it sends."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=run, args=(*arguments[:3], theirs, *arguments[3:]))
+    process = context.Process(target=timm_run, args=(data, seconds, seed, theirs))
     process.start()
+    theirs.close()  # so that a process that fails is not waited for
     found: dict[str, float] = ours.recv()
     process.join()
     return found
@@ -137,11 +132,19 @@ def main() -> None:
         arms["vitral after VisualAtom"] = []
     versions = {name: metadata.version(name) for name in ("torch", "timm", "vitral")}
     print(f"{options.minutes:g} minutes, {torch.get_num_threads()} threads, {versions}", flush=True)
+    if options.json and options.json.is_file():
+        kept = json.loads(options.json.read_text())
+        if (kept["versions"], kept["seconds"]) == (versions, seconds):
+            arms = kept["runs"] | {name: kept["runs"].get(name, []) for name in arms}
     for seed in range(options.seeds):
         for name, found in arms.items():
-            extra = (options.visualatom,) if "VisualAtom" in name else ()
-            run = timm_run if name == "timm" else vitral_run
-            found.append(alone(run, options.data, seconds, seed, *extra))
+            if len(found) > seed:
+                continue
+            if name == "timm":
+                found.append(timm_alone(options.data, seconds, seed))
+            else:
+                start = options.visualatom if "VisualAtom" in name else None
+                found.append(vitral_run(options.data, seconds, seed, start))
             print(
                 f"seed {seed}, {name}: {found[-1]['accuracy']:.2%} of test, {found[-1]['images']:,.0f} images",
                 flush=True,

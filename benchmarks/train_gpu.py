@@ -86,7 +86,8 @@ def batches(count: int, size: int) -> tuple[Tensor, Tensor]:
 
 def train_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], Tensor]:
     """Return one training step: forward, backward, fused AdamW; it gives the loss without waiting for it."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
+    # capturable: a CUDA graph may hold the update, too
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True, capturable=True)
 
     def step() -> Tensor:
         with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -210,17 +210,21 @@ def load_evaluation(
     """
     count = len(source) if limit is None else min(limit, len(source))
 
-    def fetch(start: int) -> Prepared:
-        indices = range(start, min(start + batch_size, count))
-        images = torch.stack([preprocessing(source.image(index)) for index in indices])
-        labels = label_tensor([source.label(index) for index in indices], num_classes)
-        return Prepared(images, labels, torch.tensor(indices))
-
+    fetch = functools.partial(_prepared, source, preprocessing, num_classes, batch_size, count)
     rounds = range(rank * batch_size, count, batch_size * world)
     yield from _load(fetch, rounds, workers=workers)
     if len(rounds) < len(range(0, count, batch_size * world)):
         idle = fetch(0)
         yield Prepared(idle.images[:1], idle.labels[:0], idle.indices[:0])
+
+
+def _prepared(
+    source: Source, preprocessing: Preprocessing, num_classes: int | None, batch_size: int, count: int, start: int
+) -> Prepared:
+    indices = range(start, min(start + batch_size, count))
+    images = torch.stack([preprocessing(source.image(index)) for index in indices])
+    labels = label_tensor([source.label(index) for index in indices], num_classes)
+    return Prepared(images, labels, torch.tensor(indices))
 
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:

@@ -10,6 +10,7 @@ the order is a function of seed and step as everywhere, and a resumed run reads 
 | .json | an object with "label", or "labels" for several |
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -25,7 +26,7 @@ import numpy as np
 from vitral.data.assemble import Entry, Listing, natural_key
 from vitral.data.stored import Handles, Strings
 from vitral.data.table import split_of_file
-from vitral.errors import DataError, ImageError
+from vitral.errors import DataError, ImageError, StorageError
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
@@ -163,10 +164,11 @@ def _index(shard: str) -> list[Example]:
     except (OSError, ValueError, NotImplementedError) as error:
         raise DataError(f"The shard '{shard}' cannot be reached ({error}).") from error
     cached = CACHE / f"{hashlib.sha256(f'{shard} {state}'.encode()).hexdigest()}.json"
-    if cached.is_file():
+    with contextlib.suppress(OSError, ValueError, TypeError):  # of no use: made again
         return [Example(**fields) for fields in json.loads(cached.read_text())]
     examples = _read_index(shard)
-    write_file(cached, json.dumps([asdict(example) for example in examples]))
+    with contextlib.suppress(StorageError):  # a home that cannot be written to costs time, nothing else
+        write_file(cached, json.dumps([asdict(example) for example in examples]))
     return examples
 
 

@@ -198,6 +198,7 @@ def check_data(data: str | Path, *, classifier: Classifier | None = None, listen
             for seen in pool.map(_looker(found, split, source), range(len(source))):
                 (looks if isinstance(seen, Look) else bad).append(seen)  # type: ignore[arg-type]
                 listener(Progress("check", len(looks) + len(bad), max(total, len(looks) + len(bad))))
+    middle = float(np.median([min(look.height, look.width) for look in looks])) if looks else 0.0
     duplicates = sorted([*_exact(looks), *_near(looks)], key=lambda group: (not group.leaks, not group.contradicts))
     return DataCheck(
         name=found.name,
@@ -205,7 +206,7 @@ def check_data(data: str | Path, *, classifier: Classifier | None = None, listen
         class_names=found.class_names,
         counts=_counts(found, looks),
         bad=tuple(bad),
-        suspicious=tuple(itertools.chain.from_iterable(_odd(look, looks) for look in looks)),
+        suspicious=tuple(itertools.chain.from_iterable(_odd(look, middle) for look in looks)),
         duplicates=tuple(duplicates),
         suspects=() if classifier is None else tuple(_suspects(classifier, found, listener)),
         widths=_spread([look.width for look in looks]),
@@ -260,10 +261,10 @@ def _format(content: bytes) -> str:
         return f"{image.format} {image.mode}{animated}"
 
 
-def _odd(look: Look, looks: Sequence[Look]) -> Iterator[Finding]:
+def _odd(look: Look, middle: float) -> Iterator[Finding]:
     if look.deviation < FLAT:
         yield Finding(look.name, "one colour only")
-    if min(look.height, look.width) < TINY and _middle_side(looks) >= 2 * TINY:
+    if min(look.height, look.width) < TINY and middle >= 2 * TINY:
         yield Finding(look.name, f"only {look.width}x{look.height} pixels, where most are larger")
     if max(look.height, look.width) > LONG * min(look.height, look.width):
         yield Finding(look.name, f"{look.width}x{look.height} pixels: very long for its width")
@@ -273,10 +274,6 @@ def _odd(look: Look, looks: Sequence[Look]) -> Iterator[Finding]:
     known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG"}.get(suffix, suffix.upper())
     if known in FORMATS and not look.format.startswith((known, "pixels")):
         yield Finding(look.name, f"named .{suffix}, but it is {look.format.split()[0]}")
-
-
-def _middle_side(looks: Sequence[Look]) -> float:
-    return float(np.median([min(look.height, look.width) for look in looks[:1000]]))
 
 
 def _exact(looks: Sequence[Look]) -> Iterator[Duplicates]:

@@ -264,7 +264,11 @@ class _Trainer:
             self.go_back(log)
 
     def go_back(self, log: MetricsLog) -> None:
-        """Take the weights of the newest checkpoint, or those of the beginning, and keep in mind what is to be skipped."""
+        """Take the weights of the newest checkpoint, and keep in mind what is to be skipped.
+
+        Raises:
+            TrainingError: there is no checkpoint yet.
+        """
         self.writer.wait()
         skipped = self.state.skipped
         loaded = load_newest(self.folder / "checkpoints", self.listener)
