@@ -9,8 +9,8 @@ timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3
 shift by up to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop
 alone; pictures are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
 minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
-the test pictures. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the same versions
-and minutes, is not run again, so an hour that was cut short is not lost and a third arm can be added later.
+the test pictures. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the
+same versions and minutes, is not run again: an hour that was cut short is not lost, and a third arm can be added later.
 """
 
 import argparse

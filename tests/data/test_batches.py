@@ -1,6 +1,8 @@
 """The batch at a step is a pure function of seed and step, whatever draws it."""
 
+import multiprocessing
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -52,6 +54,24 @@ def test_evaluation_shows_every_picture_once_in_order() -> None:
     source = open_digits().splits["validation"]
     seen = [batch.indices for batch in load_evaluation(source, PHOTOS.with_size(8), batch_size=50, workers=2)]
     assert torch.equal(torch.cat(seen), torch.arange(len(source)))
+
+
+@pytest.fixture
+def spawning() -> Iterator[None]:
+    """Worker processes that begin anew, as on macOS and Windows."""
+    kept = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(kept, force=True)
+
+
+@pytest.mark.usefixtures("spawning")
+def test_workers_need_not_be_forked() -> None:
+    source = open_digits().splits["validation"]
+    seen = [batch.indices for batch in load_evaluation(source, PHOTOS.with_size(8), batch_size=50, workers=1)]
+    assert torch.equal(torch.cat(seen), torch.arange(len(source)))
+    (batch,) = load_training(batches(), first_step=5, last_step=6, workers=1)
+    assert torch.equal(batch.images, batches().batch(5).images)
 
 
 class Broken:
