@@ -257,6 +257,18 @@ def test_a_wrong_command_line_has_status_2(refused: Refused) -> None:
     assert "vitral predict --help" in refused("predict", status=2)
 
 
+@pytest.mark.requirement(id="R10")
+@pytest.mark.parametrize("name", ["my photos", "Föhn 写真", "two\nlines", "-dash", "a'b\"c", "[red]", "{1..2"])
+def test_any_name_of_a_folder_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    write_pictures(tmp_path / name / "photos", {"red": 6, "green": 6})
+    monkeypatch.chdir(tmp_path)
+    run = f"./{name}/not yet/there"
+    assert main(["finetune", "--data", f"./{name}/photos", "--out", run, *QUICK]) == 0
+    assert main(["predict", f"./{name}/photos/red/0.jpg", "--classifier", run]) == 0
+    assert main(["evaluate", "--data", f"./{name}/photos", "--classifier", run]) == 0
+
+
+@pytest.mark.requirement(id="R10")
 def test_a_read_only_folder_is_one_line(refused: Refused, there: Path) -> None:
     if os.geteuid() == 0:
         arguments = ["finetune", "--data", "photos", "--out", "/proc/nothing/run", *QUICK]

@@ -84,6 +84,30 @@ def check_signals(tmp_path: Path, count: int) -> dict[str, int]:
     return {"signals": count, "saved_and_said_so": saved, "equal": count, "seed": SEED}
 
 
+UNHURRIED = """
+import time
+from vitral.training.stopping import stop_on_signals
+with stop_on_signals():
+    print("ready", flush=True)
+    time.sleep(60)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.requirement(id="R5")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", UNHURRIED], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(number)
+    process.communicate(timeout=10)
+    assert process.returncode == -number
+
+
 @pytest.mark.slow
 @pytest.mark.requirement(id="R5")
 def test_signals_at_50_instants(tmp_path: Path, record_counts: Record) -> None:

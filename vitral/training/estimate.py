@@ -31,13 +31,19 @@ class Cost:
     images_per_second: float
     bytes: int
 
-    def sentence(self) -> str:
-        """Return the expectation as one line for the user."""
-        minutes = f"{self.seconds / 60:.0f} min" if self.seconds >= 100 else f"{self.seconds:.0f} s"
+    def sentence(self, budget_seconds: float | None) -> str:
+        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
+        cut = ""
+        if budget_seconds is not None and budget_seconds < self.seconds:
+            cut = f", cut to the {_duration(budget_seconds)} of --time"
         return (
-            f"Expected: about {minutes} of training at {self.images_per_second:.0f} images/s, "
+            f"Expected: about {_duration(self.seconds)} of training at {self.images_per_second:.0f} images/s{cut}; "
             f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
         )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
 
 
 def estimate(classifier: Classifier, recipe: Recipe) -> Cost:

@@ -184,7 +184,7 @@ def _run(request: Request) -> RunResult:
         start.model.init_weights(derive(settings.seed, "weights"))
     classifier = prepare(start, found, settings.image_size, settings)
     settings, why_length = fit_length(settings, found.splits["train"])
-    reasons = [*why_source, *why_recipe, *why_length, estimate(classifier, settings).sentence()]
+    reasons = [*why_source, *why_recipe, *why_length, estimate(classifier, settings).sentence(request.budget_seconds)]
     plan = Plan(
         kind="fine-tune",
         folder=folder,

@@ -83,7 +83,7 @@ def pretrain(
         reasons=(
             f"Recipe: {settings.name} ({settings.summary()}).",
             *why_length,
-            estimate(classifier, settings).sentence(),
+            estimate(classifier, settings).sentence(budget_seconds),
         ),
         budget_seconds=budget_seconds,
         started=started,
