@@ -11,6 +11,11 @@ alone; pictures are in memory beforehand. Ours: `vitral finetune` with the recip
 minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
 the test pictures. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the
 same versions and minutes, is not run again: an hour that was cut short is not lost, and a third arm can be added later.
+
+RUN, for the third arm, is left by
+
+    vitral pretrain --data visualatom --model vit-micro8-gap --image-size 32 --set patch_stride=4
+        --set position=sincos-2d --time 10m --out RUN
 """
 
 import argparse
