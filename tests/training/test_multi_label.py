@@ -13,6 +13,7 @@ from vitral.cli.main import main
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate
 from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
+from vitral.training.objective import right_answers
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 
@@ -65,3 +66,12 @@ def test_scores_by_hand() -> None:
     none = evaluate_multi_label(probabilities, labels * torch.tensor([1.0, 0.0]), class_names=["a", "b"])
     assert none.average_precision == (1.0, None)
     assert MultiLabelEvaluation.from_json(json.loads(json.dumps(none.to_json()))) == none
+
+
+def test_right_answers() -> None:
+    logits = torch.tensor([[2.0, 1.0, -1.0], [-1.0, -2.0, -3.0], [-1.0, 1.0, -3.0], [0.0, 3.0, 1.0]])
+    assert right_answers(logits, torch.tensor([0, 1, 1, 2])).tolist() == [True, False, True, False]
+    several = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    assert right_answers(logits, several).tolist() == [True, True, False, False]
+    mixed = torch.tensor([[0.4, 0.6, 0.0], [0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.0, 0.8, 0.2]])
+    assert right_answers(logits, mixed).tolist() == [False, True, True, True]

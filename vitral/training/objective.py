@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from vitral.models.model import Model, Outputs
@@ -53,15 +53,14 @@ class Classification:
         self.recipe = recipe
 
     def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the share of pictures whose first label is the most probable one."""
+        """Return the mean loss and the share of pictures that `right_answers` finds right."""
         outputs: Outputs = call(part.images)
         loss = self.loss(outputs.logits, part.targets)
         if outputs.distillation_logits is not None:
             loss = (loss + self.loss(outputs.distillation_logits, part.targets)) / 2
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        truth = part.targets if part.targets.ndim == 1 else part.targets.argmax(dim=1)
-        return loss, (outputs.logits.detach().argmax(dim=1) == truth).float().mean()
+        return loss, right_answers(outputs.logits.detach(), part.targets).float().mean()
 
     def loss(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
         """Return the loss of one head."""
@@ -71,6 +70,19 @@ class Classification:
                 logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
             )
         return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)
+
+
+def right_answers(logits: Float[Tensor, "batch classes"], targets: Targets) -> Bool[Tensor, " batch"]:
+    """Tell of each picture whether the most probable class is its class, or that of its largest share.
+
+    Of a picture with several labels any one will do; one without labels is right where no class is more probable than not.
+    """
+    picked = logits.argmax(dim=1)
+    if targets.ndim == 1:
+        return picked == targets
+    largest = targets.amax(dim=1)
+    chosen = targets.gather(1, picked[:, None])[:, 0] == largest
+    return torch.where(largest > 0, chosen, logits.amax(dim=1) < 0)
 
 
 class MaskedPatches:
