@@ -197,7 +197,12 @@ def gelu_layer(kind: Gelu) -> nn.Module:
 
 
 def trains_in_bf16_on_cpu(values: Tensor) -> bool:
-    """Tell whether this is a training step where torch's own kernels are slow, and others here take their place."""
+    """Tell whether this is a training step where torch's own kernels are slow, and others here take their place.
+
+    torch.compile makes kernels of its own.
+    """
+    if torch.compiler.is_compiling():
+        return False
     return values.dtype == torch.bfloat16 and values.device.type == "cpu" and values.requires_grad
 
 

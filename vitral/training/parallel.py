@@ -67,8 +67,7 @@ class Engine:
         if settings.checkpointing:
             self._recompute()
         if settings.compile:
-            for block in network.blocks():
-                block.compile()
+            self._compile()
         if self.sharded:
             self._shard(recipe.precision)
         elif distributed.world() > 1:
@@ -107,6 +106,8 @@ class Engine:
         """Return the network with all its weights in this process, as plain as before; every process must ask."""
         for block in self._recomputed:
             del block.forward
+        for block in self.network.blocks() if self.settings.compile else ():
+            block._compiled_call_impl = None  # torch has no other way back, and compiled blocks hear no hooks
         if not self.writes_shares:
             return self.network
         weights = {name: _whole(tensor) for name, tensor in self.network.state_dict(keep_vars=True).items()}
@@ -127,6 +128,15 @@ class Engine:
         for block in self.network.blocks():
             block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
             self._recomputed.append(block)
+
+    def _compile(self) -> None:
+        from torch._dynamo import config  # seconds of start-up for the few who ask for it
+
+        blocks = self.network.blocks()
+        # Each rate of stochastic depth is a graph of its own; beyond the limit blocks would quietly stay as they are.
+        config.recompile_limit = max(config.recompile_limit, 2 * len(blocks))
+        for block in blocks:
+            block.compile()
 
     def _copies(self) -> DistributedDataParallel:
         own = [name for name, parameter in self.module.named_parameters() if hasattr(parameter, "rows_of")]
