@@ -1,11 +1,19 @@
 """Recipes: read, changed, refused, written back."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from vitral.classifier.load import load
 from vitral.errors import RecipeError
+from vitral.events import ignore
+from vitral.images.preprocessing import Preprocessing
+from vitral.training.finetune import finetune
+from vitral.training.pretrain import pretrain
 from vitral.training.recipe import list_recipes, load_recipe
+from vitral.training.run import RunResult
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -53,3 +61,33 @@ def test_unknown_and_broken_files_are_refused(tmp_path: Path) -> None:
     broken.write_bytes(b"\xff\xfe")
     with pytest.raises(RecipeError, match="cannot be read"):
         load_recipe(broken)
+
+
+def test_a_recipes_preprocessing_replaces_what_it_names_and_no_more() -> None:
+    own = Preprocessing(image_size=(24, 24), mean=(0.1, 0.2, 0.3))
+    recipe = load_recipe("finetune", ["preprocessing.resize=crop", "preprocessing.crop_fraction=0.875"])
+    assert recipe.preprocessing.over(own) == replace(own, resize="crop", crop_fraction=0.875)
+    assert load_recipe("finetune").preprocessing.over(own) == own
+    with pytest.raises(RecipeError, match=r"impossible 'preprocessing\.std"):
+        load_recipe("finetune", ["preprocessing.std=[0, 1, 1]"])
+
+
+@pytest.mark.parametrize("train", [pretrain, finetune])
+def test_the_classifier_keeps_the_recipes_preprocessing(train: Callable[..., RunResult], tmp_path: Path) -> None:
+    changes = [
+        "steps=1",
+        "batch_size=4",
+        "image_size=16",
+        "preprocessing.std=[0.2, 0.2, 0.2]",
+        "preprocessing.mean=[0.4, 0.4, 0.4]",
+    ]
+    changes += ["preprocessing.resize=crop", "preprocessing.interpolation=bicubic", "preprocessing.resampler=pillow"]
+    start = (
+        {"model": "vit-nano4"}
+        if train is pretrain
+        else {"source": "vit-nano4", "baselines": False, "recipe": "scratch"}
+    )
+    result = train("digits", out=tmp_path / "run", overrides=changes, listener=ignore, **start)
+    kept = load(result.classifier_folder).preprocessing
+    assert (kept.resize, kept.interpolation, kept.resampler) == ("crop", "bicubic", "pillow")
+    assert (kept.mean, kept.std, kept.image_size) == ((0.4, 0.4, 0.4), (0.2, 0.2, 0.2), (16, 16))

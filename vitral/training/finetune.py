@@ -257,7 +257,7 @@ def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Re
     )
     if recipe.experts.capacity_factor is not None:
         set_capacity(model, recipe.experts.capacity_factor)
-    preprocessing = start.preprocessing.with_size(model.image_size)
+    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(model.image_size))
     provenance = Provenance(source=start.provenance.source)
     classifier = Classifier(model, preprocessing, data.class_names, provenance=provenance, multi_label=data.multi_label)
     return classifier.to(training_device())

@@ -99,7 +99,7 @@ def _random_network(recipe: Recipe, data: DataSet) -> Classifier:
     provenance = Provenance(source=f"random weights ({recipe.model or DEFAULT_MODEL})")
     classifier = Classifier(
         network,
-        PHOTOS.with_size(config.image_size),
+        recipe.preprocessing.over(PHOTOS.with_size(config.image_size)),
         data.class_names,
         provenance=provenance,
         multi_label=data.multi_label,

@@ -25,6 +25,7 @@ from vitral.training.settings import (
     MixingSettings,
     ObjectiveSettings,
     OptimizerSettings,
+    PreprocessingSettings,
     RegularizationSettings,
     ScheduleSettings,
     Section,
@@ -55,6 +56,7 @@ class Recipe(Section):
         head: of a network from random weights.
         experts: of a V-MoE.
         augmentation: how pictures vary; None for what suits the data.
+        preprocessing: how an image becomes the network's input, where the network does not say it.
         mixing: pictures mixed in pairs.
         adaptation: which weights learn.
         averaging: Polyak averaging.
@@ -82,6 +84,7 @@ class Recipe(Section):
     head: HeadSettings = HeadSettings()
     experts: ExpertsSettings = ExpertsSettings()
     augmentation: Augmentation | None = None
+    preprocessing: PreprocessingSettings = PreprocessingSettings()
     mixing: MixingSettings = MixingSettings()
     adaptation: AdaptationSettings = AdaptationSettings()
     averaging: AveragingSettings = AveragingSettings()

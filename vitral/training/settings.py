@@ -1,14 +1,17 @@
 """The sections of a recipe: every setting with its meaning, unit and limits."""
 
+import dataclasses
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
 
+from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
 from vitral.training.schedules import Decay
 
 OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Spread = Annotated[float, Field(gt=0, le=1)]
 # TOML has no null; where None means something else than "left out", it is written as a word.
 NoLimit = Annotated[
     Annotated[float, Field(gt=0)] | None,
@@ -131,6 +134,35 @@ class ExpertsSettings(Section):
 
     number: int | None = Field(default=None, ge=1)
     capacity_factor: float | None = Field(default=None, gt=0)
+
+
+class PreprocessingSettings(Section):
+    """How an image becomes the network's input in validation and ever after; None for what the network already has.
+
+    The mean and the standard deviation are those of training, too. See `vitral.images.preprocessing.Preprocessing`, which the
+    classifier folder keeps.
+
+    Attributes:
+        resize: "squash" to the network's size whatever the shape, or "crop" its middle.
+        crop_fraction: share of the resized image's side that is kept.
+        interpolation: "bilinear", "bicubic" or "nearest".
+        antialias: whether shrinking averages over all pixels that it covers; the resamplers in 8 bits always do.
+        mean: of the channels red, green, blue, on the scale 0 to 1.
+        std: likewise.
+        resampler: "float32", "pillow" or "torch".
+    """
+
+    resize: Resize | None = None
+    crop_fraction: float | None = Field(default=None, gt=0, le=1)
+    interpolation: Interpolation | None = None
+    antialias: bool | None = None
+    mean: tuple[Share, Share, Share] | None = None
+    std: tuple[Spread, Spread, Spread] | None = None
+    resampler: Resampler | None = None
+
+    def over(self, own: Preprocessing) -> Preprocessing:
+        """Return a network's own preprocessing with what the recipe says in its place."""
+        return dataclasses.replace(own, **self.model_dump(exclude_none=True))
 
 
 class MixingSettings(Section):
