@@ -37,6 +37,19 @@ def test_every_epoch_shows_every_example_once() -> None:
     }
 
 
+@pytest.mark.parametrize("endless", [False, True])
+@pytest.mark.parametrize("batch_size", [8, 9, 64, 1024])
+def test_copies_of_an_image_stand_apart_in_a_batch(batch_size: int, endless: bool) -> None:
+    """MixUp takes the image before; 67 % of them were copies of the same one, and mixing did nothing."""
+    for step in range(4):
+        drawn = batch_indices(
+            1 << 40 if endless else 100_000, batch_size, seed=0, step=step, repeats=3, endless=endless
+        )
+        assert not (drawn == np.roll(drawn, 1)).any()
+        assert set(Counter(drawn.tolist()).values()) <= {1, 2, 3}
+        assert len(set(drawn.tolist())) <= batch_size // 3 + 2
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_change_nothing(workers: int) -> None:
     alone = [batches().batch(step) for step in range(5, 12)]

@@ -58,18 +58,6 @@ TABLE_4 = {
 IMAGENET, IMAGENET_DEV, JFT = 1_281_167, 1_268_355, 303_000_000
 
 
-class Counted:
-    """A source that only has a length."""
-
-    endless = False
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-
 def text(name: str) -> str:
     return (resources.files("vitral.recipes") / f"{name}.toml").read_text()
 
@@ -79,10 +67,6 @@ def header(name: str) -> dict[str, str]:
     comment = text(name).split("\n#\n", 1)[1]
     lines = [line for line in comment.splitlines() if line.startswith("# ")]
     return {line[2:12].strip(): line[12:] for line in lines}
-
-
-def resolved(recipe: Recipe, pictures: int) -> tuple[Recipe, list[str]]:
-    return fit_length(recipe, Counted(pictures))  # type: ignore[arg-type]
 
 
 def test_every_row_of_both_tables_has_its_recipe() -> None:
@@ -303,20 +287,8 @@ def test_every_network_of_a_recipe_can_be_made(name: str) -> None:
     ],
 )
 def test_on_the_papers_data_a_recipe_keeps_its_batch_and_warm_up(name: str, pictures: int, steps: int) -> None:
-    fitted, _ = resolved(load_recipe(name), pictures)
+    fitted, _ = fit_length(load_recipe(name), pictures)
     assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (steps, 4096, 10_000)
-
-
-def test_a_batch_that_little_data_cannot_fill_is_said_to_be_smaller() -> None:
-    fitted, reasons = resolved(load_recipe("finetune-vtab"), 800)
-    assert (fitted.steps, fitted.batch_size) == (2_500, 200)
-    assert reasons == ["Batch: 200 pictures in place of 512, for there are only 800 to train on."]
-    assert resolved(load_recipe("finetune-pets"), 3_312)[1] == []
-
-
-def test_a_short_run_has_a_short_warm_up() -> None:
-    fitted, _ = resolved(load_recipe("vit-b16-imagenet"), 40_960)
-    assert (fitted.steps, fitted.schedule.warmup_steps) == (3_000, 300)
 
 
 def test_no_clipping_survives_being_written() -> None:

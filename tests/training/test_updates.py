@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.conftest import CONFIG, Run
+from vitral.data.digits import open_digits
+from vitral.data.loader import TrainingBatches
 from vitral.errors import ModelError, RecipeError
+from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, create_model, variant
 from vitral.models.layers import part_of_batch
 from vitral.models.vit import ViTConfig
@@ -24,6 +27,7 @@ from vitral.training.optimizers import build_optimizer, layer_depths, set_learni
 from vitral.training.schedules import learning_rate
 from vitral.training.settings import AdaptationSettings, MixingSettings, OptimizerSettings
 from vitral.training.sharpness import perturbed
+from vitral.training.update import Updater
 
 
 def gradients_of(parameter: nn.Parameter, count: int) -> list[Tensor]:
@@ -393,3 +397,26 @@ def test_git_state_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert state is not None
     assert len(str(state["commit"])) == 40
     assert state["changed"] is False
+
+
+@pytest.mark.parametrize("mixing", [{}, {"mixup": 0.8}, {"mixup": 0.8, "cutmix": 1.0}])
+@pytest.mark.parametrize("parts", [2, 3, 16])
+def test_a_batch_in_parts_is_mixed_and_erased_as_one(run: Run, mixing: dict[str, float], parts: int) -> None:
+    def updater(accumulation: int) -> Updater:
+        recipe = run.recipe(mixing=mixing, compute={"accumulation": accumulation})
+        return Updater(build(CONFIG, seed=0), recipe, PHOTOS.normalize, erasing=0.5)
+
+    data = open_digits()
+    batch = TrainingBatches(
+        data.splits["train"],
+        batch_size=16,
+        image_size=(8, 8),
+        augmentation=data.augmentation,
+        seed=0,
+        lead=bool(mixing),
+    ).batch(3)
+    whole = updater(1).prepare(batch, 3)
+    cut = [updater(parts).prepare(piece, 3) for piece in updater(parts).pieces(batch)]
+    assert len(cut) == len(range(0, 16, -(-16 // parts)))
+    for name in ("images", "pixels", "targets"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in cut]), getattr(whole, name))

@@ -256,7 +256,7 @@ def _share_out(
     else:
         splits = dict(entries)
     if "test" not in splits:
-        notes.append("No test/ folder: scores are of the validation split, which also chose the best step.")
+        notes.append("No test/ folder: scores are of the validation split.")
     return {split: chosen for split, chosen in splits.items() if chosen}
 
 

@@ -24,6 +24,7 @@ INSTANCES = 1 << 40
 VALIDATION_START = 1 << 41  # instances from here on are never trained on
 VALIDATION_INSTANCES = 2
 NOISE_SAMPLES = 65_536
+EPOCH_INSTANCES = 1_000  # of each class; the released sets hold as many (the paper's 1k and 21k)
 
 
 @dataclass(frozen=True)
@@ -237,4 +238,5 @@ def open_generated(name: str, *, seed: int = 0) -> DataSet:
         splits={"train": train, "validation": validation},
         augmentation=preset.augmentation,
         fingerprint=hashlib.sha256(f"{preset} {seed}".encode()).hexdigest(),
+        endless_epoch=preset.num_classes * EPOCH_INSTANCES,
     )

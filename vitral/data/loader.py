@@ -1,6 +1,7 @@
 """Batches for training, by step, and for evaluation, in order; the same whatever the number of worker processes."""
 
 import functools
+import os
 import signal
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -229,13 +230,13 @@ def _prepared(
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
     with warnings.catch_warnings():
-        # A recipe's number of workers is for its own machine.
+        # Fewer cores than the machine has may be this process's own.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
             _Guarded(fetch),
             batch_size=None,
             sampler=numbers,
-            num_workers=workers,
+            num_workers=min(workers, os.cpu_count() or 1),  # a recipe's number is for its own machine
             worker_init_fn=_start_worker,
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),

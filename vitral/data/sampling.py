@@ -32,20 +32,27 @@ def batch_indices(
         seed: of the order.
         step: which batch.
         endless: whether to draw at random in place of going through epochs.
-        repeats: how often each example stands in its epoch, one after another; the epoch keeps its length, so only a
-            share of the examples is seen in it (repeated augmentation; DeiT's samplers.py).
+        repeats: how often each example stands in its epoch, mostly in one batch; the epoch keeps its length, so only a
+            share of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a batch stand
+            apart, as they do on DeiT's many devices, so that MixUp and CutMix do not mix an example with itself.
         shards: where shards end, of a source that is best read shard by shard: the shards are shuffled, and the examples
             within every few neighbouring ones.
     """
     if endless:
-        return generator(seed, "order", step).integers(0, num_examples, batch_size)
+        drawn = generator(seed, "order", step).integers(0, num_examples, -(-batch_size // repeats))
+        return _apart(np.repeat(drawn, repeats)[:batch_size], repeats)
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
     epochs, places = positions // num_examples, positions % num_examples
     chosen = [
         _permutation(num_examples, shards, seed, int(epoch))[places[epochs == epoch] // repeats]
         for epoch in np.unique(epochs)
     ]
-    return np.concatenate(chosen)
+    return _apart(np.concatenate(chosen), repeats)
+
+
+def _apart(indices: Indices, repeats: int) -> Indices:
+    """Take every `repeats`-th index first, then those after them, and so on: neighbours, last and first included, differ."""
+    return indices[np.argsort(np.arange(len(indices)) % repeats, kind="stable")]
 
 
 @functools.lru_cache(maxsize=4)

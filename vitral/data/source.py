@@ -68,6 +68,7 @@ class DataSet:
         notes: what was found and decided, one line each.
         fingerprint: SHA-256 of names, sizes, classes and splits.
         multi_label: whether a picture may have several classes, or none.
+        endless_epoch: images that count as an epoch of an endless training split.
     """
 
     name: str
@@ -78,3 +79,8 @@ class DataSet:
     notes: tuple[str, ...] = field(default=())
     fingerprint: str = ""
     multi_label: bool = False
+    endless_epoch: int | None = None
+
+    def images_an_epoch(self) -> int:
+        """Return how many training images an epoch has: all of them, or what an endless source declares."""
+        return self.endless_epoch or len(self.splits["train"])

@@ -9,9 +9,11 @@ import torch
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
-from vitral.models.cost import count_parameters
+from vitral.errors import RecipeError
+from vitral.models.cost import count_macs, count_parameters
 from vitral.objectives.classification import softmax_cross_entropy
 from vitral.training.adaptation import adapt
+from vitral.training.memory import fit_memory, usable_bytes
 from vitral.training.precision import autocast
 from vitral.training.recipe import Recipe
 
@@ -19,31 +21,65 @@ from vitral.training.recipe import Recipe
 STATE_BYTES = 4 * 4 + 2
 WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
 SAM_PASSES = 2  # through the network, in place of one
-PROBE_IMAGES = 16
+PROBE_IMAGES, PROBE_MACS = 16, 3e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
 TIMED_STEPS = 3
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400  # seconds
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Expected seconds and bytes of a run's training steps."""
+    """What a run's training steps are expected to cost.
+
+    Attributes:
+        seconds: of all steps.
+        images_per_second: over all processes.
+        fixed_bytes: of weights, gradients and optimizer.
+        image_bytes: that an image needs between its forward and backward pass.
+    """
 
     seconds: float
     images_per_second: float
-    bytes: int
+    fixed_bytes: int
+    image_bytes: int
 
-    def sentence(self, budget_seconds: float | None) -> str:
+    def sentence(self, recipe: Recipe, budget_seconds: float | None) -> str:
         """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
         cut = ""
         if budget_seconds is not None and budget_seconds < self.seconds:
-            cut = f", cut to the {_duration(budget_seconds)} of --time"
+            cut = f", cut to the {duration(budget_seconds)} of --time"
+        part = -(-_share(recipe) // (recipe.compute.accumulation or 1))
+        memory = (self.fixed_bytes + part * self.image_bytes) / 2**30
         return (
-            f"Expected: about {_duration(self.seconds)} of training at {self.images_per_second:.0f} images/s{cut}; "
-            f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
+            f"Expected: about {duration(self.seconds)} of training at {self.images_per_second:.3g} images/s{cut}; "
+            f"{memory:.1f} GiB of memory beyond the libraries'."
         )
 
 
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+def duration(seconds: float) -> str:
+    """Return a number of seconds in the unit that fits it, from seconds to years."""
+    units = ((100, 1, "s"), (100 * MINUTE, MINUTE, "min"), (2 * DAY, HOUR, "h"), (2 * YEAR, DAY, "days"))
+    size, unit = next(((size, unit) for limit, size, unit in units if seconds < limit), (YEAR, "years"))
+    return f"{seconds / size:,.0f} {unit}"
+
+
+def fit_machine(classifier: Classifier, recipe: Recipe, budget_seconds: float | None) -> tuple[Recipe, list[str]]:
+    """Return the recipe as this machine can carry it out, and what that will cost, a line each.
+
+    Raises:
+        RecipeError: without a time budget the run would take years.
+    """
+    cost = estimate(classifier, recipe)
+    usable = usable_bytes(next(classifier.model.parameters()).device)
+    fitted, reasons = fit_memory(
+        recipe, fixed=cost.fixed_bytes, an_image=cost.image_bytes, images=_share(recipe), usable=usable
+    )
+    if distributed.broadcast(cost.seconds) > YEAR and budget_seconds is None:  # refused by all processes or by none
+        raise RecipeError(
+            f"The recipe '{recipe.name}' would train for about {duration(cost.seconds)} on this machine "
+            f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
+            "Give the run a budget with --time 8h, or fewer steps with --set steps=1000."
+        )
+    return fitted, [*reasons, cost.sentence(fitted, budget_seconds)]
 
 
 def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
@@ -51,23 +87,28 @@ def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
     model = copy.deepcopy(classifier.model).train()
     adapt(model, recipe.adaptation, seed=0)
     device = next(model.parameters()).device
-    count = min(PROBE_IMAGES, recipe.batch_size)
-    pictures = torch.zeros(count, 3, *model.image_size, device=device)
+    count = max(2, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(model.config))))
+    images = torch.zeros(count, 3, *model.image_size, device=device)
     labels = torch.zeros(count, dtype=torch.int64, device=device)
 
-    def step() -> None:
+    def step(number: int = count) -> None:
         with autocast(device, recipe.precision):
-            loss = softmax_cross_entropy(model(pictures), labels)
+            loss = softmax_cross_entropy(model(images[:number]), labels[:number])
         loss.backward()  # type: ignore[no-untyped-call]
 
-    saved = _saved_bytes(step)
+    half = count // 2
+    # Two sizes, since weights and their bf16 copies are kept as well, whatever the batch.
+    image_bytes = max(_saved_bytes(step) - _saved_bytes(lambda: step(half)), 0) // (count - half)
     rate = count / min(_timed(step, device) for _ in range(TIMED_STEPS))
-    here = recipe.batch_size // (distributed.world() * recipe.compute.accumulation)
     learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
-    memory = saved * here // count + learned * STATE_BYTES + (count_parameters(model) - learned) * WEIGHT_BYTES
+    fixed = learned * STATE_BYTES + (count_parameters(model) - learned) * WEIGHT_BYTES
     rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)
-    images = (recipe.steps or 0) * recipe.batch_size
-    return Cost(seconds=images / rate, images_per_second=rate, bytes=memory)
+    total = (recipe.steps or 0) * recipe.batch_size
+    return Cost(seconds=total / rate, images_per_second=rate, fixed_bytes=fixed, image_bytes=image_bytes)
+
+
+def _share(recipe: Recipe) -> int:
+    return recipe.batch_size // distributed.world()
 
 
 def _saved_bytes(step: Callable[[], None]) -> int:

@@ -20,7 +20,7 @@ from vitral.models.catalog import build, list_models
 from vitral.models.experts import set_capacity
 from vitral.seeds import derive
 from vitral.training.automatic import choose_recipe, fitting_size, look
-from vitral.training.estimate import estimate
+from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import network_config
 from vitral.training.precision import training_device
@@ -183,8 +183,9 @@ def _run(request: Request) -> RunResult:
     if from_scratch:
         start.model.init_weights(derive(settings.seed, "weights"))
     classifier = prepare(start, found, settings.image_size, settings)
-    settings, why_length = fit_length(settings, found.splits["train"])
-    reasons = [*why_source, *why_recipe, *why_length, estimate(classifier, settings).sentence(request.budget_seconds)]
+    settings, why_length = fit_length(settings, found.images_an_epoch())
+    settings, why_cost = fit_machine(classifier, settings, request.budget_seconds)
+    reasons = [*why_source, *why_recipe, *why_length, *why_cost]
     plan = Plan(
         kind="fine-tune",
         folder=folder,

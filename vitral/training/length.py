@@ -1,50 +1,60 @@
-"""How long a run is on the data at hand: epochs become steps, and a batch what the data and the processes can fill."""
+"""How long a run is on the data at hand: epochs become steps; our own recipes give way to a small dataset, others stay."""
 
 from vitral import distributed
-from vitral.data.source import Source
 from vitral.training.recipe import Recipe
 from vitral.training.settings import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
+DEFAULT_EPOCHS = 30.0
+LONGEST_WARMUP, SHORT_WARMUP = 1 / 2, 1 / 10  # shares of a run: beyond the first, a warm-up is cut to the second
 
 
-def fit_length(recipe: Recipe, train: Source) -> tuple[Recipe, list[str]]:
-    """Return the recipe with a batch that the data can fill, and numbers of steps in place of epochs; and why."""
-    batch = min(recipe.batch_size, max(8, len(train) // 4)) if not train.endless else recipe.batch_size
-    reasons = []
-    if batch < recipe.batch_size and recipe.steps is not None:
+def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
+    """Return the recipe with numbers of steps in place of epochs, and why, a line each for what is not as written.
+
+    A batch may be larger than the dataset: it then holds images of several epochs. Only a recipe with `fit_to_data` has its
+    batch cut to a quarter of a small dataset, and makes `MIN_STEPS` at least.
+
+    Args:
+        recipe: the settings as written.
+        images: training images in an epoch.
+    """
+    batch, reasons = _batch(recipe, images)
+    steps = recipe.steps
+    if steps is None:
+        epochs = recipe.epochs if recipe.epochs is not None else DEFAULT_EPOCHS
+        steps = max(MIN_STEPS if recipe.fit_to_data else 1, round(epochs * images / batch))
         reasons.append(
-            f"Batch: {batch} pictures in place of {recipe.batch_size}, for there are only {len(train)} to train on."
+            f"Length: {steps} steps of {batch} images, each image seen about {steps * batch / images:.0f} times."
+        )
+    schedule = _schedule(recipe.schedule, images / batch)
+    if schedule.warmup_steps > steps * LONGEST_WARMUP:
+        short = round(steps * SHORT_WARMUP)
+        reasons.append(f"Warm-up: {short} steps in place of {schedule.warmup_steps}, for the run has only {steps}.")
+        schedule = schedule.model_copy(update={"warmup_steps": short})
+    length = {"batch_size": batch, "steps": steps, "epochs": None, "schedule": schedule}
+    return recipe.model_copy(update=length), reasons
+
+
+def _batch(recipe: Recipe, images: int) -> tuple[int, list[str]]:
+    batch, reasons = recipe.batch_size, []
+    if recipe.fit_to_data and batch > (fitting := max(8, images // 4)):
+        batch = fitting
+        reasons.append(
+            f"Batch: {batch} images in place of {recipe.batch_size}, for there are only {images} to train on."
         )
     world = distributed.world()
     if batch % world:
         batch = max(world, batch // world * world)
-        reasons.append(f"Batch: {batch} pictures, so that {world} processes can share it evenly.")
-    steps = recipe.steps
-    if steps is None:
-        epochs = recipe.epochs if recipe.epochs is not None else 30.0
-        steps = max(MIN_STEPS, round(epochs * len(train) / batch))
-        seen = steps * batch / len(train)
-        reasons.append(f"Length: {steps} steps of {batch} pictures, each picture seen about {seen:.0f} times.")
-    schedule = _schedule(recipe, steps, len(train) / batch)
-    return recipe.model_copy(
-        update={"batch_size": batch, "steps": steps, "epochs": None, "schedule": schedule}
-    ), reasons
+        reasons.append(f"Batch: {batch} images, so that {world} processes can share it evenly.")
+    return batch, reasons
 
 
-def _schedule(recipe: Recipe, steps: int, steps_an_epoch: float) -> ScheduleSettings:
-    schedule = recipe.schedule
+def _schedule(schedule: ScheduleSettings, steps_an_epoch: float) -> ScheduleSettings:
     warmup, cooldown = schedule.warmup_steps, schedule.cooldown_steps
     if schedule.warmup_epochs is not None:
         warmup = round(schedule.warmup_epochs * steps_an_epoch)
     if schedule.cooldown_epochs is not None:
         cooldown = round(schedule.cooldown_epochs * steps_an_epoch)
-    if recipe.steps is None:
-        warmup = warmup if warmup <= steps // 5 else steps // 10  # 10.7 % of the paper's 300 epochs of ImageNet
-    changes = {
-        "warmup_steps": warmup,
-        "warmup_epochs": None,
-        "cooldown_steps": min(cooldown, steps // 2),
-        "cooldown_epochs": None,
-    }
-    return schedule.model_copy(update=changes)
+    in_steps = {"warmup_steps": warmup, "warmup_epochs": None, "cooldown_steps": cooldown, "cooldown_epochs": None}
+    return schedule.model_copy(update=in_steps)

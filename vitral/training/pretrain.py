@@ -12,7 +12,7 @@ from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.seeds import derive
-from vitral.training.estimate import estimate
+from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import DEFAULT_MODEL, network_config
 from vitral.training.precision import training_device
@@ -66,11 +66,12 @@ def pretrain(
     settings = load_recipe(recipe or kept or DEFAULT_RECIPE, overrides)
     chosen = {"model": model or settings.model or DEFAULT_MODEL, "image_size": image_size or settings.image_size}
     settings = settings.model_copy(update=chosen if seed is None else {**chosen, "seed": seed})
-    settings, why_length = fit_length(settings, found.splits["train"])
+    settings, why_length = fit_length(settings, found.images_an_epoch())
     if found.multi_label and settings.objective.name == "softmax":
         objective = settings.objective.model_copy(update={"name": "sigmoid"})
         settings = settings.model_copy(update={"objective": objective})
     classifier = _random_network(settings, found)
+    settings, why_cost = fit_machine(classifier, settings, budget_seconds)
     plan = Plan(
         kind="pre-train",
         folder=folder,
@@ -83,7 +84,7 @@ def pretrain(
         reasons=(
             f"Recipe: {settings.name} ({settings.summary()}).",
             *why_length,
-            estimate(classifier, settings).sentence(budget_seconds),
+            *why_cost,
         ),
         budget_seconds=budget_seconds,
         started=started,

@@ -46,7 +46,9 @@ class Recipe(Section):
         seed: of weights, order, augmentation and dropout.
         steps: updates in all; None to follow `epochs`.
         epochs: passes over the data; None to follow `steps`.
-        batch_size: pictures an update.
+        batch_size: images an update.
+        fit_to_data: whether a small dataset shortens the batch and lengthens the run; see `fit_length`. Off in published
+            recipes, which stay as their source has them.
         workers: processes that prepare pictures; 0 prepares in the training process.
         precision: "auto", "bf16" or "fp32".
         optimizer: optimizer and clipping.
@@ -75,6 +77,7 @@ class Recipe(Section):
     steps: int | None = Field(default=None, ge=1)
     epochs: float | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, ge=1)
+    fit_to_data: bool = False
     workers: int = Field(default=1, ge=0)
     precision: Precision = "auto"
     optimizer: OptimizerSettings = OptimizerSettings()

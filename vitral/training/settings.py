@@ -242,7 +242,8 @@ class ComputeSettings(Section):
     """How the work is laid out; nothing here changes what is learned, but for the order of sums.
 
     Attributes:
-        accumulation: parts into which a process's share of a batch is cut, one after another through the network.
+        accumulation: parts into which a process's share of a batch is cut, one after another through the network; None for
+            as few as fit the memory.
         checkpointing: whether blocks compute their activations again in the backward pass, in place of keeping them.
         compile: whether the blocks go through torch.compile.
         sharding: over processes: "none" keeps the whole network in each (DDP), "full" shares weights, gradients and
@@ -250,7 +251,7 @@ class ComputeSettings(Section):
         expert_parallel: whether each process keeps its own share of a V-MoE's experts.
     """
 
-    accumulation: int = Field(default=1, ge=1)
+    accumulation: int | None = Field(default=None, ge=1)
     checkpointing: bool = False
     compile: bool = False
     sharding: Literal["none", "full", "hybrid"] = "none"

@@ -1,6 +1,6 @@
 """One update of a network: from a batch to a loss, a gradient and new weights."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -72,14 +72,13 @@ class Updater:
 
     def __call__(self, batch: Batch, step: int, rate: float, *, stop: bool) -> Update:
         """Learn from one batch at a learning rate; a loss or gradient that is no finite number changes nothing."""
-        part = self.prepare(batch, step)
         statistics = [buffer.clone() for buffer in self.buffers]  # a batch norm learns in the forward pass already
-        loss, right = self.gradients(part, batch.first, step)
+        loss, right = self.gradients(batch, step)
         rho = self.recipe.optimizer.sam_rho
         if rho is not None:
             kept = [buffer.clone() for buffer in self.buffers]
             with perturbed(self.module.parameters(), rho):
-                self.gradients(part, batch.first, step)
+                self.gradients(batch, step)
             self.restore_buffers(kept)  # the statistics are those of the first pass
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)
         sums = distributed.total(torch.stack([loss.double(), right.double(), loss.new_tensor(float(stop)).double()]))
@@ -121,26 +120,36 @@ class Updater:
             pixels = pixels[1:]
         return Part(images, pixels, targets)
 
-    def gradients(self, part: Part, first: int, step: int) -> tuple[Tensor, Tensor]:
+    def gradients(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
         """Fill the gradients with those of this process's mean loss, part by part; return loss and share right."""
-        count = self.recipe.compute.accumulation
-        pieces = list(zip(part.images.chunk(count), part.pixels.chunk(count), part.targets.chunk(count), strict=True))
+        pieces = list(self.pieces(batch))
         seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
         losses, rights = [], []
-        place = first
         for number, piece in enumerate(pieces):
+            part = self.prepare(piece, step)  # one at a time: a large batch as float32 would fill the memory by itself
             # Torch's own generator, seeded by the step, has no state to save; each part draws the same, as in the original.
             torch.manual_seed(seed)
-            weight = len(piece[0]) / len(part.images)
+            weight = len(part.images) / self.images_of(batch)
             last = number == len(pieces) - 1
-            with self.engine.accumulating(last=last), part_of_batch(place, self.recipe.batch_size):
+            with self.engine.accumulating(last=last), part_of_batch(piece.first, self.recipe.batch_size):
                 with autocast(self.device, self.recipe.precision):
-                    loss, right = self.objective(self.engine.call, Part(*piece))
+                    loss, right = self.objective(self.engine.call, part)
                 (loss * weight).backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach() * weight)
             rights.append(right * weight)
-            place += len(piece[0])
         return torch.stack(losses).sum(), torch.stack(rights).sum()
+
+    def images_of(self, batch: Batch) -> int:
+        """Return how many images a batch trains on: all but the one before the first, which only mixing looks at."""
+        return len(batch.images) - (self.mixer is not None)
+
+    def pieces(self, batch: Batch) -> Iterator[Batch]:
+        """Cut a batch into the parts that go through the network one after another, each with the image before its first."""
+        lead, count = int(self.mixer is not None), self.images_of(batch)
+        size = -(-count // (self.recipe.compute.accumulation or 1))
+        for start in range(0, count, size):
+            held = slice(start, min(start + size, count) + lead)
+            yield Batch(batch.images[held], batch.labels[held], batch.indices[held], batch.first + start)
 
     def pack(self) -> dict[str, Piece]:
         """Return copies of everything that a checkpoint holds."""

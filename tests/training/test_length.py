@@ -1,0 +1,109 @@
+"""A run is as long as its recipe says, on the data and the machine at hand, and says what it changed."""
+
+import pytest
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.digits import open_digits
+from vitral.data.generated import open_generated
+from vitral.errors import RecipeError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import create_model
+from vitral.training.estimate import duration, fit_machine
+from vitral.training.length import fit_length
+from vitral.training.memory import fit_memory, usable_bytes
+from vitral.training.recipe import load_recipe
+
+IMAGENET = 1_281_167
+
+
+@pytest.mark.parametrize(
+    ("name", "images", "steps", "batch", "warmup"),
+    [
+        ("finetune-flowers", 1_020, 500, 512, 100),  # paper Table 4: 512, whatever the dataset
+        ("finetune-vtab", 800, 2_500, 512, 200),
+        ("finetune-pets", 3_312, 500, 512, 100),
+        ("vmoe-s32-last2-imagenet", IMAGENET, 46_918, 8192, 10_000),
+        ("deit-384", 500, 29, 512, 5),
+    ],
+)
+def test_a_published_recipe_keeps_its_batch_length_and_warm_up(
+    name: str, images: int, steps: int, batch: int, warmup: int
+) -> None:
+    fitted, reasons = fit_length(load_recipe(name), images)
+    assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (steps, batch, warmup)
+    assert not any(line.startswith(("Batch", "Warm-up")) for line in reasons)
+
+
+def test_our_own_recipe_gives_way_to_a_small_dataset_and_says_so() -> None:
+    fitted, reasons = fit_length(load_recipe("scratch"), 100)
+    assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (300, 25, 30)
+    assert reasons[0] == "Batch: 25 images in place of 64, for there are only 100 to train on."
+    assert reasons[2] == "Warm-up: 30 steps in place of 200, for the run has only 300."
+    assert fit_length(fitted, 100) == (fitted, [])
+
+
+def test_a_warm_up_longer_than_half_the_run_is_cut_and_said() -> None:
+    fitted, reasons = fit_length(load_recipe("vit-b16-imagenet"), 40_960)
+    assert (fitted.steps, fitted.schedule.warmup_steps) == (3_000, 300)
+    assert reasons[-1] == "Warm-up: 300 steps in place of 10000, for the run has only 3000."
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "steps"),
+    [
+        ("visualatom1k-deit-ti16", "visualatom", 300 * 1_000_000 / 256),
+        ("visualatom21k-deit-b16", "visualatom-21k", 90 * 21_000_000 / 8192),
+    ],
+)
+def test_an_epoch_of_visualatom_is_a_thousand_images_a_class(name: str, data: str, steps: float) -> None:
+    """fdsl.md 1.5: 1,000 classes times 1,000 instances, and 21,000 times 1,000."""
+    fitted, _ = fit_length(load_recipe(name), open_generated(data).images_an_epoch())
+    assert fitted.steps == round(steps)
+
+
+def test_an_epoch_of_other_data_is_all_of_it() -> None:
+    data = open_digits()
+    assert data.images_an_epoch() == len(data.splits["train"])
+
+
+def tiny() -> Classifier:
+    network = create_model("vit-nano4", num_classes=3, image_size=16)
+    return Classifier(network, PHOTOS.with_size(16), ("a", "b", "c"))
+
+
+def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
+    recipe = load_recipe("scratch", ["steps=100_000_000_000", "batch_size=64"])
+    with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*--time") as refused:
+        fit_machine(tiny(), recipe, None)
+    assert "\n" not in str(refused.value)
+    assert "cut to the 60 s of --time" in fit_machine(tiny(), recipe, 60.0)[1][-1]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(12, "12 s"), (99 * 60, "99 min"), (30 * 3600, "30 h"), (100 * 86_400, "100 days"), (3e13, "951,294 years")],
+)
+def test_durations_are_said_in_a_unit_that_fits(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("usable", "parts"), [(None, 1), (900, 1), (899, 2), (324, 4), (323, 8), (1, 64)])
+def test_a_batch_is_cut_into_the_fewest_parts_that_fit(usable: int | None, parts: int) -> None:
+    """132 bytes of weights and 64 images of 12 bytes make 900 at once, 516 in halves and 324 in quarters."""
+    recipe, reasons = fit_memory(load_recipe("scratch"), fixed=132, an_image=12, images=64, usable=usable)
+    assert recipe.compute.accumulation == parts
+    assert bool(reasons) == (parts > 1)
+
+
+def test_parts_that_a_recipe_names_are_kept() -> None:
+    recipe = load_recipe("scratch", ["compute.accumulation=3"])
+    assert fit_memory(recipe, fixed=100, an_image=12, images=64, usable=1) == (recipe, [])
+
+
+def test_a_small_run_is_not_cut() -> None:
+    fitted, reasons = fit_machine(tiny(), load_recipe("scratch", ["steps=10"]), None)
+    assert fitted.compute.accumulation == 1
+    assert [line.split(":")[0] for line in reasons] == ["Expected"]
+    usable = usable_bytes(torch.device("cpu"))
+    assert usable is None or 2**28 < usable < 2**50
