@@ -1,11 +1,13 @@
 """The recipe that fine-tuning picks by itself: by pictures, classes, network and hardware, with its reasons."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import write_pictures
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
@@ -14,7 +16,7 @@ from vitral.models.catalog import create_model
 from vitral.training.automatic import Situation, choose_recipe, fitting_size
 from vitral.training.finetune import finetune
 from vitral.training.recipe import load_recipe
-from vitral.training.sweep import best_rate, sweep_rates
+from vitral.training.sweep import best_rate, held_out_share, sweep_rates
 
 LAPTOP = Situation(
     pictures=1000,
@@ -86,6 +88,35 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     assert result.plan.recipe.steps == 5
     again = finetune("digits", out=tmp_path / "run", resume=True)
     assert again.evaluation == result.evaluation
+
+
+@pytest.mark.parametrize(("images", "share"), [(2_040, 0.1), (3_680, 0.1), (50_000, 0.02), (1_281_167, 0.01)])
+def test_the_paper_holds_out_a_share_by_the_size_of_the_dataset(images: int, share: float) -> None:
+    """Appendix B.1.1: Flowers, Pets, CIFAR, ImageNet."""
+    assert held_out_share(images) == share
+
+
+def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "photos" / "train", {"blue": 40, "red": 40})
+    write_pictures(tmp_path / "photos" / "val", {"blue": 7, "red": 7})
+    heard: list[Event] = []
+    overrides = ["steps=4", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
+    result = finetune(
+        tmp_path / "photos",
+        source="vit-nano4",
+        out=tmp_path / "run",
+        overrides=overrides,
+        sweep=True,
+        baselines=False,
+        listener=heard.append,
+    )
+    assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 80, "validation": 14}
+    for trial in (tmp_path / "run" / "sweep").iterdir():
+        described = json.loads((trial / "run.json").read_text())
+        assert described["pictures"] == {"train": "72", "validation": "8"}
+    assert any("8 training images (10%) held out" in event.text for event in heard if isinstance(event, Message))
+    assert not any("validation/accuracy" in row for row in result.training.history)
+    assert result.evaluation.num_examples == 14
 
 
 def test_a_sweep_chooses_by_validation_and_trains_on_all_but_the_test(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.load import load
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
-from vitral.data.subset import Joined
 from vitral.events import Listener, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, list_models
@@ -27,7 +26,7 @@ from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import Plan, RunResult, execute
-from vitral.training.sweep import best_rate, sweep_rates
+from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
 PAPERS = "finetune-paper"  # the recipe that a sweep takes if none is named: the paper's own
@@ -50,6 +49,7 @@ class Request:
     baselines: bool
     started: float
     listener: Listener
+    validate: bool = True
 
 
 def finetune(
@@ -89,7 +89,8 @@ def finetune(
         resume: go on with the run in `out`, to the same bits.
         baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
-            the best on the training and validation pictures together (paper appendix B.1.1).
+            the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
+            result could be scored on, the choice is by training images held out, and the validation split is scored once.
         listener: hears messages and progress.
 
     Raises:
@@ -119,8 +120,9 @@ def finetune(
 
 
 def _swept(request: Request) -> RunResult:
-    """Try each learning rate on the validation split, and train with the best on all that is not for the test."""
+    """Try each learning rate on held-out images, and train with the best on all that is not for the score."""
     request = replace(request, recipe=request.recipe or PAPERS)
+    choosing, judges = to_choose_by(request.data)
     rates = sweep_rates(load_recipe(request.recipe or PAPERS, request.overrides))
     parts = len(rates) + 1
     share = None if request.budget_seconds is None else request.budget_seconds / parts
@@ -137,16 +139,17 @@ def _swept(request: Request) -> RunResult:
             baselines=request.baselines and number == 1,
             started=time.monotonic(),
         )
-        figures[rate] = _run(replace(trial, data=_without_test(request.data))).evaluation.headline()
+        figures[rate] = _run(replace(trial, data=choosing)).evaluation.headline()
     best = best_rate(figures)
     tried = ", ".join(f"{rate:g} {figure:.1%}" for rate, figure in figures.items())
     request.listener(
-        Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried} on validation), {best:g} is best.")
+        Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
     return _run(
         replace(
             request,
-            data=_with_validation(request.data),
+            data=to_train_on(request.data),
+            validate="test" in request.data.splits,
             overrides=(*request.overrides, f"optimizer.lr={best}"),
             resume=kept_recipe(request.folder) is not None,
             budget_seconds=share,
@@ -154,19 +157,6 @@ def _swept(request: Request) -> RunResult:
             started=time.monotonic(),
         )
     )
-
-
-def _without_test(data: DataSet) -> DataSet:
-    """Return the data with its test split hidden, so that no choice can look at it."""
-    return replace(data, splits={name: source for name, source in data.splits.items() if name != "test"})
-
-
-def _with_validation(data: DataSet) -> DataSet:
-    """Return the data with the validation pictures among the training pictures, where there is a test split to score on."""
-    if "test" not in data.splits or "validation" not in data.splits:
-        return data
-    train = Joined([data.splits["train"], data.splits["validation"]])
-    return replace(data, splits={"train": train, "test": data.splits["test"]})
 
 
 def _run(request: Request) -> RunResult:
@@ -200,6 +190,7 @@ def _run(request: Request) -> RunResult:
         started=request.started,
         resume=request.resume,
         baselines=request.baselines,
+        validate=request.validate,
     )
     return execute(plan, request.listener)
 

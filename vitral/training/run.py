@@ -74,6 +74,7 @@ class Plan:
         started: `time.monotonic()` when the command began.
         resume: whether the folder holds a run to go on with.
         baselines: whether to score the frozen features first.
+        validate: whether to look at the validation split while training, and not only to score it at the end.
     """
 
     kind: Kind
@@ -89,6 +90,7 @@ class Plan:
     started: float
     resume: bool
     baselines: bool
+    validate: bool = True
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines:
 
 def _validation(plan: Plan) -> Validate | None:
     source = plan.data.splits.get("validation")
-    if source is None or plan.recipe.objective.name == "masked-patches":
+    if source is None or not plan.validate or plan.recipe.objective.name == "masked-patches":
         return None  # a head that nothing has trained has nothing to say
 
     def validate(model: Model, listener: Listener) -> dict[str, float]:
