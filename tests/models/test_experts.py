@@ -1,6 +1,7 @@
 """Routing worked by hand, dropped tokens, the auxiliary losses, and that a token pays for k experts, not for all."""
 
 import dataclasses
+import json
 import math
 
 import pytest
@@ -9,9 +10,10 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitral.errors import ModelError
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import build, config_from_json, config_to_json, variant
 from vitral.models.cost import count_parameters
-from vitral.models.experts import ExpertsConfig, MixtureOfExperts, squared_variation
+from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
+from vitral.models.model import Model
 
 DIM, HIDDEN = 16, 24
 
@@ -36,7 +38,7 @@ def tokens(count: int, batch: int = 1) -> Tensor:
 )
 def test_capacity_is_rounded_up_to_a_multiple_of_four(count: int, factor: float, experts: int, expected: int) -> None:
     config = ExpertsConfig(blocks=(0,), num_experts=experts, capacity_factor=factor)
-    assert config.capacity(count) == expected
+    assert config.capacity(count, training=True) == expected
 
 
 def test_first_choices_are_placed_before_any_second() -> None:
@@ -79,7 +81,7 @@ def test_a_token_without_a_place_gets_nothing() -> None:
     inputs = tokens(64)
     outputs = layer(inputs)[0]
     chosen = layer.router(inputs[0]).argmax(dim=-1)
-    capacity = layer.config.capacity(64)
+    capacity = layer.config.capacity(64, training=False)
     for expert in range(4):
         of_expert = (chosen == expert).nonzero().flatten()
         assert bool(outputs[of_expert[:capacity]].any(dim=1).all())
@@ -162,11 +164,55 @@ def test_the_auxiliary_losses_leave_no_graph_behind() -> None:
     assert not any(block.mlp.losses for block in model.blocks() if isinstance(block.mlp, MixtureOfExperts))
 
 
+def test_buffers_have_another_size_outside_of_training() -> None:
+    config = ExpertsConfig(blocks=(0,), num_experts=4, capacity_factor=0.5, evaluation_capacity_factor=4.0)
+    assert (config.capacity(40, training=True), config.capacity(40, training=False)) == (12, 80)
+    layer = mixture(num_experts=4, num_selected=1, noise_std=0.0, capacity_factor=0.5, evaluation_capacity_factor=4.0)
+    inputs = tokens(64)
+    dropped = [int((~layer.train(training)(inputs)[0].any(dim=1)).sum()) for training in (True, False)]
+    assert dropped[0] > 0 == dropped[1]
+
+
+def test_dropout_of_the_experts_is_theirs_alone() -> None:
+    config = dataclasses.replace(
+        variant("vmoe-s32-last2"), depth=2, dropout=0.3, experts=ExpertsConfig(blocks=(1,), num_experts=4, dropout=0.2)
+    )
+
+    def rates(network: Model) -> dict[str, float]:
+        return {name: layer.p for name, layer in network.named_modules() if isinstance(layer, torch.nn.Dropout)}
+
+    model = build(config, seed=None)
+    assert rates(model).pop("encoder.1.mlp.dropout") == 0.2
+    assert {rate for name, rate in rates(model).items() if name != "encoder.1.mlp.dropout"} == {0.3}
+    model.set_rates(dropout=0.0, attention_dropout=0.0, stochastic_depth=0.0)
+    assert {name for name, rate in rates(model).items() if rate} == {"encoder.1.mlp.dropout"}
+    change_experts(model, dropout=0.1, capacity_factor=1.5)
+    assert rates(model)["encoder.1.mlp.dropout"] == model.config.experts.dropout == 0.1
+    (layer,) = (layer for layer in model.modules() if isinstance(layer, MixtureOfExperts))
+    assert layer.config.capacity_factor == model.config.experts.capacity_factor == 1.5
+    without = build(dataclasses.replace(config, experts=ExpertsConfig(blocks=(1,), num_experts=4)), seed=None)
+    assert set(rates(without).values()) == {0.3}
+
+
+def test_a_description_of_an_earlier_version_has_the_behaviour_of_then() -> None:
+    config = variant("vmoe-s32-last2")
+    values = config_to_json(config)
+    for name in ("evaluation_capacity_factor", "dropout"):
+        del values["experts"][name]
+    assert config_from_json(values) == config
+    changed = dataclasses.replace(
+        config, experts=dataclasses.replace(config.experts, evaluation_capacity_factor=4.0, dropout=0.2)
+    )
+    assert config_from_json(json.loads(json.dumps(config_to_json(changed)))) == changed
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"num_selected": 5, "num_experts": 4}, "num_selected must be 1 to 4"),
-        ({"capacity_factor": 0.0}, "capacity_factor above 0"),
+        ({"capacity_factor": 0.0}, "capacity factors above 0"),
+        ({"evaluation_capacity_factor": -1.0}, "capacity factors above 0"),
+        ({"dropout": 1.0}, "experts' dropout"),
         ({"group_images": 0}, "group_images"),
     ],
 )

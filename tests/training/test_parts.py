@@ -53,7 +53,7 @@ def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
     model = build(tiny_config, seed=0)
     settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)  # type: ignore[arg-type]
     optimizer = build_optimizer(model, model, settings)
-    set_learning_rate(optimizer, 0.5)
+    set_learning_rate(optimizer, 0.5, 0.5)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -61,6 +61,21 @@ def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
     for key, value in model.state_dict().items():
         kernel = key.endswith(".weight") and value.ndim > 1
         torch.testing.assert_close(value, before[key] * (0.95 if kernel else 1.0))
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd", "adafactor"])
+def test_decay_is_of_all_parameters_where_the_recipe_says_so(tiny_config: ViTConfig, name: str) -> None:
+    model = build(tiny_config, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1.0)
+    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1, decay_on="all")  # type: ignore[arg-type]
+    optimizer = build_optimizer(model, model, settings)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    for parameter in model.parameters():
+        torch.testing.assert_close(parameter.detach(), torch.full_like(parameter, 0.95))
 
 
 def test_average_is_the_formula(tiny_config: ViTConfig) -> None:

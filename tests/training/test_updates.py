@@ -1,5 +1,6 @@
 """What a step is made of, against formulas: optimizers, sharpness, schedules, mixing, erasing, adaptation, masked patches."""
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -11,23 +12,27 @@ from torch import Tensor, nn
 
 from tests.training.conftest import CONFIG, Run
 from vitral.data.digits import open_digits
-from vitral.data.loader import TrainingBatches
+from vitral.data.loader import Batch, TrainingBatches
 from vitral.errors import ModelError, RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, create_model, variant
+from vitral.models.experts import ExpertsConfig
 from vitral.models.layers import part_of_batch
+from vitral.models.model import Model
 from vitral.models.vit import ViTConfig
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, choose_patches, mean_colours
 from vitral.training.adafactor import Adafactor, factored_axes
 from vitral.training.adaptation import adapt, settle
+from vitral.training.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.lamb import Lamb
 from vitral.training.mixing import Mixer, erase
 from vitral.training.optimizers import build_optimizer, layer_depths, set_learning_rate
+from vitral.training.recipe import build_recipe
 from vitral.training.schedules import learning_rate
 from vitral.training.settings import AdaptationSettings, MixingSettings, OptimizerSettings
 from vitral.training.sharpness import perturbed
-from vitral.training.update import Updater
+from vitral.training.update import Update, Updater
 
 
 def gradients_of(parameter: nn.Parameter, count: int) -> list[Tensor]:
@@ -82,6 +87,144 @@ def test_adafactor_is_its_formula(shape: tuple[int, ...]) -> None:
         assert sum(state[key].numel() for key in ("rows", "columns")) < parameter.numel() / 10
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_momentum_in_bfloat16_rounds_only_what_is_kept(nesterov: bool) -> None:
+    parameter = nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4))
+    weight, kept = parameter.detach().clone(), torch.zeros(3, 4)
+    optimizer = HalfMomentumSGD([parameter], lr=0.1, momentum=0.9, nesterov=nesterov, weight_decay=0.01)
+    for gradient in gradients_of(parameter, 5):
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        gradient = gradient + 0.01 * weight
+        moment = 0.9 * kept + gradient
+        weight = weight - 0.1 * (gradient + 0.9 * moment if nesterov else moment)
+        kept = moment.bfloat16().float()
+    torch.testing.assert_close(parameter.detach(), weight)
+    assert optimizer.state[parameter]["momentum_buffer"].dtype == torch.bfloat16
+
+
+def test_adams_first_moment_in_bfloat16_rounds_only_what_is_kept() -> None:
+    parameter = nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4))
+    weight, kept, second = parameter.detach().clone(), torch.zeros(3, 4), torch.zeros(3, 4)
+    optimizer = HalfMomentumAdamW([parameter], lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.02)
+    for step, gradient in enumerate(gradients_of(parameter, 5), 1):
+        parameter.grad = gradient.clone()
+        optimizer.step()
+        moment, second = 0.9 * kept + 0.1 * gradient, 0.99 * second + 0.01 * gradient**2
+        update = moment / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
+        weight = weight * (1 - 0.1 * 0.02) - 0.1 * update
+        kept = moment.bfloat16().float()
+    torch.testing.assert_close(parameter.detach(), weight)
+    assert optimizer.state[parameter]["exp_avg"].dtype == torch.bfloat16
+    assert optimizer.state[parameter]["exp_avg_sq"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_recipe_says_in_what_the_momentum_is_kept(name: str, dtype: str) -> None:
+    model = build(CONFIG, seed=0)
+    settings = OptimizerSettings(name=name, momentum_dtype=dtype)  # type: ignore[arg-type]
+    optimizer = build_optimizer(model, model, settings)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    key = "momentum_buffer" if name == "sgd" else "exp_avg"
+    assert {state[key].dtype for state in optimizer.state.values()} == {getattr(torch, dtype)}
+
+
+def test_the_axis_of_the_experts_is_never_factored_where_the_recipe_says_so() -> None:
+    experts = ExpertsConfig(blocks=(1,), num_experts=48)
+    model = build(dataclasses.replace(CONFIG, dim=64, mlp_dim=64, experts=experts), seed=0)
+    named = {name: parameter for name, parameter in model.named_parameters() if "encoder.1.mlp." in name}
+    for factored_from, over_experts in ((32, True), (49, False)):
+        settings = OptimizerSettings(name="adafactor", factored_from=factored_from)
+        optimizer = build_optimizer(model, model, settings)
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        factored = {name for name, parameter in named.items() if "rows" in optimizer.state[parameter]}
+        assert ("encoder.1.mlp.router.weight" in factored) == over_experts  # (experts, dim)
+        assert ("encoder.1.mlp.fc1.bias" in factored) == over_experts  # (experts, hidden)
+        assert "encoder.1.mlp.fc1.weight" in factored  # (experts, dim, hidden), over the other two
+        assert optimizer.state[named["encoder.1.mlp.fc1.weight"]]["rows"].shape == (48, 64)
+
+
+def test_the_backbone_has_a_curve_of_its_own(run: Run) -> None:
+    seen: list[tuple[float, float]] = []
+
+    class Watched(Updater):
+        def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float, *, stop: bool) -> Update:
+            made = super().__call__(batch, step, rate, backbone_rate, stop=stop)
+            named = dict(self.network.named_parameters())
+            rates = {id(p): group["lr"] for group in self.optimizer.param_groups for p in group["params"]}
+            assert {rates[id(p)] for name, p in named.items() if not name.startswith("head.")} == {backbone_rate}
+            assert rates[id(named["head.weight"])] == rates[id(named["head.bias"])] == rate
+            seen.append((rate, backbone_rate))
+            return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitral.training.loop.Updater", Watched)
+        run.train(
+            optimizer={"name": "sgd", "lr": 0.05, "backbone_lr": 0.01},
+            schedule={"warmup_steps": 0, "final_lr": 2e-4},
+        )
+    assert seen[0] == pytest.approx((0.05, 5e-4))
+    assert seen[15] == pytest.approx((0.0251, 3.5e-4))  # half way; each is on its way to the same floor
+    assert seen[-1][1] > 2e-4
+
+
+def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Tensor, Tensor]:
+    """Return a network, and its gradient by SAM: ours, and by the formula with a climb for each of so many groups."""
+    torch.manual_seed(0)
+    model = build(dataclasses.replace(CONFIG, dropout=0.0), seed=0)
+    torch.nn.init.normal_(model.head.weight, std=0.3)
+    images, labels = torch.randint(0, 256, (8, 3, 8, 8), dtype=torch.uint8), torch.arange(8)
+    optimizer = {"name": "sgd", "weight_decay": decay, "decay_on": "all", "sam_rho": 0.5}
+    optimizer |= {} if shared else {"sam_images": 8 // groups}
+    recipe = build_recipe({"batch_size": 8, "precision": "fp32", "optimizer": optimizer}, "test")
+    updater = Updater(model, recipe, PHOTOS.normalize, erasing=0.0)
+    batch = Batch(images, labels, labels, 0)
+    updater.sharp_gradients(batch, 0, 0.5)
+    inputs = PHOTOS.normalize(images)
+    ours = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    weights = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    names = [name for name, _ in model.named_parameters()]
+
+    def gradient(at: list[Tensor], rows: slice) -> Tensor:
+        logits = torch.func.functional_call(model, dict(zip(names, at, strict=True)), (inputs[rows],))
+        loss = softmax_cross_entropy(logits, labels[rows]) + decay / 2 * sum(w.square().sum() for w in at)
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, at)])
+
+    exact = torch.zeros_like(ours)
+    each = 8 // groups
+    for group in range(groups):
+        rows = slice(group * each, (group + 1) * each)
+        climb = gradient(weights, rows)
+        moves = torch.split(0.5 * climb / climb.norm(), [w.numel() for w in weights])
+        there = [(w + move.view_as(w)).detach().requires_grad_() for w, move in zip(weights, moves, strict=True)]
+        exact += gradient(there, rows) / groups
+    return model, ours, exact
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_sam_counts_the_decay_as_loss_and_climbs_by_each_group_of_images(groups: int, decay: float) -> None:
+    model, ours, exact = sharp_update(groups, shared=groups == 1, decay=decay)
+    torch.testing.assert_close(ours, exact, rtol=1e-3, atol=1e-5)
+    one_climb = sharp_update(1, shared=True, decay=decay)[1]
+    assert (groups == 1) == bool(torch.allclose(ours, one_climb, rtol=1e-3, atol=1e-5))
+
+
+def test_sam_does_not_decay_twice() -> None:
+    model = build(CONFIG, seed=0)
+    settings = OptimizerSettings(name="sgd", weight_decay=0.1, sam_rho=0.05)
+    assert {group["weight_decay"] for group in build_optimizer(model, model, settings).param_groups} == {0.0}
+    decoupled = OptimizerSettings(name="adamw", weight_decay=0.1, sam_rho=0.05)
+    groups = build_optimizer(model, model, decoupled).param_groups
+    assert {(group["weight_decay"], group["penalty"]) for group in groups} == {(0.1, 0.0), (0.0, 0.0)}
+
+
 def test_sharpness_climbs_by_rho_in_all_and_comes_back_to_the_same_bits() -> None:
     model = build(CONFIG, seed=0)
     torch.nn.init.normal_(model.head.weight, std=0.1)
@@ -106,7 +249,7 @@ def test_layer_decay_and_the_heads_own_weight_decay() -> None:
     assert depths["norm.weight"] == depths["head.weight"] == 4
     settings = OptimizerSettings(lr=1.0, weight_decay=0.1, head_weight_decay=3.0, layer_decay=0.5)
     optimizer = build_optimizer(model, model, settings)
-    set_learning_rate(optimizer, 0.2)
+    set_learning_rate(optimizer, 0.2, 0.2)
     of = {id(parameter): group for group in optimizer.param_groups for parameter in group["params"]}
     named = dict(model.named_parameters())
     assert of[id(named["head.weight"])]["weight_decay"] == 3.0
@@ -309,6 +452,9 @@ def test_a_network_learns_the_colours_of_hidden_patches(run: Run) -> None:
     [
         {"mixing": {"mixup": 0.5, "cutmix": 0.5}},
         {"optimizer": {"sam_rho": 0.05}},
+        {"optimizer": {"name": "sgd", "sam_rho": 0.05, "sam_images": 4, "weight_decay": 0.01, "nesterov": True}},
+        {"optimizer": {"name": "sgd", "momentum_dtype": "bfloat16", "backbone_lr": 0.1}},
+        {"optimizer": {"momentum_dtype": "bfloat16", "decay_on": "all", "weight_decay": 0.1}},
         {"optimizer": {"name": "lamb"}},
         {"optimizer": {"name": "adafactor"}},
         {"optimizer": {"name": "sgd", "lr": 0.1}},
@@ -341,6 +487,12 @@ def test_every_way_of_training_resumes_to_the_same_bits(run: Run, other_run: Run
         ({"augmentation": {"min_area": 7.0}}, "less than or equal to 1"),
         ({"optimizer": {"layer_decay": 1.5}}, "less than or equal to 1"),
         ({"compute": {"expert_parallel": True}}, "needs a network with experts"),
+        ({"optimizer": {"nesterov": True}}, "nesterov belongs to 'sgd'"),
+        ({"optimizer": {"name": "lamb", "momentum_dtype": "bfloat16"}}, "momentum_dtype belongs to 'sgd'"),
+        ({"optimizer": {"factored_from": 33}}, "factored_from belongs to 'adafactor'"),
+        ({"optimizer": {"sam_images": 4}}, "set sam_rho, too"),
+        ({"optimizer": {"sam_rho": 0.1}, "compute": {"expert_parallel": True}}, "SAM needs every gradient"),
+        ({"optimizer": {"sam_rho": 0.1, "sam_images": 4}, "compute": {"sharding": "full"}}, "needs whole gradients"),
     ],
 )
 def test_settings_that_do_not_go_together(run: Run, changes: dict[str, Any], message: str) -> None:

@@ -6,7 +6,7 @@ their number; a token that finds every buffer full passes by on the residual pat
 
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.layers import Gelu, full_precision, gelu_layer
+from vitral.models.model import LATER
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
 
@@ -38,6 +39,8 @@ class ExpertsConfig:
         batch_priority: whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
         group_images: pictures whose tokens are routed together, sharing the buffers; 8 in the original.
         noise_std: standard deviation of the noise on the router's logits while training, in units of 1/E.
+        evaluation_capacity_factor: the capacity factor outside of training; None for the same.
+        dropout: rate after each of an expert's two layers; None for the network's own rate.
     """
 
     blocks: tuple[int, ...]
@@ -47,19 +50,25 @@ class ExpertsConfig:
     batch_priority: bool = False
     group_images: int = 8
     noise_std: float = 1.0
+    evaluation_capacity_factor: float | None = field(default=None, metadata=LATER)
+    dropout: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
         if not 1 <= self.num_selected <= self.num_experts:
             raise ModelError(f"num_selected must be 1 to {self.num_experts}, the experts, not {self.num_selected}.")
-        if self.capacity_factor <= 0 or self.group_images < 1 or self.noise_std < 0:
-            raise ModelError(
-                "Experts need a capacity_factor above 0, group_images of at least 1 and no negative noise."
-            )
+        evaluation = 1.0 if self.evaluation_capacity_factor is None else self.evaluation_capacity_factor
+        if min(self.capacity_factor, evaluation) <= 0 or self.group_images < 1 or self.noise_std < 0:
+            raise ModelError("Experts need capacity factors above 0, group_images of at least 1 and no negative noise.")
+        if self.dropout is not None and not 0.0 <= self.dropout < 1.0:
+            raise ModelError(f"The experts' dropout must be at least 0 and below 1, not {self.dropout}.")
 
-    def capacity(self, tokens: int) -> int:
+    def capacity(self, tokens: int, *, training: bool) -> int:
         """Return the size of one expert's buffer for a group of so many tokens."""
-        share = math.ceil(tokens * self.num_selected * self.capacity_factor / self.num_experts)
+        factor = self.capacity_factor
+        if not training and self.evaluation_capacity_factor is not None:
+            factor = self.evaluation_capacity_factor
+        share = math.ceil(tokens * self.num_selected * factor / self.num_experts)
         return math.ceil(share / CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
 
 
@@ -146,7 +155,7 @@ class MixtureOfExperts(nn.Module):
         gates, losses = self._gates(tokens)
         experts, slots, values = self.assign(gates)
         count, dim = tokens.shape
-        capacity = self.config.capacity(count)
+        capacity = self.config.capacity(count, training=self.training)
         order = torch.arange(count, device=tokens.device).repeat(self.config.num_selected)
         # One slot past the end of the buffers takes the tokens that found no place, and is not computed.
         place = torch.where(slots < capacity, experts * capacity + slots, self.config.num_experts * capacity)
@@ -227,19 +236,21 @@ class MixtureOfExperts(nn.Module):
         self.fc2.init_weights(generator)
 
 
-def set_capacity(network: nn.Module, factor: float) -> None:
-    """Give the experts of a network buffers of another size, as fine-tuning does.
+def change_experts(network: nn.Module, **changes: Any) -> None:  # noqa: ANN401  # fields of ExpertsConfig
+    """Change how the experts of a network work, such as their `capacity_factor`, as fine-tuning does; the weights stay.
 
     Raises:
-        ModelError: it has no experts.
+        ModelError: it has no experts, or an impossible value.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, MixtureOfExperts)]
     if not layers:
-        raise ModelError("The recipe sets the capacity of experts, and the network has none.")
-    for layer in layers:
-        layer.config = dataclasses.replace(layer.config, capacity_factor=factor)
+        raise ModelError(f"The recipe sets {next(iter(changes))} of experts, and the network has none.")
     config: Any = network.config
-    network.config = dataclasses.replace(config, experts=dataclasses.replace(config.experts, capacity_factor=factor))
+    experts = dataclasses.replace(config.experts, **changes)
+    network.config = dataclasses.replace(config, experts=experts)
+    for layer in layers:
+        layer.config = experts
+        layer.dropout.p = config.dropout if experts.dropout is None else experts.dropout
 
 
 def squared_variation(shares: Float[Tensor, " experts"]) -> Float[Tensor, ""]:

@@ -25,12 +25,20 @@ from vitral.models.layers import (
     init_norm,
     lecun_normal_,
 )
-from vitral.models.model import Features, Images, Logits, Model, ModelConfig, Outputs, depth_rate, seeded, zero_head
+from vitral.models.model import (
+    LATER,
+    Features,
+    Images,
+    Logits,
+    Model,
+    ModelConfig,
+    Outputs,
+    depth_rate,
+    seeded,
+    zero_head,
+)
 from vitral.models.position import PositionEmbedding, PositionKind, PositionResize
 from vitral.models.stem import ResNetStem, StemConfig
-
-# A field that a description written by an earlier version may lack; its default is what that version did.
-LATER = {"later": True}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -301,6 +309,8 @@ class ViT(Model):
                 attention_dropout=config.attention_dropout,
                 stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
             )
+            if isinstance(block.mlp, MixtureOfExperts):
+                block.mlp.dropout.p = _expert_dropout(config)
 
     def blocks(self) -> list[nn.Module]:
         """Return the encoder blocks in order."""
@@ -362,11 +372,17 @@ class ViT(Model):
             init_linear_deit(self.distillation_head, generator)
 
 
+def _expert_dropout(config: ViTConfig) -> float:
+    own = None if config.experts is None else config.experts.dropout
+    return config.dropout if own is None else own
+
+
 def _block(config: ViTConfig, index: int) -> Block:
     experts = config.experts if config.experts and index in config.experts.blocks else None
     mixture = None
     if experts is not None:
-        mixture = MixtureOfExperts(config.dim, config.mlp_dim, experts, gelu=config.gelu, dropout=config.dropout)
+        rate = _expert_dropout(config)
+        mixture = MixtureOfExperts(config.dim, config.mlp_dim, experts, gelu=config.gelu, dropout=rate)
     return Block(
         config.dim,
         config.num_heads,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-FACTORED_FROM = 32  # the smaller of the two largest sides from which a second moment is kept as rows and columns
+FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 DECAY_EXPONENT = 0.8
 EPS = 1e-30
 
@@ -24,6 +24,7 @@ class Adafactor(Optimizer):
         beta1: of the first moment.
         largest_beta2: the second moment's decay grows to this.
         weight_decay: of groups that do not say their own.
+        factored_from: see `factored_axes`.
     """
 
     def __init__(
@@ -33,10 +34,12 @@ class Adafactor(Optimizer):
         beta1: float = 0.9,
         largest_beta2: float = 0.999,
         weight_decay: float = 0.0,
+        factored_from: int = FACTORED_FROM,
     ) -> None:
         super().__init__(
             params, {"lr": lr, "beta1": beta1, "largest_beta2": largest_beta2, "weight_decay": weight_decay}
         )
+        self.factored_from = factored_from
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
@@ -50,7 +53,7 @@ class Adafactor(Optimizer):
         state = self.state[parameter]
         gradient = parameter.grad
         assert gradient is not None
-        axes = factored_axes(tuple(parameter.shape))
+        axes = factored_axes(tuple(parameter.shape), self.factored_from)
         if not state:
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
@@ -82,9 +85,9 @@ class Adafactor(Optimizer):
         return gradient * rows * state["columns"].unsqueeze(row_axis).rsqrt()
 
 
-def factored_axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """Return the two largest axes of a tensor, ascending by size; None if it is too small to be factored."""
+def factored_axes(shape: tuple[int, ...], factored_from: int = FACTORED_FROM) -> tuple[int, int] | None:
+    """Return the two largest axes of a tensor, ascending by size; None if the smaller of them is below `factored_from`."""
     if len(shape) < 2:
         return None
     smaller, larger = sorted(range(len(shape)), key=lambda axis: shape[axis])[-2:]
-    return (smaller, larger) if shape[smaller] >= FACTORED_FROM else None
+    return (smaller, larger) if shape[smaller] >= factored_from else None

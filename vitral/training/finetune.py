@@ -16,12 +16,12 @@ from vitral.data.source import DataSet, Source
 from vitral.events import Listener, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, list_models
-from vitral.models.experts import set_capacity
+from vitral.models.experts import change_experts
 from vitral.seeds import derive
 from vitral.training.automatic import choose_recipe, fitting_size, look
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
-from vitral.training.network import network_config
+from vitral.training.network import network_config, routing
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
@@ -247,8 +247,8 @@ def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Re
     model.set_rates(
         dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
     )
-    if recipe.experts.capacity_factor is not None:
-        set_capacity(model, recipe.experts.capacity_factor)
+    if changes := routing(recipe):
+        change_experts(model, **changes)
     preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(model.image_size))
     provenance = Provenance(source=start.provenance.source)
     classifier = Classifier(model, preprocessing, data.class_names, provenance=provenance, multi_label=data.multi_label)

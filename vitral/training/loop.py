@@ -225,8 +225,8 @@ class _Trainer:
             self.state = replace(self.state, step=step + 1)
             log.write(step + 1, {"skipped": float(self.state.skipped.index(step) + 1)})
             return alone and request.signal is not None
-        rate = self.rate(step)
-        update = self.updater(batch, step, rate, stop=request.signal is not None)
+        rate, backbone_rate = self.rate(step), self.rate(step, share=self.recipe.optimizer.backbone_lr)
+        update = self.updater(batch, step, rate, backbone_rate, stop=request.signal is not None)
         self.trained_seconds += time.perf_counter() - started
         if update.finite:
             self.state = replace(self.state, step=step + 1)
@@ -283,13 +283,13 @@ class _Trainer:
         log.cut(loaded.state.log_bytes)
         self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
 
-    def rate(self, step: int) -> float:
-        """Return the learning rate of update `step`."""
+    def rate(self, step: int, *, share: float = 1.0) -> float:
+        """Return the learning rate of update `step` on the curve that has its peak at a share of the recipe's."""
         schedule = self.recipe.schedule
         total = self.state.total_steps
         return learning_rate(
             step,
-            base=self.recipe.optimizer.lr,
+            base=self.recipe.optimizer.lr * share,
             total_steps=total,
             warmup_steps=min(schedule.warmup_steps, total // 2),
             decay=schedule.decay,

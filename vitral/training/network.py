@@ -33,9 +33,20 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         changes["position"] = recipe.position
     if recipe.head.representation:
         changes["representation_size"] = getattr(config, "dim", None)
-    experts = {"num_experts": recipe.experts.number, "capacity_factor": recipe.experts.capacity_factor}
-    if wanted := {name: value for name, value in experts.items() if value is not None}:
+    numbers = {} if recipe.experts.number is None else {"num_experts": recipe.experts.number}
+    if wanted := {**numbers, **routing(recipe)}:
         if getattr(config, "experts", None) is None:
             raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
         changes["experts"] = dataclasses.replace(config.experts, **wanted)
     return replace(config, **changes)
+
+
+def routing(recipe: Recipe) -> dict[str, float]:
+    """Return what a recipe changes of how a network's experts work, by the names that `ExpertsConfig` has for it."""
+    experts = recipe.experts
+    named = {
+        "capacity_factor": experts.capacity_factor,
+        "evaluation_capacity_factor": experts.evaluation_capacity_factor,
+        "dropout": experts.dropout,
+    }
+    return {name: value for name, value in named.items() if value is not None}

@@ -10,6 +10,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from vitral.models.model import Model
 from vitral.training.adafactor import Adafactor
+from vitral.training.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.lamb import Lamb
 from vitral.training.settings import OptimizerSettings
 
@@ -19,10 +20,10 @@ HEADS = ("head.", "distillation_head.")
 def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:
     """Return the optimizer of a recipe over the parameters that learn.
 
-    Weight decay spares what `network.no_weight_decay()` names. "adam" and "adamw" are one: flax's Adam of 2020, which the
-    paper used, already took weight decay apart from the gradient and scaled it by the learning rate. "sgd" has no Nesterov
-    momentum; its decay, 0 in the paper, is added to the gradient. Each parameter group has a `scale`, its share of the
-    learning rate.
+    Weight decay spares what `network.no_weight_decay()` names, unless it is on all. "adam" and "adamw" are one: flax's Adam
+    of 2020, which the paper used, already took weight decay apart from the gradient and scaled it by the learning rate. The
+    decay of "sgd", 0 in the paper, is added to the gradient; with SAM that is a part of the loss, see `add_penalty`. Each
+    parameter group has a `scale`, its share of the learning rate, and says whether it is of the `backbone`.
 
     Args:
         model: what is trained: the network, or a module around it.
@@ -30,21 +31,28 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
         settings: the recipe's.
     """
     groups = list(_groups(model, network, settings))
+    half = settings.momentum_dtype == "bfloat16"
     if settings.name == "sgd":
-        return SGD(groups, lr=settings.lr, momentum=settings.momentum, fused=True)
+        momentum, nesterov = settings.momentum, settings.nesterov
+        if half:
+            return HalfMomentumSGD(groups, settings.lr, momentum, nesterov)
+        return SGD(groups, lr=settings.lr, momentum=momentum, nesterov=nesterov, fused=True)
     if settings.name == "lamb":
         return Lamb(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
     if settings.name == "adafactor":
-        return Adafactor(groups, lr=settings.lr, beta1=settings.betas[0], largest_beta2=settings.betas[1])
+        beta1, largest_beta2 = settings.betas
+        return Adafactor(groups, settings.lr, beta1, largest_beta2, factored_from=settings.factored_from)
+    if half:
+        return HalfMomentumAdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
     return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
 
 
 def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> Iterator[dict[str, Any]]:
     names = {parameter: name for name, parameter in network.named_parameters()}
-    spared = network.no_weight_decay()
+    spared = network.no_weight_decay() if settings.decay_on == "kernels" else set()
     depths = layer_depths(network)
     top = max(depths.values(), default=0)
-    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {}
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
@@ -53,9 +61,12 @@ def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> It
         if name.startswith(HEADS) and settings.head_weight_decay is not None:
             decay = settings.head_weight_decay
         scale = settings.layer_decay ** (top - depths.get(name, top))
-        groups.setdefault((0.0 if name in spared or not name else decay, scale), []).append(parameter)
-    for (decay, scale), parameters in groups.items():
-        yield {"params": parameters, "weight_decay": decay, "scale": scale}
+        backbone = settings.backbone_lr < 1 and bool(name) and not name.startswith(HEADS)
+        groups.setdefault((0.0 if name in spared or not name else decay, scale, backbone), []).append(parameter)
+    in_loss = settings.name == "sgd" and settings.sam_rho is not None
+    for (decay, scale, backbone), parameters in groups.items():
+        shared = {"params": parameters, "scale": scale, "backbone": backbone}
+        yield {**shared, "weight_decay": 0.0 if in_loss else decay, "penalty": decay if in_loss else 0.0}
 
 
 def layer_depths(network: Model) -> dict[str, int]:
@@ -76,10 +87,25 @@ def layer_depths(network: Model) -> dict[str, int]:
     return depths
 
 
-def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
-    """Set the learning rate of all groups, each by its share."""
+def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float) -> None:
+    """Set the learning rate of all groups, each by its share; of those of the backbone to a share of its own rate."""
     for group in optimizer.param_groups:
-        group["lr"] = rate * group["scale"]
+        group["lr"] = (backbone_rate if group["backbone"] else rate) * group["scale"]
+
+
+@torch.no_grad()
+def add_penalty(optimizer: Optimizer, share: float = 1.0) -> None:
+    """Add to the gradients that of the weight decay that counts as a part of the loss, `share` times; before a backward pass.
+
+    SAM's original takes the decay of SGD so (sam_jax, flax_training.py): it points the way uphill, is taken where that leads,
+    and is clipped with the rest.
+    """
+    for group in optimizer.param_groups:
+        if not group["penalty"]:
+            continue
+        for parameter in group["params"]:
+            gradient = parameter.detach() * (share * group["penalty"])
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 @torch.no_grad()

@@ -162,8 +162,14 @@ class Engine:
 
 def _check(module: nn.Module, network: Model, recipe: Recipe) -> None:
     settings = recipe.compute
+    if recipe.optimizer.sam_rho is not None and settings.expert_parallel:
+        raise RecipeError("SAM needs every gradient in each process; leave compute.expert_parallel out.")
     if settings.sharding == "none":
         return
+    if recipe.optimizer.sam_images is not None:
+        raise RecipeError(
+            "optimizer.sam_images needs whole gradients in each process; leave it out, or compute.sharding at 'none'."
+        )
     if settings.expert_parallel:
         raise RecipeError(
             "compute.expert_parallel goes with compute.sharding 'none': the experts are what is shared out."

@@ -3,9 +3,10 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
+from vitral.training.adafactor import FACTORED_FROM
 from vitral.training.schedules import Decay
 
 OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
@@ -34,26 +35,57 @@ class OptimizerSettings(Section):
         lr: learning rate at the peak.
         sweep: rates that `--sweep` tries in its place, ascending; empty for four about it.
         weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
+        decay_on: what weight decay applies to: "kernels" (matrices and convolutions: no biases, norms, tokens or position
+            tables) or "all" parameters of the network, as in the V-MoE paper, SAM and T2T-ViT's transfer.
         head_weight_decay: the head's own; None for the others'.
         betas: of Adam, LAMB and Adafactor.
         eps: of Adam and LAMB.
         momentum: of SGD.
+        nesterov: whether SGD's momentum is Nesterov's.
+        momentum_dtype: in what SGD's momentum and Adam's first moment are kept from one update to the next; an update itself
+            uses the value that is not yet rounded. "bfloat16" in vision_transformer's fine-tuning and in big_vision.
+            Adafactor's is always bfloat16, LAMB's always float32.
+        factored_from: of Adafactor, the smaller of a tensor's two largest axes from which its second moment is factored: 32
+            in big_vision; in V-MoE one more than there are experts, so that their axis is never factored.
         clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
         layer_decay: factor of the learning rate from each block to the one below it.
+        backbone_lr: the peak learning rate of all but the head, as a share of `lr`; 0.01 in T2T-ViT's transfer. The curve
+            leads from it to `schedule.final_lr` as the head's does.
         sam_rho: radius of sharpness-aware minimisation; None for none.
+        sam_images: images whose gradient makes one climb of SAM (the paper's m), cut from each process's share of the batch;
+            in the original what an accelerator had. None: the whole batch makes one.
     """
 
     name: OptimizerName = "adamw"
     lr: float = Field(default=1e-3, gt=0)
     sweep: tuple[Annotated[float, Field(gt=0)], ...] = ()
     weight_decay: float = Field(default=0.0, ge=0)
+    decay_on: Literal["kernels", "all"] = "kernels"
     head_weight_decay: float | None = Field(default=None, ge=0)
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1)
+    nesterov: bool = False
+    momentum_dtype: Literal["float32", "bfloat16"] = "float32"
+    factored_from: int = Field(default=FACTORED_FROM, ge=1)
     clip_norm: NoLimit = 1.0
     layer_decay: float = Field(default=1.0, gt=0, le=1)
+    backbone_lr: float = Field(default=1.0, gt=0, le=1)
     sam_rho: float | None = Field(default=None, gt=0)
+    sam_images: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _no_idle_settings(self) -> "OptimizerSettings":
+        """Refuse what the named optimizer would pass over in silence."""
+        if self.nesterov and self.name != "sgd":
+            raise ValueError("nesterov belongs to 'sgd'")
+        if self.momentum_dtype != "float32" and self.name in ("lamb", "adafactor"):
+            raise ValueError("momentum_dtype belongs to 'sgd', 'adam' and 'adamw'")
+        if self.factored_from != FACTORED_FROM and self.name != "adafactor":
+            raise ValueError("factored_from belongs to 'adafactor'")
+        if self.sam_images is not None and self.sam_rho is None:
+            raise ValueError("sam_images belongs to SAM; set sam_rho, too")
+        return self
 
 
 class ScheduleSettings(Section):
@@ -130,10 +162,14 @@ class ExpertsSettings(Section):
     Attributes:
         number: in each layer that has them, of a network from random weights; None for the network's own.
         capacity_factor: size of their buffers over an even share-out; None for the network's own.
+        evaluation_capacity_factor: the same outside of training; None for the network's own.
+        dropout: rate inside the experts alone; None for `regularization.dropout`, as in all other MLPs.
     """
 
     number: int | None = Field(default=None, ge=1)
     capacity_factor: float | None = Field(default=None, gt=0)
+    evaluation_capacity_factor: float | None = Field(default=None, gt=0)
+    dropout: Rate | None = None
 
 
 class PreprocessingSettings(Section):

@@ -29,3 +29,17 @@ def perturbed(parameters: Iterable[nn.Parameter], rho: float) -> Iterator[None]:
     finally:
         with torch.no_grad():
             torch._foreach_copy_(local_parts(moved), kept)
+
+
+def take_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[nn.Parameter, Tensor]]:
+    """Take the gradients away from their parameters, and return both."""
+    taken = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+    for parameter, _ in taken:
+        parameter.grad = None
+    return taken
+
+
+def put_gradients(taken: Iterable[tuple[nn.Parameter, Tensor]]) -> None:
+    """Give parameters back the gradients that were taken from them."""
+    for parameter, gradient in taken:
+        parameter.grad = gradient

@@ -15,11 +15,11 @@ from vitral.seeds import derive
 from vitral.training.averaging import Average
 from vitral.training.mixing import Mixer, erase, mixes
 from vitral.training.objective import Part, build_objective
-from vitral.training.optimizers import build_optimizer, set_learning_rate
+from vitral.training.optimizers import add_penalty, build_optimizer, set_learning_rate
 from vitral.training.parallel import Engine
 from vitral.training.precision import autocast
 from vitral.training.recipe import Recipe
-from vitral.training.sharpness import perturbed
+from vitral.training.sharpness import perturbed, put_gradients, take_gradients
 from vitral.training.state import Checkpoint, Piece, pack, unpack
 
 Normalize = Callable[[Tensor], Tensor]
@@ -70,23 +70,21 @@ class Updater:
         self.own_draws = bool(rates.dropout or rates.attention_dropout or experts)
         self.buffers = [buffer for buffer in self.module.buffers() if buffer.is_floating_point()]
 
-    def __call__(self, batch: Batch, step: int, rate: float, *, stop: bool) -> Update:
+    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float, *, stop: bool) -> Update:
         """Learn from one batch at a learning rate; a loss or gradient that is no finite number changes nothing."""
         statistics = [buffer.clone() for buffer in self.buffers]  # a batch norm learns in the forward pass already
-        loss, right = self.gradients(batch, step)
         rho = self.recipe.optimizer.sam_rho
-        if rho is not None:
-            kept = [buffer.clone() for buffer in self.buffers]
-            with perturbed(self.module.parameters(), rho):
-                self.gradients(batch, step)
-            self.restore_buffers(kept)  # the statistics are those of the first pass
+        if rho is None:
+            loss, right = self.gradients(batch, step)
+        else:
+            loss, right = self.sharp_gradients(batch, step, rho)
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)
         sums = distributed.total(torch.stack([loss.double(), right.double(), loss.new_tensor(float(stop)).double()]))
         world = distributed.world()
         mean_loss, accuracy, stops = (float(value) for value in sums)
         finite = bool(torch.isfinite(sums[0] + norm))
         if finite:
-            set_learning_rate(self.optimizer, rate)
+            set_learning_rate(self.optimizer, rate, backbone_rate)
             self.optimizer.step()
             if self.average is not None:
                 self.average.update(step)
@@ -120,8 +118,34 @@ class Updater:
             pixels = pixels[1:]
         return Part(images, pixels, targets)
 
-    def gradients(self, batch: Batch, step: int) -> tuple[Tensor, Tensor]:
-        """Fill the gradients with those of this process's mean loss, part by part; return loss and share right."""
+    def sharp_gradients(self, batch: Batch, step: int, rho: float) -> tuple[Tensor, Tensor]:
+        """Add to the gradients those of SAM, for `sam_images` after `sam_images`; return loss and share right before the climb.
+
+        Each group of images climbs by its own gradient; with no such setting the whole batch of all processes is one group.
+        """
+        own = self.recipe.optimizer.sam_images
+        groups = list(self.cut(batch, own or self.images_of(batch)))
+        losses, rights = [], []
+        for number, group in enumerate(groups):
+            share = self.images_of(group) / self.images_of(batch)
+            held = take_gradients(self.module.parameters())
+            add_penalty(self.optimizer)
+            loss, right = self.gradients(group, step, together=own is None)
+            kept = [buffer.clone() for buffer in self.buffers]
+            with perturbed(self.module.parameters(), rho):
+                put_gradients(held)
+                add_penalty(self.optimizer, share)
+                self.gradients(group, step, share=share, together=number == len(groups) - 1)
+            self.restore_buffers(kept)  # the statistics are those of the first pass
+            losses.append(loss * share)
+            rights.append(right * share)
+        return torch.stack(losses).sum(), torch.stack(rights).sum()
+
+    def gradients(self, batch: Batch, step: int, *, share: float = 1.0, together: bool = True) -> tuple[Tensor, Tensor]:
+        """Add to the gradients `share` times those of this process's mean loss, part by part; return loss and share right.
+
+        Unless `together`, the processes do not bring their gradients together.
+        """
         pieces = list(self.pieces(batch))
         seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
         losses, rights = [], []
@@ -130,11 +154,11 @@ class Updater:
             # Torch's own generator, seeded by the step, has no state to save; each part draws the same, as in the original.
             torch.manual_seed(seed)
             weight = len(part.images) / self.images_of(batch)
-            last = number == len(pieces) - 1
+            last = together and number == len(pieces) - 1
             with self.engine.accumulating(last=last), part_of_batch(piece.first, self.recipe.batch_size):
                 with autocast(self.device, self.recipe.precision):
                     loss, right = self.objective(self.engine.call, part)
-                (loss * weight).backward()  # type: ignore[no-untyped-call]
+                (loss * (weight * share)).backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach() * weight)
             rights.append(right * weight)
         return torch.stack(losses).sum(), torch.stack(rights).sum()
@@ -144,9 +168,12 @@ class Updater:
         return len(batch.images) - (self.mixer is not None)
 
     def pieces(self, batch: Batch) -> Iterator[Batch]:
-        """Cut a batch into the parts that go through the network one after another, each with the image before its first."""
+        """Cut a batch into the parts that go through the network one after another."""
+        return self.cut(batch, -(-self.images_of(batch) // (self.recipe.compute.accumulation or 1)))
+
+    def cut(self, batch: Batch, size: int) -> Iterator[Batch]:
+        """Cut a batch into parts of `size` images, each with the image before its first where that is looked at."""
         lead, count = int(self.mixer is not None), self.images_of(batch)
-        size = -(-count // (self.recipe.compute.accumulation or 1))
         for start in range(0, count, size):
             held = slice(start, min(start + size, count) + lead)
             yield Batch(batch.images[held], batch.labels[held], batch.indices[held], batch.first + start)

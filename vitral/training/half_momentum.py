@@ -1,0 +1,104 @@
+"""SGD and AdamW whose first moment is kept in bfloat16, as vision_transformer and big_vision keep it.
+
+Only what is kept from one update to the next is rounded; an update uses the moment as it is before (optax, `trace` and
+`scale_by_adam`).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from vitral.training.local import local_parts
+
+
+class HalfMomentumSGD(Optimizer):
+    """SGD with momentum, m = g + beta * m; the weight decay is added to the gradient.
+
+    Args:
+        params: parameters or groups of them.
+        lr: learning rate.
+        momentum: beta.
+        nesterov: whether a step goes by g + beta * m.
+        weight_decay: of groups that do not say their own.
+    """
+
+    def __init__(
+        self,
+        params: Any,  # noqa: ANN401  # torch's own type is as wide
+        lr: float,
+        momentum: float,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
+        """Make one update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    if not state:
+                        state["momentum_buffer"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+                    weight, gradient, kept = local_parts([parameter, parameter.grad, state["momentum_buffer"]])
+                    self._update(weight, gradient, kept, group)
+
+    def _update(self, weight: Tensor, gradient: Tensor, kept: Tensor, group: dict[str, Any]) -> None:
+        if group["weight_decay"]:
+            gradient = gradient.add(weight, alpha=group["weight_decay"])
+        moment = kept.float().mul_(group["momentum"]).add_(gradient)
+        kept.copy_(moment)
+        change = gradient.add(moment, alpha=group["momentum"]) if group["nesterov"] else moment
+        weight.add_(change, alpha=-group["lr"])
+
+
+class HalfMomentumAdamW(Optimizer):
+    """AdamW with bias correction, decay apart from the gradient, and its second moment in float32.
+
+    Args:
+        params: parameters or groups of them.
+        lr: learning rate.
+        betas: of the first and second moment.
+        eps: added to the root of the second moment.
+        weight_decay: of groups that do not say their own; times the learning rate.
+    """
+
+    def __init__(
+        self,
+        params: Any,  # noqa: ANN401  # torch's own type is as wide
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
+        """Make one update."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    if not state:
+                        state["step"] = torch.zeros(())
+                        state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+                        state["exp_avg_sq"] = torch.zeros_like(parameter)
+                    state["step"] += 1
+                    weight, gradient = local_parts([parameter, parameter.grad])
+                    first, second = local_parts([state["exp_avg"], state["exp_avg_sq"]])
+                    self._update(weight, gradient, first, second, state["step"].item(), group)
+
+    def _update(
+        self, weight: Tensor, gradient: Tensor, kept: Tensor, second: Tensor, step: float, group: dict[str, Any]
+    ) -> None:
+        beta1, beta2 = group["betas"]
+        moment = kept.float().lerp_(gradient, 1 - beta1)
+        kept.copy_(moment)
+        second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        root = (second / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        weight.mul_(1 - group["lr"] * group["weight_decay"])
+        weight.addcdiv_(moment, root, value=-group["lr"] / (1 - beta1**step))
