@@ -2,10 +2,13 @@
 
 import dataclasses
 import hashlib
+import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -14,29 +17,29 @@ from cyclopts import App
 from PIL import Image
 
 from tests.cli.conftest import QUICK, Refused, type_command, write_pictures
-from vitral.cli.durations import seconds
+from vitral.cli.commands import COMMANDS
 from vitral.cli.main import app, main
-from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, variant
 from vitral.models.experts import ExpertsConfig
+from vitral.training.recipe import build_recipe, list_recipes, load_recipe
 from vitral.weights.save import write_weights
 
-COMMANDS = ("demo", "check", "pretrain", "finetune", "evaluate", "predict", "explain", "convert", "push", "models")
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
-    "check": "--classifier --data --from --json --report",
+    "check": "--classifier --data --from --json --report --source --strict",
     "pretrain": "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time",
     "finetune": (
-        "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --sweep --time"
+        "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --source --sweep --time"
     ),
     "evaluate": "--classifier --data --json --report --skip-bad-images --split",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out",
     "convert": "--format --image-size --set --json",
-    "push": "--format --private",
+    "push": "--format --json --private",
     "models": "--json",
+    "recipes": "--json",
 }
 
 
@@ -83,6 +86,33 @@ def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["r50-vit-b16"]["macs"] > rows["vit-b16"]["macs"]
     assert main(["models"]) == 0
     assert "86,567,656" in capsys.readouterr().out
+
+
+def test_models_are_filtered_by_a_word(refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "DeiT", "--json"]) == 0
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert "deit-b16-384" in names
+    assert all("deit" in name for name in names)
+    assert "Did you mean 'deit-b16'?" in refused("models", "deit-b61")
+
+
+def test_recipes_are_listed_found_and_printed_whole(refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == list_recipes()
+    assert all(all(row.values()) for row in rows)
+    assert main(["recipes", "CIFAR-100", "--json"]) == 0
+    found = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    assert "finetune-cifar100" in found
+    assert len(found) < len(rows)
+    assert main(["recipes", "cifar10"]) == 0
+    listed = capsys.readouterr().out
+    assert "Expected  ViT-B/16 from ImageNet-21k: 98.95 % (Table 5)" in listed
+    assert "vitral finetune --data FOLDER --from ViT-B_16.npz --recipe finetune-cifar10" in listed
+    assert main(["recipes", "finetune-cifar10"]) == 0
+    whole = capsys.readouterr().out
+    assert build_recipe(tomllib.loads(whole), "printed").optimizer == load_recipe("finetune-cifar10").optimizer
+    assert "Did you mean 'finetune-cifar10'?" in refused("recipes", "finetune-cifra10")
 
 
 def test_pretrain_then_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: Path) -> None:
@@ -146,12 +176,38 @@ def test_a_run_of_the_written_recipe_gives_the_same_weights(there: Path, tmp_pat
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_has_an_example_and_names_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "--help"]) == 0
-    text = " ".join(capsys.readouterr().out.split())
-    assert f"Example: vitral {command}" in text
+    out = capsys.readouterr().out
+    text = " ".join(out.split())
+    assert text.count("Examples:") == 1
+    assert "[default: False]" not in text
     for flag in FLAGS[command].split():
         assert f"{flag} " in text
+    examples = [line.strip() for line in out.split("Examples:")[1].splitlines() if line.startswith("  vitral ")]
+    assert examples
+    for example in examples:
+        assert shlex.split(example)[1] == command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_can_be_typed_as_it_stands(command: str) -> None:
+    for line, purpose in COMMANDS[command].examples:
+        program, *tokens = shlex.split(line)
+        assert program == "vitral"
+        function, _, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        assert function.__name__ == tokens[0]
+        assert purpose
+
+
+def test_the_list_of_commands_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    places = [text.index(f" {name} {command.line} ") for name, command in COMMANDS.items()]
+    assert places == sorted(places)
+    for name, command in COMMANDS.items():
+        documented = getattr(importlib.import_module(f"vitral.cli.{name}"), name).__doc__
+        assert documented.splitlines()[0] == command.line
 
 
 def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
@@ -172,7 +228,7 @@ def test_help_fits_a_terminal_of_80_columns(
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     examples = lines[lines.index("Examples:") + 1 :]
-    assert all(line.startswith("  vitral ") for line in examples if line)
+    assert all(line.startswith("  vitral ") for line in examples[: examples.index("")])
 
 
 def test_help_needs_no_torch() -> None:
@@ -276,14 +332,3 @@ def test_a_read_only_folder_is_one_line(refused: Refused, there: Path) -> None:
     else:
         (there / "locked").mkdir(mode=0o555)
         assert "no permission" in refused("finetune", "--data", "photos", "--out", "locked/run", *QUICK)
-
-
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5h", 5400), ("2 m", 120)])
-def test_durations(text: str, value: float) -> None:
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "10", "m", "0s", "-5m", "1d"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(RecipeError, match="no duration"):
-        seconds(text)

@@ -160,7 +160,7 @@ def test_pretraining_that_cannot_be(
     ("arguments", "said"),
     [
         (("predikt",), 'Did you mean "predict"?'),
-        (("help",), "Available commands: demo, pretrain, finetune"),
+        (("help",), "Available commands: demo, check, finetune"),
         (("finetune",), "--data requires an argument"),
         (("finetune", "--dta", "x"), "--data instead of --dta"),
         (("finetune", "--data", "x", "--resum"), "Did you mean --resume?"),
@@ -172,7 +172,7 @@ def test_pretraining_that_cannot_be(
         (("predict", "x.jpg", "--top", "0"), 'Invalid value "0" for --top'),
         (("predict", "x.jpg", "--top", "-1"), 'Invalid value "-1" for --top'),
         (("models", "--jsn"), "Did you mean --json?"),
-        (("models", "vit-b16"), "vit-b16"),
+        (("models", "vit-b16", "vit-l16"), "vit-l16"),
     ],
 )
 def test_command_lines_that_cannot_be(refused: Refused, arguments: tuple[str, ...], said: str) -> None:

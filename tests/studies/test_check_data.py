@@ -134,6 +134,10 @@ def test_the_command_prints_json_and_writes_a_page(
     assert "<script" not in html
     assert main(["check", str(folder)]) == 0
     assert "exact duplicates across splits" in capsys.readouterr().out
+    assert main(["check", str(folder), "--strict", "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out)["problems"]
+    assert "has something to mend" in err.splitlines()[-1]
     assert main(["check", str(tmp_path / "missing")]) == 1
 
 

@@ -80,10 +80,18 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     save(start, tmp_path / "start")
     heard: list[Event] = []
     result = finetune(
-        "digits", source=tmp_path / "start", out=tmp_path / "run", overrides=["steps=5"], listener=heard.append
+        "digits",
+        source=tmp_path / "start",
+        out=tmp_path / "run",
+        overrides=["steps=5"],
+        image_size=12,
+        listener=heard.append,
     )
     told = [event.text for event in heard if isinstance(event, Message)]
     assert any(text.startswith("Chosen for 1,259 pictures of 10 classes") for text in told)
+    # What the user said is not told as our choice.
+    assert "  as you said: steps 5, image_size 12." in told
+    assert not any("own size" in text or "passes" in text or text.startswith("  pictures at") for text in told)
     assert result.plan.recipe.name == "automatic"
     assert result.plan.recipe.steps == 5
     again = finetune("digits", out=tmp_path / "run", resume=True)

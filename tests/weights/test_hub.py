@@ -1,5 +1,6 @@
 """Push to a Hub and load from it, through the official client and a Hub on this machine."""
 
+import json
 import os
 import subprocess
 import sys
@@ -51,8 +52,12 @@ def test_push_and_load_again(server: HubServer, classifier: Path, tmp_path: Path
 def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
     server: HubServer, classifier: Path, tmp_path: Path
 ) -> None:
-    pushed = type_command(server, tmp_path, "push", "mine", "hf:me/theirs", "--format", "transformers", "--private")
+    arguments = ("--format", "transformers", "--private", "--json")
+    pushed = type_command(server, tmp_path, "push", "mine", "hf:me/theirs", *arguments)
     assert pushed.returncode == 0, pushed.stderr
+    said = json.loads(pushed.stdout)
+    assert said["address"].endswith("me/theirs")
+    assert said["open"] == "vitral.load('hf:me/theirs')"
     assert set(server.repositories["me/theirs"]) == {"model.safetensors", "config.json", "preprocessor_config.json"}
     again = type_command(server, tmp_path, "convert", "hf:me/theirs", "again", "--format", "vitral")
     assert again.returncode == 0, again.stderr

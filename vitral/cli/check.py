@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.errors import VitralError
+from vitral.errors import DataError, VitralError
 from vitral.report.check_page import write_check_page
 from vitral.studies.check_data import NEAR, DataCheck, check_data
 from vitral.studies.check_resume import check_resume
@@ -21,14 +21,13 @@ def check(
     /,
     *,
     data: str = "digits",
-    source: Annotated[str | None, Parameter("--from")] = None,
+    source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
     classifier: str | None = None,
     report: Path | None = None,
+    strict: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Look at every picture of a data set, or prove that a killed run resumes to the same bits.
-
-    Example: vitral check photos/ --report check.html
+    """Look at every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
         what: the data, as --data of the other commands takes them; or the word "resume" (a folder of that name is ./resume).
@@ -36,9 +35,8 @@ def check(
         source: with "resume", the network or weights to start from.
         classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
         report: write what was found as one HTML file there.
+        strict: exit with status 1 if there is something to mend.
         json: print JSON for a program.
-
-    Exits with status 1 if "resume" finds a difference.
     """
     if what == RESUME:
         _resume(data, source, json=json)
@@ -52,6 +50,8 @@ def check(
         print_json(found.to_json())
     else:
         show(found, report)
+    if strict and (problems := found.problems()):
+        raise DataError(f"'{what}' has something to mend: {'; '.join(problems)}.")
 
 
 def facts(found: DataCheck) -> list[tuple[str, str]]:

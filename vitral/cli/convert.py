@@ -21,9 +21,7 @@ def convert(
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Write a classifier in another format; both formats and the architecture are recognised by themselves.
-
-    Example: vitral convert ViT-B_16.npz vit-b16/ --format transformers
+    """Write a classifier in another library's format, or read one from it.
 
     Args:
         source: a weights file of any known library, a classifier or run folder, or a Hub id.

@@ -14,9 +14,7 @@ def demo(
     out: Path = Path("runs/demo"),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Pre-train a small ViT on generated pictures, fine-tune it on handwritten digits, compare with training from scratch.
-
-    Example: vitral demo
+    """Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.
 
     Args:
         out: the folder of the result; an earlier demo there is replaced.

@@ -22,9 +22,7 @@ def evaluate(
     report: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Score a classifier: top-1 and top-5, precision and recall a class, confusion, calibration, likelihood.
-
-    Example: vitral evaluate --data photos/ --classifier runs/photos
+    """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
         data: "digits", or a folder with one sub-folder a class; classes are matched by name.

@@ -18,9 +18,7 @@ def explain(
     out: Path | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Draw what the network attends to over a picture: attention rollout, the paper's appendix D.8.
-
-    Example: vitral explain photo.jpg --out attention.png
+    """Show where the network looked in an image.
 
     Args:
         picture: a file.

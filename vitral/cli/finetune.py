@@ -7,7 +7,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.durations import seconds
 from vitral.cli.reporting import announce, write_run_report
 from vitral.distributed import is_main
 from vitral.training.finetune import finetune as train
@@ -16,7 +15,7 @@ from vitral.training.finetune import finetune as train
 def finetune(
     *,
     data: str,
-    source: Annotated[str | None, Parameter("--from")] = None,
+    source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
     out: Path | None = None,
     recipe: str | None = None,
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
@@ -28,9 +27,7 @@ def finetune(
     sweep: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Fine-tune a network on labelled pictures and leave a run folder with classifier, scores and report.
-
-    Example: vitral finetune --data photos/ --from ViT-B_16.npz --time 30m
+    """Fine-tune a network on labelled images: classifier, scores and report in one run folder.
 
     Args:
         data: a folder with one sub-folder a class, with or without train/ val/ test/ above them; the same in a .zip or
@@ -41,7 +38,7 @@ def finetune(
         recipe: a recipe's name or a TOML file; if left out, one that fits pictures, classes, network and hardware.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; the network's own if left out.
-        time: a budget such as 10m or 1h30m, which the run keeps.
+        time: a budget such as 10m, 90s or 1h30m, which the run keeps.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
@@ -56,7 +53,7 @@ def finetune(
             recipe=recipe,
             overrides=overrides,
             image_size=image_size,
-            budget_seconds=None if time is None else seconds(time),
+            time=time,
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,

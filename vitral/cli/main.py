@@ -5,18 +5,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
+from vitral.cli.commands import COMMANDS, EPILOGUE
 from vitral.errors import TrainingInterrupted, VitralError
-
-EPILOGUE = """Examples:
-  vitral demo                      the whole pipeline on real data, in minutes
-  vitral check photos/             damage, duplicates, leaks in a folder
-  vitral finetune --data photos/   a classifier from a folder of class folders
-  vitral predict photo.jpg --classifier runs/photos
-"""
 
 app = App(
     name="vitral",
@@ -26,10 +20,17 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
+    default_parameter=Parameter(show_default=lambda value: None if value in (False, ()) else str(value)),
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
-for command in ("demo", "pretrain", "finetune", "check", "evaluate", "predict", "explain", "convert", "push", "models"):
-    app.command(f"vitral.cli.{command}:{command}", name=command)
+for place, (command, shown) in enumerate(COMMANDS.items()):
+    app.command(
+        f"vitral.cli.{command}:{command}",
+        name=command,
+        help=shown.help(),
+        help_epilogue=shown.epilogue(),
+        sort_key=place,
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

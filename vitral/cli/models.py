@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_table
+from vitral.errors import ModelError, did_you_mean
 from vitral.models.catalog import family, list_models, variant
 from vitral.models.costs import COSTS
 from vitral.weights.published import published_formats
@@ -23,17 +24,18 @@ class Row:
     published: tuple[str, ...]
 
 
-def models(*, json: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """List the models by name, with parameters and multiply-accumulates at 1,000 classes.
-
-    The last column says in which formats trained weights are published; 'vitral convert' reads and writes them.
-
-    Example: vitral models
+def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+    """List the networks: size, cost, formats of published weights.
 
     Args:
+        filter: a word; only the networks whose name, family or formats hold it are listed.
         json: print JSON for a program.
     """
-    rows = [_row(name) for name in list_models()]
+    word = (filter or "").lower()
+    rows = [row for row in map(_row, list_models()) if word in f"{row.name} {row.family} {' '.join(row.published)}"]
+    if not rows:
+        hint = did_you_mean(word, list_models())
+        raise ModelError(f"No network's name, family or formats hold '{filter}'.{hint} 'vitral models' lists them all.")
     if json:
         print_json([asdict(row) for row in rows])
         return

@@ -20,9 +20,7 @@ def predict(
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Say what is in pictures, with probabilities.
-
-    Example: vitral predict holiday.jpg more-photos/ --classifier runs/photos
+    """Say what is in images, with probabilities.
 
     Args:
         pictures: files, or folders of them.

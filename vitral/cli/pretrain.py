@@ -7,7 +7,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.durations import seconds
 from vitral.cli.reporting import announce, write_run_report
 from vitral.distributed import is_main
 from vitral.training.pretrain import pretrain as train
@@ -27,9 +26,7 @@ def pretrain(
     resume: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Pre-train a network from random weights, on generated pictures or on a large labelled set.
-
-    Example: vitral pretrain --model vit-ti16 --time 8h
+    """Pre-train a network from random weights, on generated images or a large labelled set.
 
     Args:
         data: "visualatom" (an endless source of generated pictures), or a folder with one sub-folder a class.
@@ -38,7 +35,7 @@ def pretrain(
         recipe: a recipe's name or a TOML file.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.001; may be repeated.
         image_size: pixels; the network's own if left out.
-        time: a budget such as 10m or 8h, which the run keeps.
+        time: a budget such as 10m, 90s or 8h, which the run keeps.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
@@ -52,7 +49,7 @@ def pretrain(
             recipe=recipe,
             overrides=overrides,
             image_size=image_size,
-            budget_seconds=None if time is None else seconds(time),
+            time=time,
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,

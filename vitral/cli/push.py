@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.classifier.push import push as send
-from vitral.cli.console import print_line
+from vitral.cli.console import print_json, print_line
 
 
 def push(
@@ -15,16 +15,21 @@ def push(
     *,
     format: str = "vitral",  # what every tool calls it
     private: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Put a classifier on the Hugging Face Hub; 'hf auth login' first.
-
-    Example: vitral push runs/photos my-name/my-photos
+    """Put a classifier on the Hugging Face Hub.
 
     Args:
         source: a classifier or run folder, a weights file, or a Hub id.
         name: the repository, owner/name; made if it is not there.
         format: vitral, or transformers for a repository that it opens.
         private: make a new repository private.
+        json: print JSON for a program.
     """
-    print_line(send(source, name, format=format, private=private))
-    print_line(f"Load it with  vitral.load('hf:{name.removeprefix('hf:')}')")
+    address = send(source, name, format=format, private=private)
+    how = f"vitral.load('hf:{name.removeprefix('hf:')}')"
+    if json:
+        print_json({"address": address, "open": how})
+        return
+    print_line(address)
+    print_line(f"Open it with  {how}")

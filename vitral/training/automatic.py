@@ -4,7 +4,7 @@ The length, the resolution and MixUp begin from BiT-HyperRule (arXiv 1912.11370,
 only how many pictures there are and how large; the rest is ours, and each choice is told in one line.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -72,9 +72,17 @@ def look(network: Model, *, pictures: int, classes: int, side: float, budget_sec
     )
 
 
-def choose_recipe(situation: Situation, augmentation: Augmentation) -> tuple[Recipe, list[str]]:
-    """Return a recipe for pre-trained weights, and why it is what it is, a line a choice."""
-    reasons = list(_reasons(situation))
+def choose_recipe(
+    situation: Situation, augmentation: Augmentation, *, told: Collection[str] = ()
+) -> tuple[Recipe, list[str]]:
+    """Return a recipe for pre-trained weights, and why it is what it is, a line a choice.
+
+    Args:
+        situation: what the choice depends on.
+        augmentation: what suits the data.
+        told: keys that the user sets, whose own choice no line speaks of.
+    """
+    reasons = [line for keys, line in _reasons(situation) if not keys & set(told)]
     method = _method(situation)[0]
     batch, steps = _length(situation)
     recipe = load_recipe("finetune")
@@ -114,28 +122,34 @@ def fitting_size(network: Model, size: int) -> int:
     return own
 
 
-def _reasons(situation: Situation) -> Iterator[str]:
+def _reasons(situation: Situation) -> Iterator[tuple[set[str], str]]:
+    """Give each choice in a line, with the recipe's keys that the line is about."""
     method, why_method = _method(situation)
     size, why_size = _size(situation)
     batch, steps = _length(situation)
     passes = steps * batch / situation.pictures
     machine = "a GPU" if situation.gpu_bytes else "a CPU"
+    few = situation.pictures < SMALL_SET
+    why_area = "few pictures must be seen in many ways" if few else "many pictures vary by themselves"
     yield (
+        set(),
         f"Chosen for {situation.pictures:,} pictures of {situation.classes} classes, {situation.parameters / 1e6:.0f} M "
-        f"weights and {machine}:"
+        f"weights and {machine}:",
     )
-    yield f"  {METHODS[method]}: {why_method}."
-    yield f"  pictures at {size} pixels: {why_size}."
-    yield f"  {steps} steps of {batch} pictures, {passes:.0f} passes: {_why_length(situation)}."
+    yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
+    yield {"image_size"}, f"  pictures at {size} pixels: {why_size}."
+    yield (
+        {"steps", "epochs", "batch_size"},
+        f"  {steps} steps of {batch} pictures, {passes:.0f} passes: {_why_length(situation)}.",
+    )
     if method == "full":
-        yield f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest."
-    yield f"  crops of at least {_min_area(situation):.0%} of a picture: " + (
-        "few pictures must be seen in many ways."
-        if situation.pictures < SMALL_SET
-        else "many pictures vary by themselves."
-    )
-    if situation.pictures >= SMALL_SET and method == "full":
-        yield f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} pictures and more."
+        yield (
+            {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
+            f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest.",
+        )
+    yield {"augmentation.min_area"}, f"  crops of at least {_min_area(situation):.0%} of a picture: {why_area}."
+    if not few and method == "full":
+        yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} pictures and more."
 
 
 METHODS = {

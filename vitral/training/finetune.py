@@ -1,9 +1,9 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from vitral.models.catalog import build, list_models
 from vitral.models.experts import change_experts
 from vitral.seeds import derive
 from vitral.training.automatic import choose_recipe, fitting_size, look
+from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import network_config, routing
@@ -60,6 +61,7 @@ def finetune(
     recipe: str | Path | None = None,
     overrides: Sequence[str] = (),
     image_size: int | None = None,
+    time: str | float | None = None,
     budget_seconds: float | None = None,
     seed: int | None = None,
     skip_bad_images: bool = False,
@@ -83,7 +85,8 @@ def finetune(
         recipe: a recipe's name or a TOML file; None picks one by the pictures, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".
         image_size: pixels; None for the recipe's, or the source's own.
-        budget_seconds: a time budget that the run keeps, evaluation included.
+        time: a budget that the run keeps, evaluation included: "10m", "1h30m", or a number of seconds.
+        budget_seconds: the older name of `time`.
         seed: of every random choice; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
@@ -96,7 +99,7 @@ def finetune(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = time.monotonic()
+    started = monotonic()
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume)
@@ -109,7 +112,7 @@ def finetune(
         recipe=recipe,
         overrides=tuple(overrides),
         image_size=image_size,
-        budget_seconds=budget_seconds,
+        budget_seconds=asked_seconds(time, budget_seconds),
         seed=seed,
         resume=resume,
         baselines=baselines,
@@ -137,7 +140,7 @@ def _swept(request: Request) -> RunResult:
             resume=kept_recipe(folder) is not None,
             budget_seconds=share,
             baselines=request.baselines and number == 1,
-            started=time.monotonic(),
+            started=monotonic(),
         )
         figures[rate] = _run(replace(trial, data=choosing)).evaluation.headline()
     best = best_rate(figures)
@@ -154,7 +157,7 @@ def _swept(request: Request) -> RunResult:
             resume=kept_recipe(request.folder) is not None,
             budget_seconds=share,
             baselines=False,
-            started=time.monotonic(),
+            started=monotonic(),
         )
     )
 
@@ -223,7 +226,9 @@ def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tup
             side=median_side(train),
             budget_seconds=request.budget_seconds,
         )
-        automatic, reasons = choose_recipe(situation, request.data.augmentation)
+        told = _told(request)
+        automatic, reasons = choose_recipe(situation, request.data.augmentation, told=told)
+        reasons += [f"  as you said: {', '.join(f'{key} {value}' for key, value in told.items())}."] if told else []
         size = fitting_size(start.model, automatic.image_size or situation.own_size)
         settings = automatic.model_copy(update={"image_size": size}).changed(request.overrides)
     else:
@@ -235,6 +240,12 @@ def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tup
         settings = settings.model_copy(update={"objective": objective})
         reasons.append("Objective: sigmoid, since a picture may have several labels.")
     return settings, [*reasons, f"Recipe: {settings.name} ({settings.summary()})."]
+
+
+def _told(request: Request) -> dict[str, str]:
+    """Return the settings that the command itself gives, by their keys in the recipe."""
+    told = {key.strip(): value for key, _, value in (override.partition("=") for override in request.overrides)}
+    return told if request.image_size is None else {**told, "image_size": str(request.image_size)}
 
 
 def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Recipe) -> Classifier:

@@ -1,8 +1,8 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
@@ -12,6 +12,7 @@ from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.seeds import derive
+from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import DEFAULT_MODEL, network_config
@@ -31,6 +32,7 @@ def pretrain(
     recipe: str | Path | None = None,
     overrides: Sequence[str] = (),
     image_size: int | None = None,
+    time: str | float | None = None,
     budget_seconds: float | None = None,
     seed: int | None = None,
     skip_bad_images: bool = False,
@@ -47,7 +49,8 @@ def pretrain(
         recipe: a recipe's name or a TOML file; "pretrain" if None.
         overrides: changes to the recipe, such as "optimizer.lr=0.001".
         image_size: pixels; None for the recipe's, or the model's own.
-        budget_seconds: a time budget that the run keeps, evaluation included.
+        time: a budget that the run keeps, evaluation included: "10m", "8h", or a number of seconds.
+        budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
@@ -56,7 +59,8 @@ def pretrain(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = time.monotonic()
+    started = monotonic()
+    budget_seconds = asked_seconds(time, budget_seconds)
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume)

@@ -1,5 +1,6 @@
 """`Recipe`: every setting of a training run, as one typed tree that is read from TOML and written back to it."""
 
+import difflib
 import tomllib
 from collections.abc import Iterator, Sequence
 from importlib import resources
@@ -210,7 +211,9 @@ def _read(source: str | Path) -> str:
         if entry.name == f"{name}.toml":
             return str(entry.read_text(encoding="utf-8"))
     hint = did_you_mean(name, list_recipes())
-    raise RecipeError(f"There is no recipe '{name}'.{hint} Those that come with Vitral: {', '.join(list_recipes())}.")
+    raise RecipeError(
+        f"There is no recipe file and no recipe '{name}'.{hint} 'vitral recipes' lists those that come with it."
+    )
 
 
 def _apply(values: dict[str, Any], override: str) -> None:
@@ -233,12 +236,33 @@ def _explain(error: ValidationError, source: str) -> str:
     place = [str(part) for part in first["loc"]]
     key = ".".join(place)
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        known = [leaf for leaf, _ in _leaves(Recipe().model_dump(mode="json"))]
-        known += [f"augmentation.{name}" for name in Augmentation.__dataclass_fields__]
-        hint = did_you_mean(key, known) or did_you_mean(place[-1], [leaf.rpartition(".")[2] for leaf in known])
-        return f"The recipe '{source}' has an unknown key '{key}'.{hint}"
+        below = [leaf for leaf, _ in _leaves(first["input"])] if isinstance(first["input"], dict) else []
+        return f"The recipe '{source}' has an unknown key '{key}'.{_nearest_key('.'.join([key, *below[:1]]))}"
+    inside = [name for name in _known_keys() if name.startswith(f"{key}.")]
+    if inside and not isinstance(first["input"], dict | Section):
+        return f"'{key}' is a section of a recipe, not a value; set one of its keys: {', '.join(inside)}."
     message = first["msg"].removeprefix("Value error, ")
     return f"The recipe '{source}' has an impossible '{key or 'length'}' ({first['input']!r:.60}): {message}."
+
+
+def _known_keys() -> list[str]:
+    """Return every key of a recipe, dotted."""
+    recipe = [key for key, _ in _leaves(Recipe().model_dump(mode="json")) if key != "augmentation"]
+    return [*recipe, *(f"augmentation.{name}" for name in Augmentation.__dataclass_fields__)]
+
+
+def _nearest_key(key: str) -> str:
+    """Return `` Did you mean 'optimizer.lr'?`` for an unknown key: whole keys, so that the hint can be typed as it stands."""
+    known = _known_keys()
+    leaf = key.rpartition(".")[2]
+    if same := [name for name in known if name.rpartition(".")[2] == leaf]:
+        return f" Did you mean {' or '.join(repr(name) for name in same)}?"
+    sections = {name.partition(".")[0]: name.partition(".")[0] for name in known}
+    spelled = {**{name.rpartition(".")[2]: name for name in known}, **sections, **{name: name for name in known}}
+    for tried in (key, leaf):
+        if nearest := difflib.get_close_matches(tried, spelled, n=1, cutoff=0.5):
+            return f" Did you mean '{spelled[nearest[0]]}'?"
+    return ""
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -108,12 +108,15 @@ def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mappi
     Raises:
         OSError: it cannot be written; the library's own error hides which.
     """
+    path.touch()
+    mode = path.stat().st_mode  # as the umask has it; the library's own file would be for its owner alone
     try:
         save_file(
             {name: tensor.contiguous() for name, tensor in tensors.items()},
             path,
             metadata={"format": "pt", **(metadata or {})},
         )
+        path.chmod(stat.S_IMODE(mode))
     except SafetensorError as error:
         code = re.search(r"os error (\d+)", str(error))
         raise OSError(int(code[1]) if code else errno.EIO, os.strerror(int(code[1])) if code else str(error)) from error

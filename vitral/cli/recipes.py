@@ -1,0 +1,47 @@
+"""`vitral recipes`: the published set-ups that come with Vitral, each with its command and what it should give."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from vitral.cli.console import print_json, print_line
+from vitral.errors import RecipeError, did_you_mean
+from vitral.training.headers import Header, list_headers, recipe_text
+
+
+def recipes(
+    name: str | None = None,
+    /,
+    *,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """List the training recipes: what each is, what to expect, its command.
+
+    Args:
+        name: a recipe's name, to print it whole; or a word, to list the recipes that mention it.
+        json: print JSON for a program.
+    """
+    headers = list_headers()
+    exact = next((header for header in headers if header.name == name), None)
+    if exact is not None and name is not None:
+        _print_whole(exact, json=json)
+        return
+    found = [header for header in headers if header.mentions(name or "")]
+    if not found:
+        hint = did_you_mean(name or "", [header.name for header in headers])
+        raise RecipeError(f"No recipe mentions '{name}'.{hint} 'vitral recipes' lists them all.")
+    if json:
+        print_json([asdict(header) for header in found])
+        return
+    for header in found:
+        print_line(f"{header.name}\n  {header.title}\n  Expected  {header.expected}\n  Run       {header.command}")
+    print_line(f"{len(found)} recipes; 'vitral recipes NAME' prints one whole.")
+
+
+def _print_whole(header: Header, *, json: bool) -> None:
+    text = recipe_text(header.name)
+    if json:
+        print_json({**asdict(header), "toml": text})
+    else:
+        print_line(text.rstrip("\n"))

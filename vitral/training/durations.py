@@ -1,0 +1,44 @@
+"""Durations as people write them: 90, 90s, 10m, 3 min, 1h30m, 1.5 hours."""
+
+import re
+
+from vitral.errors import RecipeError
+
+UNITS = (3600.0, 60.0, 1.0)
+NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+WORDS = re.compile(
+    rf"(?:{NUMBER}(?:h|hrs?|hours?))?(?:{NUMBER}(?:m|mins?|minutes?))?(?:{NUMBER}(?:s|secs?|seconds?))?", re.ASCII
+)
+ALONE = re.compile(NUMBER, re.ASCII)
+LONGEST, MOST_LETTERS = 1e9, 40  # seconds, some 30 years, and letters: more is a slip of the hand
+
+
+def seconds(duration: str | float) -> float:
+    """Return the seconds of a duration such as "90", "10m", "3 min" or "1h30m"; a number alone is of seconds.
+
+    Raises:
+        RecipeError: it is no duration, or no time at all.
+    """
+    plain = str(duration).strip().lower().replace(" ", "")
+    total = 0.0
+    if len(plain) <= MOST_LETTERS and ALONE.fullmatch(plain):
+        total = float(plain)
+    elif len(plain) <= MOST_LETTERS and (match := WORDS.fullmatch(plain)):
+        total = sum(float(part) * unit for part, unit in zip(match.groups(), UNITS, strict=True) if part)
+    if not 0 < total <= LONGEST:
+        raise RecipeError(
+            f"'{str(duration):.40}' is no duration; write it like 90s, 10m or 1h30m; a number alone is seconds."
+        )
+    return total
+
+
+def asked_seconds(time: str | float | None, budget_seconds: float | None) -> float | None:
+    """Return the budget that was asked for by either name; None for none.
+
+    Raises:
+        RecipeError: it is no duration, or was said twice.
+    """
+    if time is not None and budget_seconds is not None:
+        raise RecipeError("time and budget_seconds say the same thing; give time alone.")
+    asked = time if time is not None else budget_seconds
+    return None if asked is None else seconds(asked)
