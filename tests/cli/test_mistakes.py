@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import vitral
 from tests.cli.conftest import QUICK, Refused, write_pictures
 from vitral.cli.main import main
+from vitral.errors import RecipeError
 
 DAMAGES = ("empty", "text", "cut")
 
@@ -135,6 +138,44 @@ def test_settings_that_cannot_be(
     source = () if "--from" in arguments else ("--from", "vit-mu16")
     assert said in refused("finetune", "--data", "photos", *source, "--out", str(tmp_path / "run"), *arguments)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
+        (("--from", "weights.npz"), "'weights.npz' is no file"),
+        (("--from", "notes.npz"), "'notes.npz'"),
+        (("--recipe", "finetune-cifra10"), "Did you mean 'finetune-cifar10'?"),
+        (("--set", "lr=1"), "Did you mean 'optimizer.lr'?"),
+        (("--from", "vit-mu16", "--set", "optimizer.lr=-1"), "impossible 'optimizer.lr'"),
+        (("--from", "vit-mu16", "--image-size", "33"), "use 32 or 48"),
+        (("--recipe", "cifar10-ten-minutes", "--image-size", "33"), "33"),
+        (("--image-size", "33"), "33"),
+        (("--time", "soon"), "no duration"),
+    ],
+)
+def test_a_slip_is_said_before_an_image_is_read(
+    refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image: to read it is to say so")
+    (tmp_path / "notes.npz").write_text("hello")
+    commands = ("finetune",) if "--from" in arguments else ("finetune", "pretrain")
+    for command in commands:
+        assert said in refused(command, "--data", "photos", *arguments)
+    assert "broken.jpg" in refused("finetune", "--data", "photos")
+
+
+def test_python_is_told_of_a_slip_just_as_early(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image")
+    wrong: list[dict[str, Any]] = [{"seed": -1}, {"image_size": 0}, {"time": "soon"}, {"time": 0}]
+    for slip in wrong:
+        for train in (vitral.finetune, vitral.pretrain):
+            with pytest.raises(RecipeError, match="seed|image_size|no duration"):
+                train(tmp_path / "photos", **slip)
 
 
 @pytest.mark.parametrize(

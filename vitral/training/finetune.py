@@ -25,6 +25,7 @@ from vitral.training.length import fit_length
 from vitral.training.network import network_config, routing
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.request import check_finetuning
 from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import Plan, RunResult, execute
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
@@ -51,6 +52,7 @@ class Request:
     started: float
     listener: Listener
     validate: bool = True
+    start: Classifier | None = None
 
 
 def finetune(
@@ -103,6 +105,16 @@ def finetune(
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume)
+    budget_seconds = asked_seconds(time, budget_seconds)
+    kept = Path(out) if resume and out is not None else None
+    start = check_finetuning(
+        kept_start(kept) if kept is not None and source is None else source,
+        recipe=recipe or (PAPERS if sweep else None) or (kept_recipe(kept) if kept is not None else None),
+        overrides=overrides,
+        image_size=image_size,
+        seed=seed,
+        defaults=default_models(),
+    )
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
     request = Request(
         data=found,
@@ -112,12 +124,13 @@ def finetune(
         recipe=recipe,
         overrides=tuple(overrides),
         image_size=image_size,
-        budget_seconds=asked_seconds(time, budget_seconds),
+        budget_seconds=budget_seconds,
         seed=seed,
         resume=resume,
         baselines=baselines,
         started=started,
         listener=listener,
+        start=None if sweep else start,
     )
     return _swept(request) if sweep else _run(request)
 
@@ -170,7 +183,7 @@ def _run(request: Request) -> RunResult:
         start, why_source = _recipes_network(named, request), [f"The recipe's {named.model} learns from scratch."]
         source, from_scratch = named.model, True
     else:
-        start, why_source = _start(source, found)
+        start, why_source = _start(source, request)
         from_scratch = source is None or str(source) in list_models()
     settings, why_recipe = _settings(request, start, from_scratch=from_scratch)
     if from_scratch:
@@ -266,14 +279,14 @@ def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Re
     return classifier.to(training_device())
 
 
-def _start(source: str | Path | None, data: DataSet) -> tuple[Classifier, list[str]]:
+def _start(source: str | Path | None, request: Request) -> tuple[Classifier, list[str]]:
     if source is not None:
-        start = load(source)
+        start = request.start or load(source)
         if str(source) in list_models():
             return start, ["No trained weights were given, so the network learns from scratch."]
         start.provenance = Provenance(source=str(source))
         return start, []
-    name = default_model(data.splits["train"])
+    name = default_model(request.data.splits["train"])
     reason = (
         f"No weights were given (--from), so a {name} learns from scratch; pre-trained weights would do better on few "
         "pictures: a published file such as ViT-B_16.npz, or a run of 'vitral pretrain'."
@@ -283,9 +296,13 @@ def _start(source: str | Path | None, data: DataSet) -> tuple[Classifier, list[s
 
 def default_model(train: Source) -> str:
     """Return the model that fits the pictures' size and the hardware."""
-    if median_side(train) < SMALL_PICTURE:
-        return "vit-ti4"
-    return "vit-s16" if torch.cuda.is_available() else "vit-ti16"
+    small, large = default_models()
+    return small if median_side(train) < SMALL_PICTURE else large
+
+
+def default_models() -> tuple[str, str]:
+    """Return the models that training from scratch takes for small images and for large ones on this hardware."""
+    return "vit-ti4", "vit-s16" if torch.cuda.is_available() else "vit-ti16"
 
 
 def median_side(train: Source) -> float:

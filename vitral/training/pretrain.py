@@ -17,7 +17,8 @@ from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import DEFAULT_MODEL, network_config
 from vitral.training.precision import training_device
-from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.recipe import Recipe
+from vitral.training.request import ANY_CLASSES, asked_recipe
 from vitral.training.resume import goes_on, kept_recipe, run_folder
 from vitral.training.run import Plan, RunResult, execute
 
@@ -64,12 +65,12 @@ def pretrain(
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume)
+    kept = kept_recipe(Path(out)) if resume and out is not None else None
+    settings = asked_recipe(recipe or kept or DEFAULT_RECIPE, overrides, image_size=image_size, seed=seed)
+    settings = settings.model_copy(update={"model": model or settings.model or DEFAULT_MODEL})
+    network_config(settings, ANY_CLASSES)
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
     folder = run_folder(out, found, resume=resume)
-    kept = kept_recipe(folder) if resume else None
-    settings = load_recipe(recipe or kept or DEFAULT_RECIPE, overrides)
-    chosen = {"model": model or settings.model or DEFAULT_MODEL, "image_size": image_size or settings.image_size}
-    settings = settings.model_copy(update=chosen if seed is None else {**chosen, "seed": seed})
     settings, why_length = fit_length(settings, found.images_an_epoch())
     if found.multi_label and settings.objective.name == "softmax":
         objective = settings.objective.model_copy(update={"name": "sigmoid"})
