@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitral.data.assemble import natural_key
 from vitral.data.folder import open_folder
 from vitral.data.loader import TrainingBatches
+from vitral.data.names import natural_key
 from vitral.data.open import open_data
 from vitral.errors import DataError, ImageError
 
@@ -53,7 +53,7 @@ def test_a_class_missing_from_a_split_shifts_nothing(root: Path, make: Make) -> 
         make(f"test/{name}", 2)
     data = open_folder(root)
     assert data.splits["test"].labels().tolist() == [0, 0, 2, 2]
-    assert any("No test pictures of: b" in note for note in data.notes)
+    assert any("No test images of 1 of the 3 classes: b" in note for note in data.notes)
 
 
 def test_classes_are_matched_to_the_classifiers_by_name(root: Path, make: Make) -> None:
@@ -85,7 +85,7 @@ def test_a_folder_trained_on_is_scored_on_what_was_left_out(root: Path, make: Ma
         ({}, "does not exist"),
         ({"only": 3}, r"only one class \('only'\)"),
         ({"a": 0, "b": 0}, "no classes"),
-        ({"train/a": 2, "train/b": 2, "val/c": 1}, "'c' is in validation but has no training pictures"),
+        ({"train/a": 2, "train/b": 2, "val/c": 1}, "'c' is in validation but has no training images"),
     ],
 )
 def test_what_is_no_data_set_is_refused(root: Path, make: Make, folders: dict[str, int], message: str) -> None:
@@ -136,7 +136,7 @@ def test_other_files_are_told_of_and_hidden_ones_ignored(root: Path, make: Make)
     (root / "a" / ".hidden.png").write_bytes(b"")
     data = open_folder(root)
     assert data.class_names == ("a", "b")
-    assert any("1 files" in note and "not named like pictures" in note for note in data.notes)
+    assert any("1 files" in note and "not named like images" in note for note in data.notes)
 
 
 def test_names_may_be_anything(root: Path, make: Make) -> None:

@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import multiprocessing
 import os
 import pickle
 import stat
+import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,7 +24,7 @@ from PIL import Image
 
 from vitral.data import shards as shards_module
 from vitral.data.loader import TrainingBatches, load_training
-from vitral.data.open import open_data
+from vitral.data.open import _expand, open_data
 from vitral.data.source import DataSet
 from vitral.data.table import ParquetPictures
 from vitral.errors import DataError, ImageError, VitralError
@@ -309,13 +311,16 @@ def write_labels_csv(root: Path) -> Path:
     return root / "labels.csv"
 
 
-def write_labels_parquet(root: Path) -> Path:
-    table = {
-        "image": [encode(0, number) for number in range(len(LABELS))],
-        "labels": pa.array([list(labels) for labels in LABELS], pa.list_(pa.string())),
-    }
-    pq.write_table(pa.table(table), root / "labels.parquet")
-    return root / "labels.parquet"
+def labels_parquet(kind: pa.DataType) -> Callable[[Path], Path]:
+    def write(root: Path) -> Path:
+        table = {
+            "image": [encode(0, number) for number in range(len(LABELS))],
+            "labels": pa.array([list(labels) for labels in LABELS], kind),
+        }
+        pq.write_table(pa.table(table), root / "labels.parquet")
+        return root / "labels.parquet"
+
+    return write
 
 
 def write_labels_shard(root: Path) -> Path:
@@ -327,7 +332,15 @@ def write_labels_shard(root: Path) -> Path:
     return root / "labels.tar"
 
 
-@pytest.mark.parametrize("write", [write_labels_csv, write_labels_parquet, write_labels_shard])
+@pytest.mark.parametrize(
+    "write",
+    [
+        write_labels_csv,
+        labels_parquet(pa.list_(pa.string())),
+        labels_parquet(pa.large_list(pa.string())),
+        write_labels_shard,
+    ],
+)
 def test_pictures_with_several_labels(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     data = open_data(write(tmp_path))
     assert data.multi_label
@@ -343,6 +356,19 @@ def test_pictures_with_several_labels(tmp_path: Path, write: Callable[[Path], Pa
     for row, index in enumerate(batch.indices.tolist()):
         label = data.splits["train"].label(index)
         assert tuple(batch.labels[row].nonzero().flatten().tolist()) == label
+
+
+def test_lists_of_one_length_are_several_labels(tmp_path: Path) -> None:
+    pairs = [["red", "round"], ["blue", "round"], ["blue", "flat"]] * 8
+    table = {
+        "image": [encode(0, number) for number in range(len(pairs))],
+        "labels": pa.array(pairs, pa.list_(pa.string(), 2)),
+    }
+    pq.write_table(pa.table(table), tmp_path / "pairs.parquet")
+    data = open_data(tmp_path / "pairs.parquet")
+    assert data.multi_label
+    assert data.class_names == ("blue", "flat", "red", "round")
+    assert len(data.splits["train"].label(0)) == 2  # type: ignore[arg-type]
 
 
 def damaged_zip(root: Path) -> Path:
@@ -378,6 +404,49 @@ def short_gzip(root: Path) -> Path:
     path = write_tar(root, "photos.tar.gz", "w:gz")
     path.write_bytes(path.read_bytes()[:3000])
     return path
+
+
+def backward_tar(root: Path, name: str = "back.tar") -> Path:
+    """A member whose size leads back to its own header: read on, it never ends."""
+    header = bytearray(tarfile.TarInfo("cat/0.png").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = (-512 & (1 << 96) - 1).to_bytes(12, "big")
+    header[148:156] = b"        "
+    header[148:156] = f"{sum(header):06o}\0 ".encode()
+    (root / name).write_bytes(bytes(header) + bytes(1024))
+    return root / name
+
+
+def lzma_zip(root: Path) -> Path:
+    with zipfile.ZipFile(root / "packed.zip", "w", zipfile.ZIP_LZMA) as archive:
+        for place in range(4):
+            archive.writestr(f"{'ab'[place % 2]}/{place}.png", encode(0, place) * 4)
+    data = bytearray((root / "packed.zip").read_bytes())
+    data[60:120] = bytes(60)
+    (root / "packed.zip").write_bytes(bytes(data))
+    return root / "packed.zip"
+
+
+def pipe(name: str) -> Callable[[Path], Path]:
+    def write(root: Path) -> Path:
+        os.mkfifo(root / name)
+        return root / name
+
+    return write
+
+
+def piped_names(root: Path) -> Path:
+    folder = write_shards(root)
+    (folder / "classes.txt").unlink()
+    os.mkfifo(folder / "classes.txt")
+    return folder
+
+
+def long_numbers(root: Path) -> Path:
+    """Names and labels of more digits than Python turns into a number."""
+    with zipfile.ZipFile(root / "long.zip", "w") as archive:
+        for number in range(3):
+            archive.writestr(f"a/{'1' * 5000}{number}.png", encode(0, number))
+    return root / "long.zip"
 
 
 def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
@@ -435,6 +504,25 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({"cls": "-1"}), "must hold the number of a class"),
     (shard({"json": '{"x": 1}'}), 'neither "label" nor "labels"'),
     (shard({}), "nothing that says its class"),
+    (shard({"cls": "9" * 5000}), "cannot be read"),
+    (shard({"json": "[" * 100_000}), "cannot be read"),
+    (text("photos.csv", f"image,label\n{'x' * 300}.png,cat\n"), "does not exist"),
+    (backward_tar, "says that it has -512 bytes"),
+    (lzma_zip, "is damaged in the archive"),
+    (long_numbers, "only one class"),
+    (pipe("data"), "is a pipe or a device"),
+    (pipe("photos.csv"), "is a pipe or a device"),
+    (pipe("photos.parquet"), "is a pipe or a device"),
+    (pipe("photos.zip"), "is a pipe or a device"),
+    (pipe("photos.tar"), "is a pipe or a device"),
+    (pipe("photos.tar.gz"), "is a pipe or a device"),
+    (lambda root: pipe("photos.csv")(root).parent, "is a pipe or a device"),
+    (piped_names, "is a pipe or a device"),
+    (lambda root: "/dev/zero", "is a pipe or a device"),
+    (lambda root: "x" * 300, "There is no folder"),
+    (lambda root: "zero\0byte", "There is no folder"),
+    (lambda root: str(root / ("{0..999999}" * 2)), "too many"),
+    (lambda root: str(root / f"{{0..{'9' * 5000}}}.tar"), "too many"),
     (lambda root: "memory://nowhere", "has no Parquet files"),
     (lambda root: "nothing://x", "cannot be reached"),
     (lambda root: "", "need a name"),
@@ -448,6 +536,41 @@ def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory:
         open_data(write(tmp_path))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "package"),
+    [
+        ("s3://bucket/train.tar", "s3fs"),
+        ("gs://bucket/photos.parquet", "gcsfs"),
+        ("https://example.org/train-{000..009}.tar", "aiohttp"),
+        ("s3://bucket/folder", "s3fs"),
+    ],
+)
+def test_an_address_without_its_package_names_it(address: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = {"s3fs": "s3fs", "gcsfs": "gcsfs", "aiohttp": "fsspec.implementations.http"}[package]
+    monkeypatch.setitem(sys.modules, module, None)  # an import of it fails
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    with pytest.raises(DataError) as refused:
+        open_data(address)
+    assert f"{package}: pip install 'vitral[remote]'" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_ranges_multiply() -> None:
+    assert _expand("a{08..10}-{0..1}.tar") == [f"a{one}-{two}.tar" for one in ("08", "09", "10") for two in (0, 1)]
+
+
+def test_no_machine_starts_more_workers_than_it_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    data = open_data("digits")
+    batches = TrainingBatches(
+        data.splits["train"], batch_size=4, image_size=(8, 8), augmentation=Augmentation(), seed=0
+    )
+    loaded = load_training(batches, first_step=0, last_step=6, workers=3000)
+    next(loaded)
+    assert len(multiprocessing.active_children()) == 1
+    assert len(list(loaded)) == 5
 
 
 @pytest.mark.requirement(id="R17")

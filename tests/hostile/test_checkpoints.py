@@ -1,5 +1,6 @@
 """Hostile and damaged weights: refused in one line, nothing executed, no memory taken (R13)."""
 
+import functools
 import io
 import json
 import os
@@ -26,6 +27,7 @@ from vitral.errors import VitralError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
+from vitral.weights.containers import read_tensors
 
 ARRAYS = weights("testing@32")
 
@@ -59,9 +61,9 @@ def safetensors_file(header: object, body: bytes = b"\0" * 64, length: int | Non
     return struct.pack("<Q", len(text) if length is None else length) + text + body
 
 
-def zipped(members: list[tuple[str, bytes]]) -> bytes:
+def zipped(members: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", method) as archive:
         warnings.simplefilter("ignore")  # one of the archives holds a name twice
         for name, data in members:
             archive.writestr(name, data)
@@ -71,6 +73,11 @@ def zipped(members: list[tuple[str, bytes]]) -> bytes:
 def npy(shape: str, descr: str = "<f4", data: bytes = b"") -> bytes:
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".encode()
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
+
+
+@functools.cache
+def zeros_in_zip() -> bytes:
+    return zipped([("archive/data.pkl", bytes(100_000_000))])
 
 
 def changed(**changes: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -132,6 +139,15 @@ def corpus(canary: Path) -> Iterator[tuple[str, bytes]]:
     flipped = bytearray(whole)
     flipped[len(whole) // 2] ^= 255
     yield "flipped.npz", bytes(flipped)
+    for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        packed = bytearray(zipped([("cls.npy", whole)], method))
+        packed[40:] = bytes(byte ^ 85 for byte in packed[40:80]) + packed[80:]
+        yield f"packed-{method}.npz", bytes(packed)
+    yield "strided.pth", torch_file({"layer.weight": torch.zeros(1).expand(1_700_000_000)})
+    yield "strided-legacy.pth", torch_file({"layer.weight": torch.zeros(1).expand(1_700_000_000)}, legacy=True)
+    yield "sparse.pth", torch_file({"layer.weight": torch.eye(4).to_sparse()})
+    yield "meta.pth", torch_file({"layer.weight": torch.zeros(4, device="meta")})
+    yield "bomb.pth", zeros_in_zip()
     yield "empty.npz", b""
     yield "text.pth", b"hello"
     yield "page.safetensors", b"<!doctype html>"
@@ -168,6 +184,26 @@ def test_the_tensor_is_named(name: str, says: str, tmp_path: Path) -> None:
     path.write_bytes(dict(corpus(tmp_path / "canary"))[name])
     with pytest.raises(VitralError, match=says):
         vitral.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("packed-8.npz", "damaged archive"),
+        ("packed-12.npz", "damaged"),
+        ("packed-14.npz", "damaged archive"),
+        ("strided.pth", "far more than weights do"),
+        ("strided-legacy.pth", "far more than weights do"),
+        ("sparse.pth", "sparse, quantized or empty|holds more than tensors"),
+        ("meta.pth", "'layer.weight' is a sparse, quantized or empty tensor"),
+        ("bomb.pth", "far more than weights do"),
+    ],
+)
+def test_a_reader_refuses_before_it_allocates(name: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(dict(corpus(tmp_path / "canary"))[name])
+    with pytest.raises(VitralError, match=says):
+        read_tensors(path)
 
 
 # A process's own peak; what the kernel says of resource usage begins at the parent's.
@@ -239,6 +275,41 @@ def test_a_damaged_classifier_folder_is_refused(case: str, folder: Path) -> None
     with pytest.raises(VitralError, match="classifier") as refused:
         vitral.load(folder)
     assert "\n" not in str(refused.value)
+
+
+def places(value: object, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Give the way to every part of a JSON value, the whole left out."""
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else []):
+        yield (*at, key)
+        yield from places(part, (*at, key))
+
+
+WRONG: tuple[Any, ...] = (None, True, -1, 10**9, 10**30, 1e308, float("nan"), "x", [], {"a": {}}, [[1]], "\ud800")
+
+
+def test_no_change_of_a_description_ends_in_anything_but_a_classifier_or_one_line(folder: Path) -> None:
+    """Every entry is replaced by values of every kind: what loads can also predict and be saved."""
+    path = folder / "classifier.json"
+    values = json.loads(path.read_text())
+    image = np.zeros((16, 16, 3), dtype=np.uint8)
+    refused: list[str] = []
+    every = list(places(values))
+    for turn, at in enumerate(every):
+        for wrong in WRONG[turn % 2 :: 2]:
+            changed_values = json.loads(json.dumps(values))
+            part = changed_values
+            for key in at[:-1]:
+                part = part[key]
+            part[at[-1]] = wrong
+            path.write_text(json.dumps(changed_values))
+            try:
+                classifier = vitral.load(folder)
+                classifier.predict(image)
+                save_classifier(classifier, folder.parent / "again")
+            except VitralError as error:
+                refused.append(str(error))
+    assert len(refused) > 3 * len(every)
+    assert not [line for line in refused if "\n" in line]
 
 
 def test_missing_and_cut_weights_of_a_folder_are_refused(folder: Path) -> None:

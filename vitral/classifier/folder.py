@@ -3,10 +3,11 @@
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier, Provenance
+from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
@@ -65,9 +66,8 @@ def read(folder: Path) -> Classifier:
     try:
         config = config_from_json(description["architecture"])
         preprocessing = Preprocessing.from_json(description["preprocessing"])
-        origin = description["provenance"]
-        provenance = Provenance(**{**origin, "notes": tuple(origin.get("notes", ()))})
-        names = [str(name) for name in description["class_names"]]
+        provenance = _provenance(description["provenance"])
+        names = _class_names(description["class_names"])
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
@@ -81,6 +81,24 @@ def read(folder: Path) -> Classifier:
         raise
     except VitralError as error:
         raise WeightsError(f"'{path}' cannot be used: {error}") from error
+    except (ArithmeticError, RuntimeError, ValueError) as error:  # a network that its numbers cannot make
+        what = " ".join(str(error).split("\n")[0].split())
+        raise WeightsError(f"'{path}' describes no network ({what}); save the classifier again.") from error
+
+
+def _provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
+    hints = get_type_hints(Provenance)
+    if not isinstance(described, dict) or not described.keys() <= hints.keys():
+        raise VitralError(f"its provenance has other entries than {', '.join(hints)}.")
+    if wrong := [name for name, value in described.items() if not fits(hints[name], value)]:
+        raise VitralError(f"its provenance has an entry of the wrong type, '{wrong[0]}'.")
+    return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
+
+
+def _class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
+    if not fits(list[str], described):
+        raise VitralError("its class_names are no list of names in UTF-8.")
+    return list(described)
 
 
 def _description(path: Path) -> dict[str, Any]:

@@ -9,18 +9,21 @@ import gzip
 import lzma
 import os
 import shutil
+import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import numpy as np
 
-from vitral.data.assemble import ALL, Entry, Listing, natural_key, split_named
+from vitral.data.assemble import Entry, Listing, Opening
+from vitral.data.classes import arrange
+from vitral.data.names import ALL
 from vitral.data.stored import Handles, Strings
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
@@ -29,6 +32,19 @@ ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_RATIO = 1000  # unpacked over packed size of a member; no picture's own format leaves so much to gain
 MAX_MEMBER = 1 << 30  # bytes
+# What a damaged archive makes its readers raise.
+UNREADABLE = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True)
@@ -57,7 +73,7 @@ class ZipPictures:
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
             return archive.read(self._names[place])
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError) as error:
+        except UNREADABLE as error:
             raise ImageError(
                 f"'{self.name(place)}' is damaged in the archive ({error}); replace or remove it."
             ) from error
@@ -110,8 +126,8 @@ def is_archive(path: Path) -> bool:
     return path.name.lower().endswith((*ZIP_SUFFIXES, *TAR_SUFFIXES))
 
 
-def list_archive(path: Path) -> Listing:
-    """Return the pictures of an archive by split; a single folder above all others is passed over.
+def list_archive(path: Path, how: Opening) -> Listing:
+    """Return the images of an archive by split and class, its folders read as those of a folder are.
 
     Raises:
         DataError: it is no archive, damaged, or a bomb.
@@ -123,34 +139,31 @@ def list_archive(path: Path) -> Listing:
         plain = _plain_tar(path)
         members = tar_members(path, plain)
         store = TarPictures(path, plain, members)
-    return list_members(path, members, store)
+    return _list_members(path, members, store, how)
 
 
-def list_members(path: Path, members: Sequence[Member], store: ZipPictures | TarPictures) -> Listing:
-    """Return a listing of an archive's members, whose folders are classes, below splits where there are any."""
+def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | TarPictures, how: Opening) -> Listing:
     parts = [PurePosixPath(member.name.replace("\\", "/")).parts for member in members]
-    pictures = [place for place, name in enumerate(parts) if _is_picture(name)]
-    above = {parts[place][0] for place in pictures if len(parts[place]) > 2}
-    every = all(len(parts[place]) > 2 for place in pictures)
-    skip = 1 if every and len(above) == 1 and split_named(next(iter(above))) is None else 0
-    split_names = {split_named(parts[place][skip]) for place in pictures if len(parts[place]) > skip + 2}
-    entries: dict[str, list[Entry]] = {}
-    strangers = 0
-    for place in sorted(pictures, key=lambda place: natural_key(members[place].name)):
-        name = parts[place][skip:]
-        split = split_named(name[0]) if "train" in split_names else None
-        folder = name[1:] if split else name
-        if len(folder) < 2:
-            strangers += 1
-            continue
-        entry = Entry(place, members[place].name, (folder[0],), members[place].size)
-        entries.setdefault(split or ALL, []).append(entry)
-    if "train" in entries and ALL in entries:
-        strangers += len(entries.pop(ALL))
-    strangers += sum(1 for place, name in enumerate(parts) if not _is_picture(name) and not _hidden(name))
-    notes = (f"{strangers} files in '{path}' are no pictures in class folders and were left.",) if strangers else ()
-    stem = path.name.split(".")[0]
-    return Listing(title=str(path), name=stem, store=store, entries=entries or {ALL: []}, notes=notes)
+    images = [place for place, name in enumerate(parts) if _is_picture(name)]
+    arranged = arrange([parts[place] for place in images], reading=how.classes, wanted=how.class_names)
+    entries = {
+        split: [
+            Entry(images[place], members[images[place]].name, (name,), members[images[place]].size)
+            for place, name in found
+        ]
+        for split, found in arranged.images.items()
+    }
+    strangers = arranged.left + sum(
+        1 for place, name in enumerate(parts) if not _is_picture(name) and not _hidden(name)
+    )
+    notes = (f"{strangers} files in '{path}' are no images in class folders and were left.",) if strangers else ()
+    return Listing(
+        title=str(path),
+        name=path.name.split(".")[0],
+        store=store,
+        entries=entries or {ALL: []},
+        notes=(*arranged.notes, *notes),
+    )
 
 
 def _is_picture(parts: tuple[str, ...]) -> bool:
@@ -165,7 +178,7 @@ def _zip_members(path: Path) -> list[Member]:
     try:
         with zipfile.ZipFile(path) as archive:
             found = [info for info in archive.infolist() if not info.is_dir()]
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise DataError(f"'{path}' cannot be read as a zip file ({error}); fetch or make it again.") from error
     for info in found:
         if info.flag_bits & 1:
@@ -198,7 +211,7 @@ def _plain_tar(path: Path) -> Path:
                 copy.write(block)
                 if copy.tell() > limit:
                     raise DataError(f"'{path}' unpacks to over {MAX_RATIO} times its size: no pictures do.")
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except UNREADABLE as error:
         raise DataError(f"'{path}' cannot be read as a tar file ({error}); fetch or make it again.") from error
     return plain
 
@@ -207,17 +220,33 @@ def tar_members(title: Path, plain: Path) -> list[Member]:
     """Return a tar's regular files.
 
     Raises:
-        DataError: it is no tar, or cut short.
+        DataError: it is no tar, damaged, or cut short.
     """
     try:
-        with tarfile.open(plain, mode="r:") as archive:
-            found = [
-                Member(info.name, info.size, info.offset_data)
-                for info in archive
-                if info.isreg() and not info.issparse()
-            ]
-    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
+        with open(plain, "rb") as file:
+            found = [Member(info.name, info.size, info.offset_data) for info in headers(file) if regular(info)]
+    except UNREADABLE as error:
         raise DataError(f"'{title}' cannot be read as a tar file ({error}); fetch or make it again.") from error
     if found and found[-1].offset + found[-1].size > plain.stat().st_size:
         raise DataError(f"'{title}' is cut short: it ends in the middle of '{found[-1].name}'; fetch it again.")
     return found
+
+
+def regular(info: tarfile.TarInfo) -> bool:
+    """Tell whether a member is a file whose bytes lie in the archive as they are."""
+    return info.isreg() and not info.issparse()
+
+
+def headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """Give what an uncompressed tar says of its members, each behind the one before.
+
+    Raises:
+        TarError: it is no tar, or a member of negative size leads back, which would go on for ever.
+    """
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        place = -1
+        for info in archive:
+            if info.size < 0 or info.offset_data <= place:
+                raise tarfile.ReadError(f"'{info.name}' says that it has {info.size} bytes")
+            place = info.offset_data
+            yield info

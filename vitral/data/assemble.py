@@ -2,8 +2,7 @@
 
 import hashlib
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from vitral import distributed
+from vitral.data.classes import Reading
+from vitral.data.names import ALL, NAMED, natural_key, some
 from vitral.data.source import BadImage, DataSet
 from vitral.data.splits import stratified
 from vitral.data.stored import Store, StoredPictures
@@ -21,15 +22,8 @@ from vitral.images.augment import Augmentation
 SPLIT_SEED = 0  # fixed, so that a data set is shared out the same way whenever it is opened
 SHARE = 0.1  # of the pictures of a class for validation, and for test
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
-NAMED = 5  # how many bad pictures an error names
 CHECKED = 50_000  # pictures up to which every one is decoded before training; of more, so many spread over them
 CHECKED_AFAR = 64  # of pictures that come over a network
-ALL = "all"  # the split of pictures that are in none
-SPLITS = {
-    "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev"),
-    "test": ("test", "testing"),
-}
 
 
 class Entry(NamedTuple):
@@ -79,6 +73,7 @@ class Opening:
     trained_on: str | None = None
     listener: Listener = ignore
     verify: bool = True
+    classes: Reading | None = None
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -116,17 +111,6 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         fingerprint=fingerprint,
         multi_label=listing.multi_label,
     )
-
-
-def natural_key(name: str) -> tuple[tuple[int, int | str], ...]:
-    """Return a sorting key that puts 2 before 10."""
-    parts = re.split(r"(\d+)", name)
-    return tuple((0, int(part)) if part.isdecimal() else (1, part) for part in parts if part)
-
-
-def split_named(name: str) -> str | None:
-    """Return the split that a folder, file or column value of that name is, or None."""
-    return next((split for split, names in SPLITS.items() if name.lower() in names), None)
 
 
 def _label(entry: Entry, numbers: Mapping[str, int], multi_label: bool) -> int | tuple[int, ...]:
@@ -212,27 +196,35 @@ def _class_names(
         )
     declared = listing.class_names
     for split, names in found.items():
-        for name in sorted(names - base, key=natural_key) if declared is None else ():
+        if declared is None and (strange := sorted(names - base, key=natural_key)):
             raise DataError(
-                f"The class '{name}' is in {split} but has no training pictures in '{title}'.{did_you_mean(name, base)}"
+                f"The class '{strange[0]}'{_more(strange, names)} is in {split} but has no training images in '{title}'."
+                f"{did_you_mean(strange[0], base)}"
             )
         if split != ALL and (missing := sorted(base - names, key=natural_key)):
-            notes.append(f"No {split} pictures of: {', '.join(missing[:NAMED])}.")
+            notes.append(f"No {split} images of {len(missing)} of the {len(base)} classes: {some(missing)}.")
     if declared is None:
         return tuple(sorted(base, key=natural_key))
     if idle := [name for name in declared if name not in base]:
-        notes.append(f"No training pictures of {len(idle)} of the declared classes: {', '.join(idle[:NAMED])}.")
+        notes.append(f"No training images of {len(idle)} of the {len(declared)} declared classes: {some(idle)}.")
     return declared
 
 
 def _wanted_names(title: str, found: set[str], wanted: Sequence[str], notes: list[str]) -> tuple[str, ...]:
-    for name in sorted(found - set(wanted), key=natural_key):
-        raise DataError(f"The classifier does not know the class '{name}' of '{title}'.{did_you_mean(name, wanted)}")
+    if strange := sorted(found - set(wanted), key=natural_key):
+        raise DataError(
+            f"The classifier does not know the class '{strange[0]}'{_more(strange, found)} of '{title}'."
+            f"{did_you_mean(strange[0], wanted)}"
+        )
     if not found:
         raise DataError(f"'{title}' holds no pictures in classes.")
     if missing := [name for name in wanted if name not in found]:
-        notes.append(f"No pictures of {len(missing)} of the classifier's classes: {', '.join(missing[:NAMED])}.")
+        notes.append(f"No images of {len(missing)} of the classifier's {len(wanted)} classes: {some(missing)}.")
     return tuple(wanted)
+
+
+def _more(strange: Sequence[str], names: Collection[str]) -> str:
+    return "" if len(strange) == 1 else f" (and {len(strange) - 1} more of the {len(names)})"
 
 
 def _share_out(

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import fsspec
-
-from vitral.data.assemble import ALL, Entry, Listing, split_named
+from vitral.data.address import find, said
+from vitral.data.assemble import Entry, Listing
+from vitral.data.names import ALL, split_named
 from vitral.data.table import CLASSES, PICTURES, class_names, list_tables, split_of_file
 from vitral.errors import DataError, ImageError
 
@@ -66,7 +66,7 @@ def list_hub(spec: str) -> Listing:
     try:
         loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{spec}' cannot be had from the Hub ({_line(error)}).") from error
+        raise DataError(f"'{spec}' cannot be had from the Hub ({said(error)}).") from error
     return _list(spec, name.split("/")[-1], loaded)
 
 
@@ -81,7 +81,7 @@ def list_saved(folder: Path) -> Listing:
     try:
         loaded = datasets.load_from_disk(str(folder))
     except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{folder}' cannot be read as a saved data set ({_line(error)}).") from error
+        raise DataError(f"'{folder}' cannot be read as a saved data set ({said(error)}).") from error
     return _list(str(folder), folder.resolve().name, loaded)
 
 
@@ -103,18 +103,14 @@ def list_parquet_tree(title: str, root: str, name: str) -> Listing:
     Raises:
         DataError: it cannot be reached, or there are none.
     """
-    try:
-        filesystem, path = fsspec.url_to_fs(root)
-        found = sorted(filesystem.glob(f"{path}/**/*.parquet"))
-    except Exception as error:  # each file system raises its own kinds
-        raise DataError(f"'{title}' cannot be reached ({_line(error)}).") from error
+    found, base = find(root, "**/*.parquet")
     if not found:
         raise DataError(
             f"'{title}' has no Parquet files; use '{HUB}' in place of '{STREAM}', or name its configuration."
         )
     files: dict[str, list[str]] = {}
     for file in found:
-        files.setdefault(split_of_file(file[len(path) :].lstrip("/")), []).append(filesystem.unstrip_protocol(file))
+        files.setdefault(split_of_file(file.removeprefix(base).lstrip("/")), []).append(file)
     return list_tables(title, name, files)
 
 
@@ -131,7 +127,7 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
     for split, rows in splits.items():
         column, classes = _columns(title, rows.features)
         feature = rows.features[classes]
-        several = several or isinstance(feature, datasets.Sequence | datasets.List | list)
+        several = several or isinstance(feature, datasets.Sequence | datasets.List | datasets.LargeList | list)
         inner = getattr(feature, "feature", feature)
         declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
         part = rows.cast_column(column, datasets.Image(decode=False))
@@ -169,7 +165,3 @@ def _columns(title: str, features: Mapping[str, Any]) -> tuple[str, str]:
         what = "pictures" if not pictures else "classes"
         raise DataError(f"'{title}' has no column of {what} (its columns: {', '.join(features)}).")
     return pictures[0], classes[0]
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

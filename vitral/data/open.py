@@ -1,13 +1,15 @@
 """From what a user calls a data set to the data set: one spelling for every kind of source."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
-import fsspec
-
+from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import Listing, Opening, assemble
+from vitral.data.classes import check_reading
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
 from vitral.data.generated import PRESETS, open_generated
@@ -17,16 +19,20 @@ from vitral.data.source import DataSet
 from vitral.data.table import SUFFIXES, list_tables, split_of_file, table_files
 from vitral.errors import DataError, did_you_mean
 from vitral.events import Listener, ignore
+from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
 
 DIGITS = "digits"
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_SHARDS = 1_000_000
+MOST_DIGITS = 18  # of a shard's number
+SHOWN = 200  # letters of a name that a message repeats
 
 
 def open_data(
     spec: str | Path,
     *,
     class_names: Sequence[str] | None = None,
+    classes: Literal["leaf", "top", "path"] | None = None,
     skip_bad_images: bool = False,
     trained_on: str | None = None,
     verify: bool = True,
@@ -46,6 +52,8 @@ def open_data(
     Args:
         spec: see above.
         class_names: the order of the classes, as a classifier has it; None takes the data's own.
+        classes: of nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
+            together ("path"); None recognises it, and a note says what was recognised.
         skip_bad_images: leave out pictures that cannot be read, and list them, in place of an error.
         trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: data
             without splits are then shared out as for training if they are the same, and else scored whole.
@@ -57,14 +65,15 @@ def open_data(
         ImageError: pictures cannot be read.
     """
     name = str(spec)
+    how = Opening(class_names, skip_bad_images, trained_on, listener, verify, check_reading(classes))
     if name == DIGITS:
         return _in_order(open_digits(), class_names)
     if name in PRESETS:
         return _in_order(open_generated(name), class_names)
-    return assemble(list_data(name, listener), Opening(class_names, skip_bad_images, trained_on, listener, verify))
+    return assemble(list_data(name, how), how)
 
 
-def list_data(spec: str, listener: Listener = ignore) -> Listing:
+def list_data(spec: str, how: Opening) -> Listing:
     """Return the pictures of a data set as its reader finds them, not one of them decoded yet.
 
     Raises:
@@ -77,45 +86,49 @@ def list_data(spec: str, listener: Listener = ignore) -> Listing:
     if spec.startswith(STREAM):
         return list_stream(spec)
     if RANGE.search(spec):
-        return list_shards(spec, _expand(spec), listener)
-    if "://" in spec:
-        return _list_address(spec, listener)
+        return list_shards(spec, _expand(spec), how.listener)
+    if is_address(spec):
+        return _list_address(spec, how.listener)
     path = Path(spec)
-    if not path.exists():
+    if look_at(path) is None:
         built_in = (DIGITS, *PRESETS)
         hint = did_you_mean(spec, built_in)
-        raise DataError(f"There is no folder '{spec}' and no data set of that name ({', '.join(built_in)}).{hint}")
-    return _list_folder(path, listener) if path.is_dir() else _list_file(path, listener)
+        raise DataError(
+            f"There is no folder '{_short(spec)}' and no data set of that name ({', '.join(built_in)}).{hint}"
+        )
+    refuse_endless(path, DataError)
+    return _list_folder(path, how) if is_folder(path) else _list_file(path, how)
 
 
-def _list_folder(folder: Path, listener: Listener) -> Listing:
+def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
         return list_saved(folder)
-    # Tables and shards describe what lies beside them, which may well be folders of pictures.
-    if files := _tables_alone(folder):
+    found = walk(folder)
+    # Tables and shards describe what lies beside them, which may well be folders of images.
+    if files := _tables_alone(folder, found):
         return list_tables(str(folder), folder.resolve().name, files)
-    shards = shard_files(folder)
+    shards = shard_files(folder, found)
     if shards and is_shard(shards[0]):
-        return list_shards(str(folder), shards, listener)
-    return list_folder(folder)
+        return list_shards(str(folder), shards, how.listener)
+    return list_folder(folder, found, how=how)
 
 
-def _tables_alone(folder: Path) -> dict[str, list[str]]:
+def _tables_alone(folder: Path, found: Walk) -> dict[str, list[str]]:
     """Return a folder's tables by split; none where there are class folders beside tables that no split is named for."""
-    files = table_files(folder)
-    if set(files) == {"all"} and any(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir()):
+    files = table_files(folder, found)
+    if set(files) == {"all"} and len(found.folders) > 1:
         return {}
     return {split: paths for split, paths in files.items() if split != "all"} or files
 
 
-def _list_file(path: Path, listener: Listener) -> Listing:
+def _list_file(path: Path, how: Opening) -> Listing:
     name = path.name.lower()
     if name.endswith(SUFFIXES):
         return list_tables(str(path), path.stem, {"all": [str(path)]})
     if name.endswith(".tar") and is_shard(str(path)):
-        return list_shards(str(path), [str(path)], listener)
+        return list_shards(str(path), [str(path)], how.listener)
     if is_archive(path):
-        return list_archive(path)
+        return list_archive(path, how)
     raise DataError(
         f"'{path}' is a file; give the folder that holds one sub-folder a class, or a .zip, .tar, .csv "
         "or .parquet file."
@@ -129,28 +142,37 @@ def _list_address(spec: str, listener: Listener) -> Listing:
     name = PurePosixPath(spec.split("://", 1)[1]).stem
     if lower.endswith(".parquet"):
         return list_tables(spec, name, {split_of_file(spec.rpartition("/")[2]): [spec]})
-    try:
-        filesystem, path = fsspec.url_to_fs(spec)
-        shards = sorted(filesystem.glob(f"{path.rstrip('/')}/**/*.tar"))
-    except Exception as error:  # each file system raises its own kinds
-        raise DataError(f"'{spec}' cannot be reached ({' '.join(str(error).split())[:200]}).") from error
+    shards, _ = find(spec, "**/*.tar")
     if shards:
-        return list_shards(spec, [filesystem.unstrip_protocol(shard) for shard in shards], listener)
+        return list_shards(spec, shards, listener)
     return list_parquet_tree(spec, spec.rstrip("/"), name)
 
 
 def _expand(spec: str) -> list[str]:
-    """Return the shards of "train-{000..099}.tar", numbers as wide as they are written."""
-    match = RANGE.search(spec)
-    if match is None:
-        return [spec]
-    first, last = int(match[1]), int(match[2])
-    if last < first or last - first >= MOST_SHARDS:
-        raise DataError(
-            f"'{match[0]}' in '{spec}' is no range of shards; write the first number, two dots and the last."
-        )
-    numbers = (str(number).zfill(len(match[1])) for number in range(first, last + 1))
-    return [shard for number in numbers for shard in _expand(spec[: match.start()] + number + spec[match.end() :])]
+    """Return the shards of "train-{000..099}.tar", numbers as wide as they are written.
+
+    Raises:
+        DataError: a range counts down, or the shards would be too many.
+    """
+    count = 1
+    for match in RANGE.finditer(spec):
+        first, last = match[1], match[2]
+        wide = max(len(first), len(last)) > MOST_DIGITS
+        count *= 0 if wide or int(last) < int(first) else int(last) - int(first) + 1
+        if not 0 < count <= MOST_SHARDS:
+            raise DataError(
+                f"'{_short(match[0])}' in '{_short(spec)}' is no range of shards, or one of too many (over {MOST_SHARDS:,}); "
+                "write the first number, two dots and the last."
+            )
+    parts = RANGE.split(spec)  # text, first, last, text, first, last, ..., text
+    ranges = zip(parts[1::3], parts[2::3], strict=True)
+    numbers = ([str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)] for first, last in ranges)
+    texts = parts[0::3]
+    return ["".join([texts[0], *map(str.__add__, chosen, texts[1:])]) for chosen in itertools.product(*numbers)]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def _in_order(data: DataSet, class_names: Sequence[str] | None) -> DataSet:

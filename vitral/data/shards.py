@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -23,18 +22,23 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from vitral.data.assemble import Entry, Listing, natural_key
+from vitral.data.address import address_errors, is_address, open_address, said
+from vitral.data.archive import UNREADABLE, headers, regular
+from vitral.data.assemble import Entry, Listing
+from vitral.data.names import natural_key
 from vitral.data.stored import Handles, Strings
 from vitral.data.table import split_of_file
 from vitral.errors import DataError, ImageError, StorageError
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
+from vitral.paths import Walk, is_regular, refuse_endless
 
 LABELS = (".cls", ".txt", ".json")
 NAMES_FILE = "classes.txt"
+NAMES_LIMIT = 1 << 26  # bytes of a list of class names
+LABEL_LIMIT = 1 << 20  # bytes of what says a class
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral" / "shards"
-BLOCK = 4 << 20  # bytes fetched at once over a network
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,8 @@ class ShardPictures:
             file = self._handles.get(self._shards[shard])
             file.seek(int(self._offsets[place]))
             data: bytes = file.read(size)
-        except OSError as error:
-            raise ImageError(f"'{self.name(place)}' cannot be read ({error}).") from error
+        except Exception as error:  # each file system raises its own kinds
+            raise ImageError(f"'{self.name(place)}' cannot be read ({said(error)}).") from error
         if len(data) != size:
             raise ImageError(f"'{self.name(place)}' is cut short: the shard ends before it; fetch it again.")
         return data
@@ -100,7 +104,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
     for done, shard in enumerate(shards, 1):
         examples.append(_index(shard))
         listener(Progress("index shards", done, len(shards)))
-    remote = any("://" in shard for shard in shards)
+    remote = any(map(is_address, shards))
     declared = _declared(shards[0])
     base = _common(shards)
     entries: dict[str, list[Entry]] = {}
@@ -144,25 +148,25 @@ def is_shard(path: str) -> bool:
         return False
 
 
-def shard_files(folder: Path) -> list[str]:
+def shard_files(folder: Path, found: Walk) -> list[str]:
     """Return the tar files of a folder, in order."""
-    return [str(path) for path in sorted(folder.rglob("*.tar"), key=lambda path: natural_key(str(path)))]
+    paths = [str(folder / file.path) for file in found.files if file.path.endswith(".tar")]
+    return sorted(filter(is_regular, paths), key=natural_key)
 
 
 def _open(shard: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    if "://" not in shard:
-        return open(shard, "rb")
-    return fsspec.open(shard, "rb", block_size=BLOCK).open()
+    if is_address(shard):
+        return open_address(shard)
+    refuse_endless(shard, DataError)
+    return open(shard, "rb")
 
 
 def _index(shard: str) -> list[Example]:
-    if "://" not in shard:
+    if not is_address(shard):
         return _read_index(shard)
-    try:
+    with address_errors(shard):
         filesystem, path = fsspec.url_to_fs(shard)
         state = filesystem.ukey(path)
-    except (OSError, ValueError, NotImplementedError) as error:
-        raise DataError(f"The shard '{shard}' cannot be reached ({error}).") from error
     cached = CACHE / f"{hashlib.sha256(f'{shard} {state}'.encode()).hexdigest()}.json"
     with contextlib.suppress(OSError, ValueError, TypeError):  # of no use: made again
         return [Example(**fields) for fields in json.loads(cached.read_text())]
@@ -176,25 +180,32 @@ def _read_index(shard: str) -> list[Example]:
     pictures: dict[str, tuple[int, int]] = {}
     labels: dict[str, tuple[str, str]] = {}
     try:
-        with _open(shard) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-            for info in archive:
-                if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
+        with _open(shard) as file:
+            for info in headers(file):
+                if not regular(info) or PurePosixPath(info.name).name.startswith("."):
                     continue
                 key, extension = _parts(info.name)
                 if extension in EXTENSIONS:
                     pictures[key] = (info.offset_data, info.size)
                 elif extension in LABELS:
-                    content = archive.extractfile(info)
-                    assert content is not None
-                    labels.setdefault(key, (extension, content.read(1 << 20).decode()))
+                    labels.setdefault(key, (extension, _label(file, info.offset_data, info.size)))
             end = max((offset + size for offset, size in pictures.values()), default=0)
             if file.seek(0, os.SEEK_END) < end:
                 raise DataError(f"The shard '{shard}' is cut short; fetch it again.")
-    except (OSError, EOFError, tarfile.TarError, ValueError) as error:
-        raise DataError(f"The shard '{shard}' cannot be read as a tar file ({error}); fetch it again.") from error
+    except UNREADABLE as error:
+        raise DataError(f"The shard '{shard}' cannot be read as a tar file ({said(error)}); fetch it again.") from error
     if lonely := next((key for key in pictures if key not in labels), None):
         raise DataError(f"'{shard}:{lonely}' has a picture and nothing that says its class ({', '.join(LABELS)}).")
     return [Example(key, *pictures[key], *labels[key]) for key in pictures]
+
+
+def _label(file: Any, offset: int, size: int) -> str:  # noqa: ANN401  # fsspec's own file
+    """Return a label file's text, and leave the file where it stood."""
+    place = file.tell()
+    file.seek(offset)
+    content: bytes = file.read(min(size, LABEL_LIMIT))
+    file.seek(place)
+    return content.decode()
 
 
 def _parts(name: str) -> tuple[str, str]:
@@ -211,7 +222,7 @@ def _classes(example: Example, declared: tuple[str, ...] | None, shard: str) -> 
         return (example.label.strip(),), False
     try:
         value = json.loads(example.label)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"'{where}{example.kind}' cannot be read ({error}).") from error
     if example.kind == ".cls":
         if not isinstance(value, int) or value < 0 or (declared is not None and value >= len(declared)):
@@ -232,11 +243,34 @@ def _named(value: object, declared: tuple[str, ...] | None) -> str:
 
 def _declared(shard: str) -> tuple[str, ...] | None:
     beside = shard.rpartition("/")[0]
+    path = f"{beside}/{NAMES_FILE}" if beside else NAMES_FILE
+    if not is_address(path):
+        return names_in(Path(path))
     try:
-        with fsspec.open(f"{beside}/{NAMES_FILE}" if beside else NAMES_FILE, "r", encoding="utf-8") as file:
-            return tuple(line.strip() for line in file if line.strip())
-    except (OSError, ValueError):
+        with open_address(path) as file:
+            return _lines(file.read(NAMES_LIMIT).decode())
+    except Exception:  # there is none, in whatever way the file system says so
         return None
+
+
+def names_in(path: Path) -> tuple[str, ...] | None:
+    """Return the class names that a text file lists, one a line; None if there is no such file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    refuse_endless(path, DataError)
+    if not is_regular(path):
+        return None
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return _lines(file.read(NAMES_LIMIT))
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{path}' cannot be read as class names, one a line in UTF-8 ({said(error)}).") from error
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _common(shards: Sequence[str]) -> str:

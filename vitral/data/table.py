@@ -17,16 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.assemble import ALL, Entry, Listing, split_named
+from vitral.data.address import address_errors, is_address, open_address, said
+from vitral.data.assemble import Entry, Listing
 from vitral.data.folder import Files
+from vitral.data.names import ALL, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Strings
 from vitral.errors import DataError, ImageError
+from vitral.paths import Walk, look_at, refuse_endless
 
 PICTURES = ("image", "img", "picture", "path", "file", "filename", "file_name", "filepath", "image_path", "bytes")
 CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")
@@ -92,10 +94,11 @@ def _list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Lis
             for line, picture, classes, told in _rows(Path(table)):
                 several = several or len(classes) != 1
                 where = Path(table).parent / picture
-                if not where.is_file():
+                status = look_at(where)
+                if status is None:
                     bad.append(BadImage(str(where), f"'{where}' ({table}, line {line}) does not exist"))
                     continue
-                entry = Entry(len(paths), picture, classes, where.stat().st_size)
+                entry = Entry(len(paths), picture, classes, status.st_size)
                 entries.setdefault(_split(told, split, table), []).append(entry)
                 paths.append(str(where))
     return Listing(
@@ -110,6 +113,7 @@ def _list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Lis
 
 def _rows(table: Path) -> Iterator[tuple[int, str, tuple[str, ...], str | None]]:
     """Give line number, picture, classes and split of every row of a CSV file."""
+    refuse_endless(table, DataError)
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
@@ -197,12 +201,16 @@ class ParquetPictures:
         try:
             with _open(self._files[file]) as opened:
                 return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
-        except (OSError, pa.ArrowException) as error:
-            raise ImageError(f"'{self._files[file]}', row group {group}, cannot be read ({error}).") from error
+        except Exception as error:  # file systems and damaged files each have their own kinds
+            raise ImageError(f"'{self._files[file]}', row group {group}, cannot be read ({said(error)}).") from error
 
 
 def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    return fsspec.open(path, "rb").open()
+    if is_address(path):
+        with address_errors(path):
+            return open_address(path)
+    refuse_endless(path, DataError)
+    return open(path, "rb")
 
 
 def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # whatever the column holds
@@ -227,7 +235,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
                 columns = find_columns(path, table.schema_arrow.names)
                 told = _declared_names(table.schema_arrow, columns.classes)
                 declared = declared or told
-                several = several or pa.types.is_list(table.schema_arrow.field(columns.classes).type)
+                several = several or _is_list(table.schema_arrow.field(columns.classes).type)
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path, told)
                     groups.append((len(listed), group, len(names)))
@@ -240,7 +248,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
                     for chosen in entries:
                         ends.setdefault(chosen, []).append(len(entries[chosen]))
             listed.append(path)
-    remote = any("://" in path for path in listed)
+    remote = any(map(is_address, listed))
     near = not remote and size <= IN_MEMORY
     assert columns is not None
     return Listing(
@@ -255,12 +263,31 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
     )
 
 
+def _is_list(kind: pa.DataType) -> bool:
+    """Tell whether a column's cells are lists, of whichever of Arrow's kinds."""
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_list,
+            pa.types.is_large_list,
+            pa.types.is_fixed_size_list,
+            pa.types.is_list_view,
+            pa.types.is_large_list_view,
+        )
+    )
+
+
 def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
+    opened = None
     try:
         opened = _open(path)
         pq.ParquetFile(opened)
-    except (OSError, pa.ArrowException, ValueError) as error:
-        raise DataError(f"'{path}' cannot be read as a Parquet file ({' '.join(str(error).split())[:200]}).") from error
+    except DataError:
+        raise
+    except Exception as error:  # file systems and damaged files each have their own kinds
+        if opened is not None:
+            opened.close()
+        raise DataError(f"'{path}' cannot be read as a Parquet file ({said(error)}).") from error
     opened.seek(0)
     return opened
 
@@ -281,11 +308,11 @@ def _group_rows(
         own = columns.picture
     try:
         rows = table.read_row_group(group, columns=wanted)
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(f"'{path}', row group {group}, cannot be read ({error}).") from error
-    classes = rows.column(columns.classes).to_pylist()
-    splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
-    pictures = rows.column(columns.picture).to_pylist() if own else [None] * len(classes)
+        classes = rows.column(columns.classes).to_pylist()
+        splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
+        pictures = rows.column(columns.picture).to_pylist() if own else [None] * len(classes)
+    except Exception as error:  # file systems and damaged files each have their own kinds
+        raise DataError(f"'{path}', row group {group}, cannot be read ({said(error)}).") from error
     found = []
     for row, (value, split, picture) in enumerate(zip(classes, splits, pictures, strict=True)):
         if value is None:
@@ -316,16 +343,15 @@ def _declared_names(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]
         names = features.get("names") or features.get("feature", {}).get("names")
         return tuple(str(name) for name in names) if names else None
-    except (KeyError, ValueError, TypeError, AttributeError):
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def table_files(folder: Path) -> dict[str, list[str]]:
+def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return the tables of a folder by split, which their names or folders begin with; empty if it has none."""
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
-            found.setdefault(split_of_file(path.relative_to(folder).as_posix()), []).append(str(path))
+    for path in sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES)):
+        found.setdefault(split_of_file(path), []).append(str(folder / path))
     return found
 
 

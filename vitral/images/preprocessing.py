@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.described import fits
 from vitral.errors import VitralError, did_you_mean
 from vitral.images.decode import Pixels
 
@@ -142,19 +143,21 @@ class Preprocessing:
             VitralError: a field is unknown, missing or impossible.
         """
         known = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(values, Mapping):
+            raise VitralError("Preprocessing is described by its fields; this is something else.")
         for name in values:
             if name not in known:
                 raise VitralError(f"Preprocessing has an unknown field '{name}'.{did_you_mean(name, known)}")
         needed = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]
         if missing := [name for name in needed if name not in values]:
             raise VitralError(f"Preprocessing lacks the field '{missing[0]}'.")
+        hints = get_type_hints(cls)
+        if wrong := [name for name, value in values.items() if not fits(hints[name], value)]:
+            raise VitralError(f"Preprocessing has a field of the wrong type, '{wrong[0]}'.")
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
         }
-        try:
-            return cls(**fields)
-        except (TypeError, ValueError) as error:
-            raise VitralError(f"Preprocessing has a field of the wrong type ({error}).") from error
+        return cls(**fields)
 
 
 def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool) -> Tensor:

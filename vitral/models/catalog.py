@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 
+from vitral.described import fits
 from vitral.errors import ModelError, did_you_mean
 from vitral.models.bit import BiT, BiTConfig
 from vitral.models.coatnet import CoAtNet, CoAtNetConfig, Kind
@@ -361,6 +362,9 @@ def replace(config: Any, **changes: Any) -> Any:  # noqa: ANN401  # the family's
     return dataclasses.replace(config, **changes)
 
 
+REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is made
+MOST_LAYERS, MOST_FACTOR = 1000, 16.0  # of those, a number and a factor; a damaged description may say anything
+SHOWN = 60  # letters of a value that a message repeats
 PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
 
 
@@ -411,7 +415,7 @@ def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the f
     Raises:
         ModelError: an unknown family, an unknown or missing field, or an impossible value.
     """
-    named = dict(values)
+    named = dict(values) if isinstance(values, Mapping) else {}
     name = named.pop("family", None)
     if not isinstance(name, str) or name not in FAMILIES:
         raise ModelError(f"The architecture family {name!r} is not known to this version.")
@@ -430,15 +434,26 @@ def _from_json(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # 
     if missing := sorted(set(required) - values.keys()):
         raise ModelError(f"The architecture lacks the field '{missing[0]}'.")
     hints = get_type_hints(kind)
-    return kind(**{name: _value(hints[name], value) for name, value in values.items()})
+    return kind(**{name: _value(name, hints[name], value) for name, value in values.items()})
 
 
-def _value(hint: Any, value: Any) -> Any:  # noqa: ANN401  # JSON values of any type
-    if isinstance(value, Mapping):
-        parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-        part = next(part for part in parts if dataclasses.is_dataclass(part))
+def _value(name: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  # JSON values of any type
+    parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    part = next((part for part in parts if dataclasses.is_dataclass(part)), None)
+    if part is not None and isinstance(value, Mapping):
         return _from_json(part, value)
+    plain = all(not dataclasses.is_dataclass(part) for part in parts)
+    if not (fits(hint, value) if plain else value is None and type(None) in parts):
+        raise ModelError(f"The architecture's '{name}' cannot be {_short(value)}.")
+    counts = value if isinstance(value, list) else [value]
+    if name in REPEATED and any(count > (MOST_LAYERS if isinstance(count, int) else MOST_FACTOR) for count in counts):
+        raise ModelError(f"The architecture's '{name}' of {_short(value)} is more than any network has.")
     return _tuple(value)
+
+
+def _short(value: Any) -> str:  # noqa: ANN401  # JSON values of any type
+    text = repr(value)
+    return text if len(text) < SHOWN else f"{text[:SHOWN]}…"
 
 
 def describe(config: ModelConfig) -> str:

@@ -6,6 +6,7 @@ fall-back. Shapes are known before any tensor is read, and a file cannot make us
 
 import argparse
 import errno
+import lzma
 import math
 import os
 import re
@@ -13,6 +14,7 @@ import stat
 import struct
 import tokenize
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +38,10 @@ COUNTER = "num_batches_tracked"  # of a batch norm: the one tensor of integers, 
 # Where training scripts put the weights in a torch file, the averaged ones first where the source evaluates with them.
 WRAPPERS = ("state_dict_ema", "state_dict", "model")
 SAFETENSORS_HEADER_LIMIT = 100_000_000
+# What damage makes the readers raise.
+PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
+DAMAGED_ARCHIVE = (*PACKING, SyntaxError, tokenize.TokenError)  # numpy's headers are Python
+DAMAGED_FILE = (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError, ArithmeticError)
 CHUNK = 1 << 20  # bytes that are unpacked at once
 INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, and so many bytes on top
 
@@ -86,9 +92,11 @@ def weights_errors(path: Path) -> Iterator[None]:
         raise
     except SafetensorError as error:
         raise WeightsError(f"'{path}' is no whole safetensors file ({_line(error)}).") from error
-    except (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, MemoryError, IndexError) as error:
+    except PermissionError as error:
+        raise WeightsError(f"'{path}' cannot be read: no permission; allow reading it.") from error
+    except DAMAGED_FILE as error:
         raise WeightsError(f"'{path}' is damaged or no weights file ({_line(error)}); fetch it again.") from error
-    except (zipfile.BadZipFile, NotImplementedError, struct.error, SyntaxError, tokenize.TokenError) as error:
+    except DAMAGED_ARCHIVE as error:
         raise WeightsError(f"'{path}' is a damaged archive ({_line(error)}); fetch it again.") from error
 
 
@@ -191,8 +199,11 @@ def _open(path: Path) -> Container:
         start = file.read(9)
     if start.startswith(b"PK"):
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-        return _Torch(path) if any(name.endswith("data.pkl") for name in names) else _Npz(path)
+            members = archive.infolist()
+        if not any(member.filename.endswith("data.pkl") for member in members):
+            return _Npz(path)
+        _check_total(path, sum(member.file_size for member in members))
+        return _Torch(path)
     if len(start) == 9 and start[8:] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
     if start.startswith(b"\x93NUMPY"):
@@ -302,6 +313,10 @@ class _Torch(Container):
         if not isinstance(tree, dict) or not all(isinstance(value, Tensor) for value in tree.values()):
             raise WeightsError(f"'{path}' is no state_dict: it holds something other than named tensors.")
         self._tensors = {str(name): tensor for name, tensor in tree.items()}
+        for name, tensor in self._tensors.items():
+            _check_plain(tensor, name, path)
+        # A view may say that it has any number of values of a storage that holds one.
+        _check_total(path, sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values()))
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:
@@ -319,6 +334,12 @@ class Shards(Container):
     def read(self, name: str) -> Tensor:
         """Return one tensor, from the part that holds it."""
         return self._homes[name].read(name)
+
+
+def _check_plain(tensor: Tensor, name: str, path: Path) -> None:
+    """Refuse what has no values in memory, one by one."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
+        raise WeightsError(f"'{path}': '{name}' is a sparse, quantized or empty tensor, not one of plain numbers.")
 
 
 def _is_zip(path: Path) -> bool:

@@ -1,0 +1,201 @@
+"""Folders as they are: links that lead back or nowhere, nested classes, and what Vitral itself wrote among the images."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitral.data.classes import READINGS, Reading
+from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.errors import DataError, ImageError
+from vitral.paths import walk
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Write so many images into each folder below photos/."""
+
+    def write(counts: dict[str, int], root: str = "photos") -> Path:
+        rng = np.random.default_rng(len(counts))
+        for name, count in counts.items():
+            folder = tmp_path / root / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+        return tmp_path / root
+
+    return write
+
+
+def count(data: DataSet) -> int:
+    return sum(len(source) for source in data.splits.values())
+
+
+def notes(data: DataSet) -> str:
+    return "\n".join(data.notes)
+
+
+def test_a_broken_link_is_one_line_or_left_out(make: Make) -> None:
+    root = make({"a": 5, "b": 5})
+    (root / "a" / "gone.png").symlink_to("nowhere.png")
+    (root / "b" / "self.png").symlink_to("self.png")
+    (root / "b" / "note.txt").symlink_to("nowhere.txt")
+    (root / "lost").symlink_to("nowhere")
+    with pytest.raises(ImageError, match=r"2 of 12 .*gone.png' is a link that leads nowhere.*--skip-bad-images"):
+        open_data(root)
+    data = open_data(root, skip_bad_images=True)
+    assert count(data) == 10
+    assert sorted(Path(bad.path).name for bad in data.bad_images) == ["gone.png", "self.png"]
+    assert "2 links" in notes(data)
+
+
+def test_each_real_folder_is_read_once(make: Make) -> None:
+    root = make({"a": 6, "b": 6})
+    (root / "a" / "loop").symlink_to("..")
+    (root / "b" / "other").symlink_to("../a")
+    (root / "A-again").symlink_to("a")  # sorts before the folder that it leads to
+    data = open_data(root)
+    assert data.class_names == ("a", "b")
+    assert count(data) == 12
+    assert "3 links" in notes(data)
+
+
+def test_links_to_folders_elsewhere_are_followed(make: Make) -> None:
+    elsewhere = make({"cats": 4, "dogs": 4}, "pool")
+    root = make({"mice": 4})
+    (root / "cats").symlink_to(elsewhere / "cats")
+    (root / "dogs").symlink_to(elsewhere / "dogs")
+    data = open_data(root)
+    assert data.class_names == ("cats", "dogs", "mice")
+    assert count(data) == 12
+
+
+def test_a_pipe_in_a_class_is_a_bad_image(make: Make) -> None:
+    root = make({"a": 5, "b": 5})
+    os.mkfifo(root / "a" / "pipe.png")
+    with pytest.raises(ImageError, match=r"1 of 11 .*pipe.png' is no regular file"):
+        open_data(root)
+
+
+def run_folder(root: Path) -> None:
+    """Write what a run leaves, an image among it."""
+    (root / "pictures").mkdir(parents=True)
+    (root / "run.json").write_text(json.dumps({"kind": "fine-tune", "data_fingerprint": "0"}))
+    Image.new("RGB", (8, 8)).save(root / "pictures" / "training.png")
+
+
+def test_what_vitral_wrote_is_no_data(make: Make) -> None:
+    root = make({"a": 5, "b": 5})
+    before = open_data(root)
+    run_folder(root / "runs" / "photos")
+    run_folder(root / "a" / "run")
+    (root / "kept").mkdir()
+    (root / "kept" / "classifier.json").write_text('{"format": "vitral-classifier"}')
+    Image.new("RGB", (8, 8)).save(root / "kept" / "drawing.png")
+    (root / "lost" / "checkpoints").mkdir(parents=True)
+    (root / "lost" / "recipe.toml").write_text("")
+    Image.new("RGB", (8, 8)).save(root / "lost" / "picture.png")
+    after = open_data(root)
+    assert after.class_names == before.class_names
+    assert after.fingerprint == before.fingerprint
+    assert "4 folders" in notes(after)
+    assert "runs/photos" in notes(after)
+    with pytest.raises(DataError, match="is what Vitral wrote"):
+        open_data(root / "runs" / "photos")
+
+
+def test_a_users_files_of_the_same_names_are_data(make: Make) -> None:
+    root = make({"soups": 5, "stews": 5})
+    (root / "soups" / "recipe.toml").write_text("name = 'soup'")
+    (root / "soups" / "run.json").write_text("{}")
+    (root / "stews" / "classifier.json").write_text("{}")
+    assert count(open_data(root)) == 10
+
+
+GROCERIES = {"Fruit/Apple/Golden": 4, "Fruit/Apple/Granny": 4, "Fruit/Pear": 4, "Packages/Juice": 4, "Packages/Milk": 4}
+YEARS = {"cat/2023": 4, "cat/2024": 4, "dog/2023": 4, "dog/2024": 4}
+PARTS = {"cat": 4, "cat/old": 2, "dog": 4, "mouse/new": 3}
+SAME = {"fruit/apple": 4, "fruit/pear": 4, "fruit/other": 4, "milk/cream": 4, "milk/other": 4}
+
+
+@pytest.mark.parametrize(
+    ("folders", "reading", "expected"),
+    [
+        (GROCERIES, None, ("Golden", "Granny", "Juice", "Milk", "Pear")),
+        (GROCERIES, "top", ("Fruit", "Packages")),
+        (
+            GROCERIES,
+            "path",
+            ("Fruit/Apple/Golden", "Fruit/Apple/Granny", "Fruit/Pear", "Packages/Juice", "Packages/Milk"),
+        ),
+        (YEARS, None, ("cat", "dog")),
+        (YEARS, "leaf", ("2023", "2024")),
+        (PARTS, None, ("cat", "dog", "mouse")),
+        (SAME, None, ("fruit/apple", "fruit/other", "fruit/pear", "milk/cream", "milk/other")),
+        ({"data/set/cat": 4, "data/set/dog": 4}, None, ("cat", "dog")),
+        ({f"photos/Dataset/{digit}": 4 for digit in range(3)}, None, ("0", "1", "2")),
+    ],
+)
+@pytest.mark.parametrize("archived", [False, True])
+def test_nested_folders(
+    make: Make, folders: dict[str, int], reading: Reading | None, expected: tuple[str, ...], archived: bool
+) -> None:
+    root = make(folders)
+    spec = Path(shutil.make_archive(str(root), "zip", root)) if archived else root
+    data = open_data(spec, classes=reading)
+    assert data.class_names == expected
+    assert count(data) == sum(folders.values())
+    told = "--classes leaf, top or path" in notes(data)
+    assert told == (
+        reading is None
+        and any("/" in name for name in folders)
+        and "photos/Dataset/0" not in folders
+        and "data/set/cat" not in folders
+    )
+
+
+def test_nested_folders_below_splits_are_read_one_way(make: Make) -> None:
+    root = make({f"shop/{split}/{name}": 3 for split in ("train", "val", "test") for name in GROCERIES})
+    data = open_data(root)
+    assert len(data.class_names) == 5
+    assert {split: len(source) for split, source in data.splits.items()} == {"train": 15, "validation": 15, "test": 15}
+
+
+def test_a_classifiers_names_choose_the_reading(make: Make) -> None:
+    root = make(GROCERIES)
+    for reading in READINGS:
+        names = open_data(root, classes=reading).class_names
+        again = open_data(root, class_names=names, trained_on="")
+        assert count(again) == 20
+        assert set(again.splits["test"].labels().tolist()) == set(range(len(names)))
+
+
+def test_a_reading_that_is_none_is_refused(make: Make) -> None:
+    with pytest.raises(DataError, match="Did you mean 'leaf'"):
+        open_data(make({"a": 3, "b": 3}), classes="leafs")  # type: ignore[arg-type]
+
+
+def test_what_is_missing_is_counted(make: Make) -> None:
+    names = [f"class-{number}" for number in range(12)]
+    root = make({f"train/{name}": 2 for name in names} | {"val/class-3": 1})
+    assert "No validation images of 11 of the 12 classes" in notes(open_data(root))
+    with pytest.raises(DataError, match=r"'class-0' \(and 9 more of the 12\)"):
+        open_data(root, class_names=["class-2", "class-11"])
+
+
+def test_a_walk_ends_on_any_tree(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        for target in ("..", "../a", "../b", "../c", "."):
+            (tmp_path / name / f"to{target.replace('/', '-')}").symlink_to(target)
+    found = walk(tmp_path)
+    assert found.folders == ["", "a", "b", "c"]
+    assert len(found.again) == 15

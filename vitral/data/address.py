@@ -1,0 +1,63 @@
+"""Files at an address, such as s3://bucket/train.parquet or https://host/train.tar, through fsspec."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fsspec
+
+from vitral.errors import DataError
+
+# What fsspec needs beside itself for the usual protocols; all of it is in the extra.
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
+EXTRA = "vitral[remote]"
+BLOCK = 4 << 20  # bytes fetched at once over a network
+
+
+def is_address(spec: str) -> bool:
+    """Tell whether a name is an address, and no path."""
+    return "://" in spec
+
+
+@contextmanager
+def address_errors(address: str) -> Iterator[None]:
+    """Turn whatever a file system raises, each its own kinds, into one line that names the address.
+
+    Raises:
+        DataError: it cannot be reached, or a package for it is missing, which is named.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except ImportError as error:
+        protocol = address.partition("://")[0]
+        package = PACKAGES.get(protocol)
+        what = f"{package}: pip install '{EXTRA}'" if package else " ".join(str(error).split())[:200]
+        raise DataError(f"'{address}' needs a package for {protocol}:// that is not installed, {what}.") from error
+    except Exception as error:
+        raise DataError(f"'{address}' cannot be reached ({said(error)}).") from error
+
+
+def find(root: str, pattern: str) -> tuple[list[str], str]:
+    """Return the addresses below a root that a pattern such as "**/*.tar" fits, in order, and the root as they begin.
+
+    Raises:
+        DataError: the root cannot be reached.
+    """
+    with address_errors(root):
+        filesystem, path = fsspec.url_to_fs(root)
+        path = path.rstrip("/")
+        return [filesystem.unstrip_protocol(file) for file in sorted(filesystem.glob(f"{path}/{pattern}"))], (
+            filesystem.unstrip_protocol(path)
+        )
+
+
+def said(error: BaseException) -> str:
+    """Return what an error says in one line, or its kind."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def open_address(address: str, block_size: int = BLOCK) -> Any:  # noqa: ANN401  # fsspec's own file
+    """Return the file at an address, open for reading."""
+    return fsspec.open(address, "rb", block_size=block_size).open()

@@ -1,0 +1,158 @@
+"""Looking at what a user names: regular files alone are opened, each real folder is gone through once, and nothing of our own.
+
+A pipe would make a reader wait for ever, a device never ends, a link may lead back to where it stands; and a folder that
+Vitral wrote, which may well lie among the data, is no data.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from vitral.errors import VitralError
+
+MARK_LIMIT = 1 << 24  # bytes of a file that are read to know it as ours
+# What a file of ours holds, by its name.
+MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
+RECIPE, BESIDE_RECIPE = "recipe.toml", ("metrics.jsonl", "checkpoints")  # of a run that lost its run.json
+
+
+class Found(NamedTuple):
+    """A file below a folder: its path from there, with "/" between the parts, and its bytes."""
+
+    path: str
+    size: int
+
+
+@dataclass
+class Walk:
+    """What lies below a folder; paths from there, with "/" between the parts.
+
+    Attributes:
+        files: that are not hidden, whatever they are.
+        folders: that were gone through.
+        broken: links that lead nowhere, or in a circle of links.
+        again: links to a folder that was gone through already.
+        ours: folders that Vitral wrote, which were not gone into.
+        closed: folders that cannot be read.
+    """
+
+    files: list[Found] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    ours: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+
+
+def look_at(path: str | Path) -> os.stat_result | None:
+    """Return what the system knows of a path, links followed; None for one that is not there or cannot be a path at all."""
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):  # a name may be too long, or hold a zero byte
+        return None
+
+
+def is_folder(path: str | Path) -> bool:
+    """Tell whether there is a folder of that name, whatever the name."""
+    return (status := look_at(path)) is not None and stat.S_ISDIR(status.st_mode)
+
+
+def is_regular(path: str | Path) -> bool:
+    """Tell whether there is a file of that name that ends: no folder, pipe, socket or device."""
+    return (status := look_at(path)) is not None and stat.S_ISREG(status.st_mode)
+
+
+def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
+    """Refuse what is there and is neither file nor folder: reading it might never end.
+
+    Raises:
+        VitralError: of the kind `error`.
+    """
+    status = look_at(path)
+    if status is not None and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise error(f"'{path}' is a pipe or a device, which cannot be read as a file; give a regular file.")
+
+
+def walk(folder: Path) -> Walk:
+    """Go through everything below a folder, each real folder once, links last; hidden names are left out.
+
+    Folders that Vitral wrote (runs, classifiers) are not gone into, the folder itself included.
+    """
+    found = Walk()
+    seen: set[tuple[int, int]] = set()
+    links: list[str] = []
+    _enter(folder, "", found, seen, links)
+    while links:
+        # What is reached by its own name first belongs there; only then do links count, by name.
+        waiting, links = sorted(links), []
+        for link in waiting:
+            _enter(folder, link, found, seen, links)
+    return found
+
+
+def is_ours(folder: Path, names: Iterable[str]) -> bool:
+    """Tell whether a folder of these entries is a run or a classifier that Vitral wrote."""
+    have = set(names)
+    if RECIPE in have and have.intersection(BESIDE_RECIPE):
+        return True
+    return any(name in have and _holds(folder / name, mark) for name, mark in MARKS.items())
+
+
+def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> None:
+    """Go through a folder and all real ones below it, and add the linked ones to `links`."""
+    waiting = [start]
+    while waiting:
+        place = waiting.pop()
+        path = root / place
+        if (status := look_at(path)) is None:
+            found.broken.append(place)
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            found.again.append(place)
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        try:
+            entries = sorted(_visible(path), key=lambda entry: entry.name)
+        except OSError:
+            found.closed.append(place)
+            continue
+        if is_ours(path, (entry.name for entry in entries)):
+            found.ours.append(place)
+            continue
+        found.folders.append(place)
+        waiting.extend(reversed(list(_sort_out(entries, place, found, links))))
+
+
+def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
+    with os.scandir(path) as entries:
+        yield from (entry for entry in entries if not entry.name.startswith("."))
+
+
+def _sort_out(entries: list["os.DirEntry[str]"], place: str, found: Walk, links: list[str]) -> Iterator[str]:
+    """Put files and links where they belong, and give the real folders."""
+    for entry in entries:
+        name = f"{place}/{entry.name}" if place else entry.name
+        try:
+            status = entry.stat()
+        except OSError:
+            found.broken.append(name)
+            continue
+        if not stat.S_ISDIR(status.st_mode):
+            found.files.append(Found(name, status.st_size))
+        elif entry.is_symlink():
+            links.append(name)
+        else:
+            yield name
+
+
+def _holds(path: Path, mark: bytes) -> bool:
+    if not is_regular(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return mark in file.read(MARK_LIMIT)
+    except OSError:
+        return False
