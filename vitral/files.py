@@ -8,14 +8,20 @@ import contextlib
 import errno
 import hashlib
 import os
+import secrets
 import shutil
-import tempfile
+import stat
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from vitral.errors import StorageError
+from vitral.owners import Owner, this_process
 
 TEMPORARY_PREFIX = ".vitral-partial-"
+OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"
+LONGEST_NAME = 255  # bytes of one part of a path, on every file system in use
+STALE_SECONDS = 86400.0  # after which what another machine began to write counts as left behind
 
 
 @contextlib.contextmanager
@@ -57,7 +63,8 @@ def write_file(path: Path, content: bytes | str) -> None:
         StorageError: the file could not be written; what stood at `path` before is untouched.
     """
     with new_file(path) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+        # A name of the user's need not be text; what has no encoding is written as an escape.
+        partial.write_bytes(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
@@ -69,7 +76,8 @@ def new_file(path: Path) -> Iterator[Path]:
     """
     with storage_errors(path):
         _make_folders(path.parent)
-        partial = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}"
+        refuse_special(path)
+        partial = _partial(path.parent)
         try:
             yield partial
             sync_file(partial)
@@ -99,21 +107,28 @@ def write_through(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Path]:
     """Give a temporary folder that becomes `path`, replacing it, when the block ends without an error.
 
     The caller writes each file with `write_through`. An older folder at `path` is moved aside before the
     new one takes its name and deleted after, so that one of the two is always whole on the disk.
+
+    Args:
+        path: the folder.
+        own: the names that the caller may replace; whatever else an older folder holds is carried over. None: all of it.
 
     Raises:
         StorageError: the folder could not be written; what stood at `path` before is untouched.
     """
     with storage_errors(path):
         _make_folders(path.parent)
-        partial = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent))
-        partial.chmod(0o755)
+        refuse_special(path, folder=True)
+        partial = _partial(path.parent)
+        partial.mkdir()
         try:
             yield partial
+            if own is not None:
+                _carry_over(path, partial, own)
             sync_folder(partial)
             _swap(partial, path)
         except BaseException:
@@ -121,13 +136,60 @@ def new_folder(path: Path) -> Iterator[Path]:
             raise
 
 
+def refuse_special(path: Path, *, folder: bool = False) -> None:
+    """Refuse to rename anything over a device, a pipe, or a folder where a file goes (a file where a folder goes).
+
+    Raises:
+        StorageError: that is what stands at `path`.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
+        raise StorageError(f"Cannot write '{path}': it is {kind_of(mode)}; choose another name.")
+
+
+def kind_of(mode: int) -> str:
+    """Return what a person would call a thing of that mode."""
+    kinds = (
+        (stat.S_ISREG, "a file"),
+        (stat.S_ISDIR, "a folder"),
+        (stat.S_ISFIFO, "a pipe"),
+        (stat.S_ISSOCK, "a socket"),
+    )
+    return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
+
+
 def strangers(folder: Path, own: Collection[str]) -> list[str]:
     """Return the names in a folder that are not among `own`: what replacing the folder would delete of the user's."""
-    return sorted(entry.name for entry in folder.iterdir() if entry.name not in own) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    names = (entry.name for entry in folder.iterdir())
+    return sorted(name for name in names if name not in own and not name.startswith(TEMPORARY_PREFIX))
+
+
+def _carry_over(old: Path, new: Path, own: Collection[str]) -> None:
+    """Copy what is the user's, so that it is in the new folder before that takes the old one's place."""
+    for name in strangers(old, own):
+        if (old / name).is_dir() and not (old / name).is_symlink():
+            shutil.copytree(old / name, new / name, symlinks=True)
+        else:
+            shutil.copy2(old / name, new / name, follow_symlinks=False)
+        for path in (new / name, *(new / name).rglob("*")):
+            if not path.is_symlink():
+                sync_file(path)
+
+
+def _old(path: Path) -> Path:
+    name = f"{OLD_PREFIX}{path.name}"
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = OLD_PREFIX + hashlib.sha256(os.fsencode(path.name)).hexdigest()
+    return path.parent / name
 
 
 def _swap(partial: Path, path: Path) -> None:
-    old = path.parent / f"{TEMPORARY_PREFIX}old-{path.name}"
+    old = _old(path)
     if path.exists():
         shutil.rmtree(old, ignore_errors=True)
         os.rename(path, old)
@@ -144,18 +206,46 @@ def _swap(partial: Path, path: Path) -> None:
 
 def restore_swapped(path: Path) -> None:
     """Undo a swap that a kill cut in two: if `path` is gone and its older self is there, put that back."""
-    old = path.parent / f"{TEMPORARY_PREFIX}old-{path.name}"
+    old = _old(path)
     if old.exists() and not path.exists():
         os.rename(old, path)
 
 
-def remove_partial(folder: Path) -> None:
-    """Delete what interrupted writes left in `folder`."""
+def _partial(folder: Path) -> Path:
+    """Return a new name for what is being written in a folder, which says by whom; clear away what dead ones left."""
+    sweep(folder)
+    me = this_process()
+    return folder / f"{TEMPORARY_PREFIX}{me.machine}-{me.boot}-{me.pid}-{me.started}-{secrets.token_hex(4)}"
+
+
+def sweep(folder: Path) -> None:
+    """Delete what writes of processes that are dead left in `folder`; where that cannot be known, what is a day old."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
-        if leftover.is_dir() and not leftover.is_symlink():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            if not leftover.name.startswith(OLD_PREFIX) and _is_left_behind(leftover):
+                _remove(leftover)
+
+
+def _is_left_behind(leftover: Path) -> bool:
+    parts = leftover.name.removeprefix(TEMPORARY_PREFIX).split("-")
+    if len(parts) == 5 and parts[2].isdecimal() and parts[3].isdecimal():
+        dead = Owner(parts[0], parts[1], int(parts[2]), int(parts[3])).is_dead()
+        if dead is not None:
+            return dead
+    return time.time() - leftover.lstat().st_mtime > STALE_SECONDS
+
+
+def _remove(leftover: Path) -> None:
+    if leftover.is_dir() and not leftover.is_symlink():
+        shutil.rmtree(leftover, ignore_errors=True)
+    else:
+        leftover.unlink(missing_ok=True)
+
+
+def remove_partial(folder: Path) -> None:
+    """Delete what interrupted writes left in `folder`, whose only writer asks."""
+    for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
+        _remove(leftover)
 
 
 def sha256(path: Path) -> str:

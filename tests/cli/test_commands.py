@@ -28,15 +28,18 @@ from vitral.weights.save import write_weights
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
-    "check": "--classifier --data --from --json --report --source --strict",
-    "pretrain": "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time",
+    "check": "--classifier --data --from --json --report --source --strict --overwrite",
+    "pretrain": (
+        "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time --overwrite"
+    ),
     "finetune": (
         "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --source --sweep --time"
+        " --overwrite"
     ),
-    "evaluate": "--classifier --data --json --report --skip-bad-images --split",
+    "evaluate": "--classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",
-    "explain": "--classifier --json --out",
-    "convert": "--format --image-size --set --json",
+    "explain": "--classifier --json --out --overwrite",
+    "convert": "--format --image-size --set --json --overwrite",
     "push": "--format --json --private",
     "models": "--json",
     "recipes": "--json",

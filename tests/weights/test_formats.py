@@ -18,7 +18,7 @@ from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import settings
 from vitral.classifier.folder import save
-from vitral.errors import WeightsError
+from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.catalog import build, config_to_json, variant
 from vitral.models.experts import ExpertsConfig
@@ -215,14 +215,14 @@ class TestConvert:
         [
             ("x", "onyx", "There is no format 'onyx'"),
             ("x", "tim", "Did you mean 'timm'"),
-            ("ours", "vitral", "where the weights come from"),
-            (".", "vitral", "where the weights come from"),
+            ("ours", "vitral", "is what is read"),
+            (".", "vitral", "is what is read"),
             ("full", "vitral", "holds something else \\('novel.txt'\\)"),
             ("full", "transformers", "holds something else \\('novel.txt'\\)"),
-            ("file.txt", "vitral", "is a file"),
+            ("file.txt", "vitral", "is a file, not a folder"),
             ("file.txt", "transformers", "is a file"),
             ("file.npz", "transformers", "must be a folder"),
-            ("full", "original", "must end in .npz"),
+            ("full", "original", "is a folder, not a file"),
         ],
     )
     def test_a_bad_target_is_refused(
@@ -231,22 +231,24 @@ class TestConvert:
         (tmp_path / "full").mkdir()
         (tmp_path / "full" / "novel.txt").write_text("once")
         (tmp_path / "file.txt").write_text("once")
-        with pytest.raises(WeightsError, match=message):
+        with pytest.raises(vitral.VitralError, match=message):
             vitral.convert(classifier, tmp_path / target, format=format_name)
         assert (tmp_path / "full" / "novel.txt").read_text() == "once"
         assert (tmp_path / "file.txt").read_text() == "once"
         assert vitral.load(classifier).class_names == NAMES
 
     @pytest.mark.parametrize("format_name", ["vitral", "transformers"])
-    def test_a_folder_of_its_own_kind_is_replaced_unless_it_holds_more(
+    def test_a_folder_of_its_own_kind_is_replaced_if_that_is_said_and_it_holds_no_more(
         self, classifier: Path, tmp_path: Path, format_name: str
     ) -> None:
         for size in (32, 64):
-            vitral.convert(classifier, tmp_path / "out", format=format_name, image_size=size)
+            vitral.convert(classifier, tmp_path / "out", format=format_name, image_size=size, overwrite=True)
             assert vitral.load(tmp_path / "out").model.image_size == (size, size)
-        (tmp_path / "out" / "notes.txt").write_text("mine")
-        with pytest.raises(WeightsError, match="notes.txt"):
+        with pytest.raises(StorageError, match="is there already"):
             vitral.convert(classifier, tmp_path / "out", format=format_name)
+        (tmp_path / "out" / "notes.txt").write_text("mine")
+        with pytest.raises(StorageError, match="notes.txt"):
+            vitral.convert(classifier, tmp_path / "out", format=format_name, overwrite=True)
         assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
     def test_a_failed_write_leaves_what_stood_there(
@@ -260,7 +262,7 @@ class TestConvert:
 
         monkeypatch.setattr(np, "savez", full)
         with pytest.raises(vitral.VitralError, match="disk is full"):
-            vitral.convert(classifier, path, format="original")
+            vitral.convert(classifier, path, format="original", overwrite=True)
         assert path.read_text() == "the old one"
         assert sorted(entry.name for entry in tmp_path.iterdir()) == ["ours", "weights.npz"]
 

@@ -6,12 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier import folder
-from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
-from vitral.weights.save import Written, check_replaceable, write_weights
+from vitral.outputs import check_file, check_folder
+from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
 VITRAL = "vitral"
+FOLDERS = {
+    VITRAL: folder.FILES,
+    "transformers": TRANSFORMERS_FILES,
+}  # the formats that are folders, and what is in them
 FORMATS = (VITRAL, "original", "big_vision", "timm", "transformers")
 
 
@@ -22,17 +26,18 @@ def convert(
     format: str,  # what every tool calls it
     image_size: int | tuple[int, int] | None = None,
     architecture: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Written:
     """Write a classifier in another format; its preprocessing goes with it where the format has a place for that.
 
     Args:
         source: whatever `load` takes.
-        target: a folder for "vitral" and "transformers", a file for the others. What stands there is replaced at once, or
-            left as it was.
+        target: a folder for "vitral" and "transformers", a file for the others.
         format: "vitral" (a classifier folder), "original" (the official code's own: .npz of vision_transformer, V-MoE and
             BiT; state_dicts of DeiT, T2T-ViT, CvT and torchvision), "big_vision", "timm" or "transformers".
         image_size: pixels; the position embedding is resized to it. None: as it was.
         architecture: for a weights file, fields of the network's config that it cannot say.
+        overwrite: replace what stands at `target`, at once; never the source, nor a folder that holds anything else.
 
     Returns:
         Where it went, the line of Python that opens it there, and what its library does otherwise.
@@ -40,34 +45,25 @@ def convert(
     Raises:
         WeightsError: the source cannot be read, or the format cannot hold its network.
         ModelError: the network cannot take `image_size`, or has no such field.
-        StorageError: the target cannot be written.
+        StorageError: the target cannot be written, or something stands there that would be lost.
     """
     if format not in FORMATS:
         raise WeightsError(
             f"There is no format '{format}'.{did_you_mean(format, FORMATS)} There are: {', '.join(FORMATS)}."
         )
-    refuse_overwriting_source(source, Path(target))
+    _check_target(Path(target), format, source, overwrite=overwrite)
     classifier = load(source, image_size=image_size, architecture=architecture)
     if format == VITRAL:
-        return _write_folder(classifier, Path(target))
+        path = folder.save(classifier, target)
+        return Written(path, f"vitral.load({str(path)!r})")
     return write_weights(classifier.model, classifier.preprocessing, classifier.class_names, target, format)
 
 
-def _write_folder(classifier: Classifier, target: Path) -> Written:
-    check_replaceable(target, folder.FILES)
-    path = folder.save(classifier, target)
-    return Written(path, f"vitral.load({str(path)!r})")
-
-
-def refuse_overwriting_source(source: str | Path, target: Path) -> None:
-    """Refuse a target that is the source itself or holds it.
-
-    Raises:
-        WeightsError: writing would replace what is read.
-    """
-    origin = Path(source)
-    if origin.exists() and (target.resolve() == origin.resolve() or target.resolve() in origin.resolve().parents):
-        raise WeightsError(f"'{target}' is where the weights come from; choose another place to write to.")
+def _check_target(target: Path, format_name: str, source: str | Path, *, overwrite: bool) -> None:
+    if format_name in FOLDERS:
+        check_folder(target, own=FOLDERS[format_name], inputs=[source], overwrite=overwrite)
+    else:
+        check_file(target, inputs=[source], overwrite=overwrite)
 
 
 def settings(overrides: Sequence[str]) -> dict[str, Any]:

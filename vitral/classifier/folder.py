@@ -25,11 +25,13 @@ FILES = (DESCRIPTION, WEIGHTS, CARD)
 def save(classifier: Classifier, folder: str | Path) -> Path:
     """Write a classifier folder at once: an interrupted save leaves the older folder as it was.
 
+    Other files in the folder stay.
+
     Raises:
         StorageError: the folder cannot be written.
     """
     path = Path(folder)
-    with new_folder(path) as partial:
+    with new_folder(path, own=FILES) as partial:
         tensors = {name: tensor.detach().cpu() for name, tensor in classifier.model.state_dict().items()}
         write_safetensors(tensors, partial / WEIGHTS)
         sync_file(partial / WEIGHTS)

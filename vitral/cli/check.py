@@ -8,7 +8,9 @@ from cyclopts import Parameter
 from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import DataError, VitralError
+from vitral.outputs import check_file
 from vitral.report.check_page import write_check_page
+from vitral.report.page import mark
 from vitral.studies.check_data import NEAR, DataCheck, check_data
 from vitral.studies.check_resume import check_resume
 
@@ -25,6 +27,7 @@ def check(
     classifier: str | None = None,
     report: Path | None = None,
     strict: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Look at every image of a dataset, or prove that a killed run resumes to the same bits.
@@ -36,16 +39,21 @@ def check(
         classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
         report: write what was found as one HTML file there.
         strict: exit with status 1 if there is something to mend.
+        overwrite: let --report replace a file that is no such page.
         json: print JSON for a program.
     """
     if what == RESUME:
         _resume(data, source, json=json)
         return
+    if report is not None:
+        check_file(
+            report, inputs=[what, *([classifier] if classifier else [])], mark=mark("check"), overwrite=overwrite
+        )
     with ConsoleListener() as listener:
         judge = None if classifier is None else load(classifier)
         found = check_data(what, classifier=judge, listener=listener)
     if report is not None:
-        write_check_page(found, facts(found), report, near=NEAR)
+        write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
     if json:
         print_json(found.to_json())
     else:

@@ -19,6 +19,7 @@ def convert(
     format: str,  # what every tool calls it
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Write a classifier in another library's format, or read one from it.
@@ -29,9 +30,17 @@ def convert(
         format: vitral, original, big_vision, timm or transformers.
         image_size: pixels; the position embedding is resized to it.
         overrides: KEY=VALUE of the architecture that a weights file cannot say, such as num_heads=8; may be repeated.
+        overwrite: replace what is at the target; never the source, nor a folder that holds anything else.
         json: print JSON for a program.
     """
-    written = write(source, target, format=format, image_size=image_size, architecture=settings(overrides))
+    written = write(
+        source,
+        target,
+        format=format,
+        image_size=image_size,
+        architecture=settings(overrides),
+        overwrite=overwrite,
+    )
     if json:
         print_json({"path": str(written.path), "open": written.how, "notes": list(written.notes)})
         return

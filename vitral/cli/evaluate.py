@@ -10,7 +10,8 @@ from vitral.cli.console import ConsoleListener, print_json, print_line, print_ta
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.metrics import Evaluation
 from vitral.evaluation.multilabel import MultiLabelEvaluation
-from vitral.report.page import RunReport, write_report
+from vitral.outputs import check_file
+from vitral.report.page import RunReport, mark, write_report
 
 
 def evaluate(
@@ -20,6 +21,7 @@ def evaluate(
     split: str | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
@@ -30,8 +32,13 @@ def evaluate(
         split: "test", "validation" or "train"; test if left out, or validation where there is no test.
         skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
         report: write the figures and pictures as one HTML file there.
+        overwrite: let --report replace a file that is no such report.
         json: print JSON for a program.
     """
+    if report is not None:
+        check_file(
+            report, inputs=[data, *([classifier] if classifier else [])], mark=mark("scores"), overwrite=overwrite
+        )
     source = load(classifier or newest_run())
     with ConsoleListener() as listener:
         listener.note(source)
@@ -40,7 +47,8 @@ def evaluate(
         facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split or "test"))
         labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None
         single = evaluation if isinstance(evaluation, Evaluation) else None
-        write_report(RunReport(title=f"Scores on {data}", facts=facts, evaluation=single, multi_label=labels), report)
+        page = RunReport(title=f"Scores on {data}", facts=facts, evaluation=single, multi_label=labels)
+        write_report(page, report, overwrite=overwrite)
     if json:
         print_json(evaluation.to_json())
     elif isinstance(evaluation, MultiLabelEvaluation):

@@ -24,6 +24,7 @@ def finetune(
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -42,6 +43,7 @@ def finetune(
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
+        overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         json: print JSON for a program.
     """
@@ -57,6 +59,7 @@ def finetune(
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,
+            overwrite=overwrite,
             sweep=sweep,
             listener=listener,
         )

@@ -37,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        _refuse_empty(tokens)
         with _job():
             app(tokens, exit_on_error=False, print_error=False)
         sys.stdout.flush()
@@ -54,6 +55,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return 0
+
+
+def _refuse_empty(tokens: Sequence[str]) -> None:
+    """Refuse an argument of nothing, which would be taken for the present folder: mostly a variable that is not set.
+
+    Raises:
+        CycloptsError: there is one.
+    """
+    for before, token in zip(["vitral", *tokens], tokens, strict=False):
+        flag, sign, value = token.partition("=")
+        if not token.strip() or (sign and flag.startswith("--") and not value.strip()):
+            name = flag if sign else before if before.startswith("--") else "An argument"
+            raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out.")
 
 
 @contextlib.contextmanager

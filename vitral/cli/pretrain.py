@@ -24,6 +24,7 @@ def pretrain(
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Pre-train a network from random weights, on generated images or a large labelled set.
@@ -39,6 +40,7 @@ def pretrain(
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
+        overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:
@@ -53,6 +55,7 @@ def pretrain(
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,
+            overwrite=overwrite,
             listener=listener,
         )
         if not is_main():

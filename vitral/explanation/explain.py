@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from vitral.classifier.classifier import Classifier, Picture, to_pixels
 from vitral.explanation.attention import as_transformer, attend
@@ -15,6 +15,9 @@ from vitral.explanation.overlay import Style, overlay
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
 from vitral.images.decode import Pixels
+from vitral.outputs import check_file
+
+MARK = b"Vitral explain"  # in the file, as the software that wrote it: such a drawing may be replaced by another
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +42,22 @@ class Explanation:
         """Return `image` with the relevance drawn over it, "paper" or "heat"."""
         return overlay(self.image, self.relevance, style=style)
 
-    def save(self, path: str | Path, *, style: Style = "paper") -> None:
+    def save(self, path: str | Path, *, style: Style = "paper", overwrite: bool = False) -> None:
         """Write the overlay as a PNG.
+
+        Args:
+            path: the file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
+            style: "paper" or "heat".
+            overwrite: whether to replace a file that is no such drawing.
 
         Raises:
             StorageError: the file cannot be written.
         """
+        check_file(path, mark=MARK, overwrite=overwrite)
         buffer = io.BytesIO()
-        Image.fromarray(self.overlay(style=style)).save(buffer, "PNG")
+        said = PngImagePlugin.PngInfo()
+        said.add_text("Software", MARK.decode())
+        Image.fromarray(self.overlay(style=style)).save(buffer, "PNG", pnginfo=said)
         write_file(Path(path), buffer.getvalue())
 
     def to_json(self) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Protocol
 
 from vitral.files import write_file
-from vitral.report.page import LARGEST_SHEET, page_environment
+from vitral.outputs import check_file
+from vitral.report.page import LARGEST_SHEET, mark, page_environment
 from vitral.report.pictures import inline
 
 MOST_LISTED = 200  # groups or pictures in a table; all are in the JSON
@@ -34,7 +35,9 @@ class Checked(Protocol):
         ...
 
 
-def write_check_page(check: Checked, facts: Sequence[tuple[str, str]], path: Path, *, near: int) -> None:
+def write_check_page(
+    check: Checked, facts: Sequence[tuple[str, str]], path: Path, *, near: int, overwrite: bool = False
+) -> None:
     """Write a data check as one HTML file.
 
     Args:
@@ -42,10 +45,12 @@ def write_check_page(check: Checked, facts: Sequence[tuple[str, str]], path: Pat
         facts: sizes, formats and statistics as pairs of name and value.
         path: the file.
         near: bits in which near duplicates may differ.
+        overwrite: whether to replace a file that is no such page.
 
     Raises:
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written, or would replace what is no such page.
     """
+    check_file(path, mark=mark("check"), overwrite=overwrite)
     environment, style = page_environment()
     page = environment.get_template("check.html").render(
         check=check,

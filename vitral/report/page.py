@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from vitral.evaluation.metrics import Evaluation
 from vitral.files import write_file
+from vitral.outputs import check_file
 from vitral.report.pictures import filter_sheet, inline
 from vitral.report.plots import (
     comparison_plot,
@@ -31,12 +32,18 @@ SHOWN_BAD_IMAGES = 20
 LARGEST_SHEET, LARGEST_PICTURE = 1000, 260  # pixels of the longer side
 
 
-def write_report(report: RunReport, path: str | Path) -> None:
+def mark(kind: str) -> bytes:
+    """Return what a page of a kind ("run", "scores", "check") says of itself: such a page may be replaced by its like."""
+    return f'<meta name="generator" content="Vitral {kind}">'.encode()
+
+
+def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a report as one HTML file.
 
     Raises:
-        StorageError: the file cannot be written.
+        StorageError: the file cannot be written, or would replace what is no report of this kind.
     """
+    check_file(path, mark=mark(report.kind), overwrite=overwrite)
     # A file name of the user's need not be text; what cannot be written becomes a question mark.
     write_file(Path(path), render_report(report).encode("utf-8", "replace"))
 

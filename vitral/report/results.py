@@ -149,6 +149,7 @@ class RunReport:
         patch_filters: principal components of the patch embedding, values 0 to 1.
         position_similarity: cosines between position embeddings.
         attention_distance: how far the heads look.
+        kind: "run" or "scores"; a page replaces one of its own kind alone.
     """
 
     title: str
@@ -170,3 +171,4 @@ class RunReport:
     patch_filters: Float32[np.ndarray, "filters patch_height patch_width 3"] | None = None
     position_similarity: Float32[np.ndarray, "rows columns rows columns"] | None = None
     attention_distance: AttentionDistance | None = None
+    kind: str = "scores"

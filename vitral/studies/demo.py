@@ -5,27 +5,28 @@ and trained from scratch on the same budget with three seeds.
 """
 
 import json
-import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.errors import TrainingError
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.files import write_file
+from vitral.outputs import check_folder
 from vitral.report.page import write_report
 from vitral.report.results import Arm, Curve, CurveGroup, RunReport
 from vitral.studies.run_report import run_report, training_pictures
 from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
 from vitral.training.run import RunResult
+from vitral.training.run_folder import clear_run
 
 SOURCE, DATA = "visualatom-mini", "digits"
 MODEL = "vit-nano4"
 SEEDS = (0, 1, 2)
 PRETRAINED, SCRATCH = "pre-trained, then fine-tuned", "from scratch"
-MARK = "demo.json"
+MARK, REPORT = "demo.json", "report.html"
+RUNS_MADE = ("pretrained", *(f"{arm}-{seed}" for arm in ("finetune", "scratch") for seed in SEEDS))
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def demo(out: str | Path, *, listener: Listener = ignore) -> DemoResult:
     """Run the whole pipeline into a folder; an earlier demo there is replaced.
 
     Raises:
-        TrainingError: the folder holds something else than a demo.
+        StorageError: the folder holds something else than a demo.
     """
     started = time.monotonic()
     folder = Path(out)
@@ -76,7 +77,7 @@ def demo(out: str | Path, *, listener: Listener = ignore) -> DemoResult:
     scratch = [_tune(folder, seed, MODEL, "demo-scratch", listener) for seed in SEEDS]
     arms = (_arm(PRETRAINED, tuned), _arm(SCRATCH, scratch))
     seconds = time.monotonic() - started
-    page = folder / "report.html"
+    page = folder / REPORT
     write_report(_report(pretrained, tuned, scratch, arms, seconds), page)
     result = DemoResult(arms, tuned[0].classifier_folder, page, time.monotonic() - started)
     write_file(folder / MARK, json.dumps(result.to_json(), indent=2))
@@ -84,13 +85,9 @@ def demo(out: str | Path, *, listener: Listener = ignore) -> DemoResult:
 
 
 def _clear(folder: Path) -> None:
-    if not folder.exists():
-        folder.mkdir(parents=True)
-    elif any(folder.iterdir()):
-        if not (folder / MARK).is_file():
-            raise TrainingError(f"'{folder}' holds something else than a demo; choose another folder with --out.")
-        shutil.rmtree(folder)
-        folder.mkdir()
+    check_folder(folder, own=(MARK, REPORT, *RUNS_MADE), replace=(folder / MARK).is_file())
+    for run in RUNS_MADE:
+        clear_run(folder / run)
     write_file(folder / MARK, "{}")
 
 

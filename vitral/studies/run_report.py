@@ -35,6 +35,7 @@ def run_report(result: RunResult) -> RunReport:
     single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
     noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
     return RunReport(
+        kind="run",
         title=f"{noun} on {plan.data.name}",
         facts=run_facts(result),
         summary=result.evaluation.sentence(split),

@@ -28,6 +28,7 @@ from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.request import check_finetuning
 from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import Plan, RunResult, execute
+from vitral.training.run_folder import claim_folder
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
@@ -68,6 +69,7 @@ def finetune(
     seed: int | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
+    overwrite: bool = False,
     baselines: bool = True,
     sweep: bool = False,
     listener: Listener = ignore,
@@ -92,6 +94,7 @@ def finetune(
         seed: of every random choice; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
+        overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
         baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
@@ -115,12 +118,14 @@ def finetune(
         seed=seed,
         defaults=default_models(),
     )
+    if out is not None:
+        claim_folder(Path(out), (data, *([source] if source else ())), resume=resume, overwrite=overwrite)
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
     request = Request(
         data=found,
         data_spec=str(data),
         source=source,
-        folder=run_folder(out, found, resume=resume),
+        folder=run_folder(out, found),
         recipe=recipe,
         overrides=tuple(overrides),
         image_size=image_size,

@@ -21,6 +21,7 @@ from vitral.training.recipe import Recipe
 from vitral.training.request import ANY_CLASSES, asked_recipe
 from vitral.training.resume import goes_on, kept_recipe, run_folder
 from vitral.training.run import Plan, RunResult, execute
+from vitral.training.run_folder import claim_folder
 
 DEFAULT_RECIPE = "pretrain"
 
@@ -38,6 +39,7 @@ def pretrain(
     seed: int | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
+    overwrite: bool = False,
     listener: Listener = ignore,
 ) -> RunResult:
     """Pre-train a network from random weights; the run folder holds everything that it made.
@@ -55,6 +57,7 @@ def pretrain(
         seed: of every random choice, the weights included; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
+        overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
         listener: hears messages and progress.
 
     Raises:
@@ -69,8 +72,10 @@ def pretrain(
     settings = asked_recipe(recipe or kept or DEFAULT_RECIPE, overrides, image_size=image_size, seed=seed)
     settings = settings.model_copy(update={"model": model or settings.model or DEFAULT_MODEL})
     network_config(settings, ANY_CLASSES)
+    if out is not None:
+        claim_folder(Path(out), (data,), resume=resume, overwrite=overwrite)
     found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
-    folder = run_folder(out, found, resume=resume)
+    folder = run_folder(out, found)
     settings, why_length = fit_length(settings, found.images_an_epoch())
     if found.multi_label and settings.objective.name == "softmax":
         objective = settings.objective.model_copy(update={"name": "sigmoid"})

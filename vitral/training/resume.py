@@ -7,35 +7,29 @@ from vitral import distributed
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
 from vitral.training.loop import RECIPE_FILE
-from vitral.training.run import RUN_FILE, free_folder
+from vitral.training.run_folder import RUN_FILE, make_free_folder
 
 
 def goes_on(out: str | Path | None, *, resume: bool) -> bool:
     """Tell whether a command goes on with a run: it says so, or torchrun started the job again after it lost a process.
 
     Raises:
-        TrainingError: torchrun may start the job again, and could not know which run is meant.
+        TrainingError: torchrun may start the job again, and could not know which run is meant; or no folder was named.
     """
     if out is None and distributed.may_restart():
         raise TrainingError("Name the run's folder with --out, so that a restart by torchrun finds it.")
     if out is not None and not str(out).strip():
         raise TrainingError("--out is empty; name a folder, or leave it out for one below runs/.")
+    if resume and out is None:
+        raise TrainingError("Which run should go on? Name its folder with --out.")
     return resume or distributed.is_restart()
 
 
-def run_folder(out: str | Path | None, data: DataSet, *, resume: bool) -> Path:
-    """Return where a run goes; the same in every process of a job.
-
-    Raises:
-        TrainingError: a run is to go on, and no folder was named; or a new one is to begin where there is one.
-    """
-    if resume and out is None:
-        raise TrainingError("Which run should go on? Name its folder with --out.")
-    begun = distributed.broadcast(out is not None and kept_recipe(Path(out)) is not None)
-    if begun and not resume:
-        # Said here too, before anything of the new run is written over the old one's.
-        raise TrainingError(f"'{out}' already holds a run; go on with it by --resume, or choose another --out.")
-    return distributed.broadcast(free_folder(data.name) if out is None else Path(out))
+def run_folder(out: str | Path | None, data: DataSet) -> Path:
+    """Return where a run goes; the same in every process of a job."""
+    if out is not None:
+        return Path(out)
+    return distributed.broadcast(make_free_folder(data.name) if distributed.is_main() else Path())
 
 
 def kept_start(folder: Path) -> str | None:

@@ -47,10 +47,9 @@ from vitral.training.environment import environment, git_state
 from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
 from vitral.training.mixing import mixes
 from vitral.training.recipe import Recipe
+from vitral.training.run_folder import RUN_FILE
 
 Kind = Literal["fine-tune", "pre-train"]
-RUNS = Path("runs")
-RUN_FILE = "run.json"  # what a run started from, on what data and machine
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
 PROBE_PICTURES = 4000  # likewise, to fit a head on
 FEW_PICTURES = 5000  # for which starting workers takes longer than they save
@@ -157,16 +156,6 @@ class RunResult:
 def scored_split(data: DataSet) -> str:
     """Return the split that a run is scored on: test, or validation where there is no test."""
     return "test" if "test" in data.splits else "validation"
-
-
-def free_folder(name: str) -> Path:
-    """Return runs/NAME, or runs/NAME-2 and so on where that is taken."""
-    stem = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name).strip("-.") or "run"
-    folder, number = RUNS / stem, 1
-    while folder.exists():
-        number += 1
-        folder = RUNS / f"{stem}-{number}"
-    return folder
 
 
 def execute(plan: Plan, listener: Listener) -> RunResult:

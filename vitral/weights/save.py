@@ -1,7 +1,7 @@
 """From a network with its preprocessing to another library's file or folder, opened there with our logits."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from vitral.errors import WeightsError
-from vitral.files import new_file, new_folder, strangers, sync_file, write_through
+from vitral.files import new_file, new_folder, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
+from vitral.outputs import check_folder
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
 from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
@@ -101,20 +102,6 @@ def write_weights(
     return written
 
 
-def check_replaceable(folder: Path, own: Collection[str]) -> None:
-    """Check that a folder can be written whole: that it is not there, or holds nothing but files of its own kind.
-
-    Raises:
-        WeightsError: a file stands there, or something would be deleted.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise WeightsError(f"'{folder}' is a file; this format is a folder.")
-    if found := strangers(folder, own):
-        raise WeightsError(
-            f"'{folder}' holds something else ('{found[0]}'), which would be lost; choose another folder."
-        )
-
-
 def _dialect(model: Model, format_name: str) -> Dialect:
     name = family(model.config)
     found = next((dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)), None)
@@ -155,7 +142,7 @@ def _write_transformers(
 ) -> Written:
     if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
         raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
-    check_replaceable(path, TRANSFORMERS_FILES)
+    check_folder(path, own=TRANSFORMERS_FILES, replace=True)
     config = {
         **DESCRIPTIONS[family(model.config)](model.config),
         "id2label": {str(index): name for index, name in enumerate(class_names)},

@@ -1,0 +1,82 @@
+"""Which process something belongs to, so that what a dead one left can be told from what a live one works on."""
+
+import functools
+import hashlib
+import os
+import socket
+from dataclasses import dataclass
+
+ENDED = -1  # a process that is only a name in the list of processes holds nothing any more
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A process, told apart from every other one, also after its number was given away again.
+
+    Attributes:
+        machine: of host name, and of the name space that process numbers are in.
+        boot: of the machine's present start.
+        pid: the process's number.
+        started: when it began, in clock ticks since that start; 0 where the system does not say.
+    """
+
+    machine: str
+    boot: str
+    pid: int
+    started: int
+
+    def is_dead(self) -> bool | None:
+        """Tell whether the process is gone; None if it is another machine's, of which nothing can be known from here."""
+        if self.machine != _machine():
+            return None
+        if self.boot != _boot():
+            return True
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # it lives, and is another user's
+        now = _started(self.pid)
+        return now == ENDED or (0 not in (now, self.started) and now != self.started)
+
+
+def this_process() -> Owner:
+    """Return the process that asks."""
+    return Owner(_machine(), _boot(), os.getpid(), _my_start(os.getpid()))
+
+
+@functools.cache
+def _machine() -> str:
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return _short(f"{socket.gethostname()} {space}")
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return _short(file.read())
+    except OSError:
+        return _short("")
+
+
+@functools.cache
+def _my_start(pid: int) -> int:
+    return _started(pid)
+
+
+def _started(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return ENDED if fields[0] in "ZX" else int(fields[19])
+
+
+def _short(text: str) -> str:
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=4).hexdigest()

@@ -1,0 +1,120 @@
+"""The run folder as files: which are a run's own, and when a run may begin in a folder."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+from vitral import distributed
+from vitral.classifier import folder as classifier_folder
+from vitral.classifier.load import RUN_CLASSIFIER
+from vitral.errors import StorageError, TrainingError, VitralError
+from vitral.files import remove_partial, strangers
+from vitral.outputs import check_place, refuse_inputs
+from vitral.training.loop import RECIPE_FILE
+
+RUNS = Path("runs")
+RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
+REPORT_FILE = "report.html"
+SWEEP = "sweep"  # where the runs lie that try a setting
+LONGEST_NAME = 60  # letters of the data's name in the folder's
+FILES = (RECIPE_FILE, RUN_FILE, "data.json", "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
+FOLDERS = {
+    "pictures": ("training.png",),
+    "tensorboard": ("events.out.tfevents.*",),
+    "checkpoints": ("step-*", "last", "best"),
+    RUN_CLASSIFIER: classifier_folder.FILES,
+}
+
+
+def holds_run(folder: Path) -> bool:
+    """Tell whether a run began in a folder."""
+    return any((folder / name).is_file() for name in (RUN_FILE, RECIPE_FILE))
+
+
+def claim_folder(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, overwrite: bool) -> None:
+    """Make sure that a run may begin, or go on, in the folder that the user named; the same in every process of a job.
+
+    Args:
+        folder: where the run goes.
+        inputs: what it reads.
+        resume: whether it is to go on with the run that is there.
+        overwrite: whether to begin anew where a run is, whose own files are deleted, or something else, which stays.
+
+    Raises:
+        TrainingError: there is a run, and nothing was said of it.
+        StorageError: there is something else, or nothing can be written there.
+    """
+    refusal: VitralError | None = None
+    if distributed.is_main():
+        try:
+            _claim(folder, inputs, resume=resume, overwrite=overwrite)
+        except VitralError as error:
+            refusal = error
+    if refusal := distributed.broadcast(refusal):
+        raise refusal
+
+
+def _claim(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise TrainingError("--resume goes on with a run, and --overwrite begins it anew; say one of them.")
+    check_place(folder)
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise StorageError(f"'{folder}' is not a folder; choose another --out.")
+    begun = holds_run(folder)
+    if begun and not resume and not overwrite:
+        raise TrainingError(
+            f"'{folder}' already holds a run; go on with it by --resume, choose another --out, or say --overwrite."
+        )
+    others = strangers(folder, ())
+    if others and not begun and not overwrite:
+        raise StorageError(
+            f"'{folder}' holds something else ('{others[0]}') and no run; choose another --out, or say --overwrite."
+        )
+    if others and not resume:
+        refuse_inputs(folder, inputs)
+        clear_run(folder)
+
+
+def clear_run(folder: Path) -> None:
+    """Delete what a run made in a folder; whatever else is there stays."""
+    for name in FILES if folder.is_dir() else ():
+        (folder / name).unlink(missing_ok=True)
+    for name, patterns in FOLDERS.items():
+        for path in (found for pattern in patterns for found in (folder / name).glob(pattern)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        _remove_empty(folder / name)
+    for trial in (folder / SWEEP).glob("lr-*"):
+        clear_run(trial)
+    _remove_empty(folder / SWEEP)
+    _remove_empty(folder)
+
+
+def _remove_empty(folder: Path) -> None:
+    remove_partial(folder)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def make_free_folder(name: str) -> Path:
+    """Make runs/NAME, or runs/NAME-2 and so on where that is taken, for no other process.
+
+    Raises:
+        StorageError: no folder can be made there.
+    """
+    stem = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name[:LONGEST_NAME])
+    stem = stem.strip("-.") or "run"
+    check_place(RUNS / stem)
+    RUNS.mkdir(exist_ok=True)
+    number = 1
+    while True:
+        folder = RUNS / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir()  # of two that try at the same time one alone succeeds
+            return folder
+        except FileExistsError:
+            number += 1
