@@ -14,6 +14,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.model import Model
 from vitral.models.vit import ViTConfig
+from vitral.training.budget import Budget
 from vitral.training.loop import TrainingResult, train
 from vitral.training.recipe import Recipe, build_recipe
 
@@ -71,7 +72,7 @@ class Run:
             folder=self.folder,
             validate=lambda network, listener: {"validation/accuracy": float(network.head.weight.detach().abs().sum())},
             resume=resume,
-            budget_seconds=budget,
+            budget=Budget(budget),
             listener=listener,
         )
         return model, result

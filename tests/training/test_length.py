@@ -77,7 +77,7 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*--time") as refused:
         fit_machine(tiny(), recipe, None)
     assert "\n" not in str(refused.value)
-    assert "cut to the 60 s of --time" in fit_machine(tiny(), recipe, 60.0)[1][-1]
+    assert "cut to the 60 s of --time" in fit_machine(tiny(), recipe, 60.0)[2][-1]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_parts_that_a_recipe_names_are_kept() -> None:
 
 
 def test_a_small_run_is_not_cut() -> None:
-    fitted, reasons = fit_machine(tiny(), load_recipe("scratch", ["steps=10"]), None)
+    fitted, _, reasons = fit_machine(tiny(), load_recipe("scratch", ["steps=10"]), None)
     assert fitted.compute.accumulation == 1
     assert [line.split(":")[0] for line in reasons] == ["Expected"]
     usable = usable_bytes(torch.device("cpu"))

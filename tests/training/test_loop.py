@@ -2,6 +2,7 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 import torch
@@ -192,6 +193,25 @@ def test_a_budget_makes_a_run_shorter_and_ends_its_schedule(run: Run) -> None:
     assert result.seconds < 9.0
     rates = [row["learning_rate"] for row in result.history if "learning_rate" in row]
     assert rates[-1] < 0.1 * max(rates)
+
+
+def test_a_run_that_a_budget_cut_keeps_its_plan_when_it_is_resumed(run: Run) -> None:
+    long: dict[str, Any] = {"steps": 100_000, "checkpoint": {"every_steps": 5}, "evaluation": {"every_steps": 100_000}}
+    with pytest.raises(TrainingInterrupted):
+        run.train(budget=5.0, listener=StopAt(40, signal.SIGTERM), **long)
+    loaded = load_newest(run.folder / "checkpoints", lambda event: None)
+    assert loaded is not None
+    planned = loaded.state.total_steps
+    assert 40 < planned < 10_000
+    _, resumed = run.train(resume=True, **long)
+    assert resumed.steps == planned
+    rates = [row["learning_rate"] for row in resumed.history if "learning_rate" in row and row["step"] > planned // 2]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.01 * rates[0]
+    before = run.bits()
+    _, again = run.train(resume=True, **long)
+    assert again.steps == planned
+    assert run.bits() == before
 
 
 def test_the_best_step_survives_a_resume(run: Run, other_run: Run) -> None:

@@ -7,7 +7,6 @@ from torch import nn
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 from vitral.training.averaging import Average
-from vitral.training.budget import Budget
 from vitral.training.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
 from vitral.training.schedules import Decay, learning_rate
 from vitral.training.settings import OptimizerSettings
@@ -87,14 +86,3 @@ def test_average_is_the_formula(tiny_config: ViTConfig) -> None:
     torch.testing.assert_close(average.tensors["norm.weight"], torch.full((16,), 0.1 * 1 + 0.9 * 2))
     average.update(step=1000)
     torch.testing.assert_close(average.tensors["norm.weight"], torch.full((16,), 0.9 * 1.9 + 0.1 * 2))
-
-
-def test_budget_shortens_and_never_lengthens() -> None:
-    budget = Budget(105.0)
-    totals = [
-        budget.total_steps(step=step, first_step=0, total_steps=1000, elapsed=float(step)) for step in range(1, 10)
-    ]
-    assert totals[:3] == [1000, 1000, 1000]
-    assert totals[-1] < 1000 or min(totals) < 1000
-    roomy = Budget(1e9)
-    assert {roomy.total_steps(step=step, first_step=0, total_steps=50, elapsed=1.0) for step in range(50)} == {50}

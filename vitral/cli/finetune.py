@@ -8,6 +8,7 @@ from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.reporting import announce, write_run_report
+from vitral.cli.started import began
 from vitral.distributed import is_main
 from vitral.training.finetune import finetune as train
 
@@ -39,7 +40,7 @@ def finetune(
         recipe: a recipe's name or a TOML file; if left out, one that fits pictures, classes, network and hardware.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; the network's own if left out.
-        time: a budget such as 10m, 90s or 1h30m, which the run keeps.
+        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
@@ -61,6 +62,7 @@ def finetune(
             resume=resume,
             overwrite=overwrite,
             sweep=sweep,
+            started=began(),
             listener=listener,
         )
         if not is_main():

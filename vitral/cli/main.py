@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
+from vitral.cli import started
 from vitral.cli.commands import COMMANDS, EPILOGUE
 from vitral.errors import TrainingInterrupted, VitralError
 
@@ -35,6 +36,7 @@ for place, (command, shown) in enumerate(COMMANDS.items()):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
+    started.begin(process=arguments is None)
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)

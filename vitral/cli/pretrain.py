@@ -8,6 +8,7 @@ from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.reporting import announce, write_run_report
+from vitral.cli.started import began
 from vitral.distributed import is_main
 from vitral.training.pretrain import pretrain as train
 
@@ -36,7 +37,7 @@ def pretrain(
         recipe: a recipe's name or a TOML file.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.001; may be repeated.
         image_size: pixels; the network's own if left out.
-        time: a budget such as 10m, 90s or 8h, which the run keeps.
+        time: a budget such as 10m, 90s or 8h for the whole command, from its start to the report.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits.
@@ -56,6 +57,7 @@ def pretrain(
             skip_bad_images=skip_bad_images,
             resume=resume,
             overwrite=overwrite,
+            started=began(),
             listener=listener,
         )
         if not is_main():

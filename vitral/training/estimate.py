@@ -11,6 +11,7 @@ from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.errors import RecipeError
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.model import Model
 from vitral.objectives.classification import softmax_cross_entropy
 from vitral.training.adaptation import adapt
 from vitral.training.memory import fit_memory, usable_bytes
@@ -22,6 +23,8 @@ STATE_BYTES = 4 * 4 + 2
 WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
 SAM_PASSES = 2  # through the network, in place of one
 PROBE_IMAGES, PROBE_MACS = 16, 3e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
+FEWEST = 2  # images of a timed step, where there is no time for more
+MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
 TIMED_STEPS = 3
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400  # seconds
 
@@ -62,13 +65,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / size:,.0f} {unit}"
 
 
-def fit_machine(classifier: Classifier, recipe: Recipe, budget_seconds: float | None) -> tuple[Recipe, list[str]]:
-    """Return the recipe as this machine can carry it out, and what that will cost, a line each.
+def fit_machine(classifier: Classifier, recipe: Recipe, budget_seconds: float | None) -> tuple[Recipe, Cost, list[str]]:
+    """Return the recipe as this machine can carry it out, and what that will cost, as figures and a line each.
 
     Raises:
         RecipeError: without a time budget the run would take years.
     """
-    cost = estimate(classifier, recipe)
+    within = None if budget_seconds is None else MEASURING_SHARE * budget_seconds
+    cost = estimate(classifier, recipe, within=within)
     usable = usable_bytes(next(classifier.model.parameters()).device)
     fitted, reasons = fit_memory(
         recipe, fixed=cost.fixed_bytes, an_image=cost.image_bytes, images=_share(recipe), usable=usable
@@ -79,32 +83,57 @@ def fit_machine(classifier: Classifier, recipe: Recipe, budget_seconds: float | 
             f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
             "Give the run a budget with --time 8h, or fewer steps with --set steps=1000."
         )
-    return fitted, [*reasons, cost.sentence(fitted, budget_seconds)]
+    return fitted, cost, [*reasons, cost.sentence(fitted, budget_seconds)]
 
 
-def estimate(classifier: Classifier, recipe: Recipe) -> Cost:
-    """Time one forward and backward pass on a copy of the network; the network itself is not touched."""
+def estimate(classifier: Classifier, recipe: Recipe, *, within: float | None = None) -> Cost:
+    """Time forward and backward passes on a copy of the network; the network itself is not touched.
+
+    Args:
+        classifier: the network with its preprocessing.
+        recipe: the settings; `steps` must be set.
+        within: seconds that the measurement may take, about; it makes do with fewer images then.
+    """
     model = copy.deepcopy(classifier.model).train()
     adapt(model, recipe.adaptation, seed=0)
-    device = next(model.parameters()).device
-    count = max(2, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(model.config))))
-    images = torch.zeros(count, 3, *model.image_size, device=device)
-    labels = torch.zeros(count, dtype=torch.int64, device=device)
-
-    def step(number: int = count) -> None:
-        with autocast(device, recipe.precision):
-            loss = softmax_cross_entropy(model(images[:number]), labels[:number])
-        loss.backward()  # type: ignore[no-untyped-call]
-
-    half = count // 2
-    # Two sizes, since weights and their bf16 copies are kept as well, whatever the batch.
-    image_bytes = max(_saved_bytes(step) - _saved_bytes(lambda: step(half)), 0) // (count - half)
-    rate = count / min(_timed(step, device) for _ in range(TIMED_STEPS))
+    most = max(FEWEST, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(model.config))))
+    few = _Probe(model, recipe, FEWEST if within is not None else most)
+    image_bytes = few.image_bytes()
+    rate = few.rate(times=1 if within is not None else TIMED_STEPS)
+    if within is not None and (1 + TIMED_STEPS) * most / rate <= within:
+        rate = _Probe(model, recipe, most).rate(times=1 + TIMED_STEPS)
     learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     fixed = learned * STATE_BYTES + (count_parameters(model) - learned) * WEIGHT_BYTES
     rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)
     total = (recipe.steps or 0) * recipe.batch_size
     return Cost(seconds=total / rate, images_per_second=rate, fixed_bytes=fixed, image_bytes=image_bytes)
+
+
+class _Probe:
+    """Steps of a copy of the network on so many empty images."""
+
+    def __init__(self, model: Model, recipe: Recipe, count: int) -> None:
+        self.model, self.recipe, self.count = model, recipe, count
+        self.device = next(model.parameters()).device
+        self.images = torch.zeros(count, 3, *model.image_size, device=self.device)
+        self.labels = torch.zeros(count, dtype=torch.int64, device=self.device)
+
+    def step(self, count: int) -> None:
+        """Go forward and back with some of the images."""
+        with autocast(self.device, self.recipe.precision):
+            loss = softmax_cross_entropy(self.model(self.images[:count]), self.labels[:count])
+        loss.backward()  # type: ignore[no-untyped-call]
+
+    def image_bytes(self) -> int:
+        """Return what an image keeps for the backward pass; it warms the kernels up, too."""
+        # Two sizes, since weights and their bf16 copies are kept as well, whatever the batch.
+        half = self.count // 2
+        kept = _saved_bytes(lambda: self.step(self.count)) - _saved_bytes(lambda: self.step(half))
+        return max(kept, 0) // (self.count - half)
+
+    def rate(self, *, times: int) -> float:
+        """Return images a second in the fastest of some steps."""
+        return self.count / min(_timed(lambda: self.step(self.count), self.device) for _ in range(times))
 
 
 def _share(recipe: Recipe) -> int:

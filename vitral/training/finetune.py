@@ -72,6 +72,7 @@ def finetune(
     overwrite: bool = False,
     baselines: bool = True,
     sweep: bool = False,
+    started: float | None = None,
     listener: Listener = ignore,
 ) -> RunResult:
     """Fine-tune a network on labelled pictures; the run folder holds everything that it made.
@@ -89,7 +90,8 @@ def finetune(
         recipe: a recipe's name or a TOML file; None picks one by the pictures, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".
         image_size: pixels; None for the recipe's, or the source's own.
-        time: a budget that the run keeps, evaluation included: "10m", "1h30m", or a number of seconds.
+        time: a budget for the whole command, from `started` to the report: "10m", "1h30m", or a number of seconds; the run
+            becomes shorter to keep it.
         budget_seconds: the older name of `time`.
         seed: of every random choice; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
@@ -99,12 +101,13 @@ def finetune(
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
             result could be scored on, the choice is by training images held out, and the validation split is scored once.
+        started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = monotonic()
+    started = monotonic() if started is None else started
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume)
@@ -146,7 +149,8 @@ def _swept(request: Request) -> RunResult:
     choosing, judges = to_choose_by(request.data)
     rates = sweep_rates(load_recipe(request.recipe or PAPERS, request.overrides))
     parts = len(rates) + 1
-    share = None if request.budget_seconds is None else request.budget_seconds / parts
+    gone = monotonic() - request.started
+    share = None if request.budget_seconds is None else (request.budget_seconds - gone) / parts
     figures: dict[float, float] = {}
     for number, rate in enumerate(rates, 1):
         request.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
@@ -195,7 +199,7 @@ def _run(request: Request) -> RunResult:
         start.model.init_weights(derive(settings.seed, "weights"))
     classifier = prepare(start, found, settings.image_size, settings)
     settings, why_length = fit_length(settings, found.images_an_epoch())
-    settings, why_cost = fit_machine(classifier, settings, request.budget_seconds)
+    settings, cost, why_cost = fit_machine(classifier, settings, request.budget_seconds)
     reasons = [*why_source, *why_recipe, *why_length, *why_cost]
     plan = Plan(
         kind="fine-tune",
@@ -209,6 +213,7 @@ def _run(request: Request) -> RunResult:
         reasons=tuple(reasons),
         budget_seconds=request.budget_seconds,
         started=request.started,
+        cost=cost,
         resume=request.resume,
         baselines=request.baselines,
         validate=request.validate,

@@ -17,7 +17,7 @@ from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training.adaptation import adapt, settle
 from vitral.training.allocator import keep_freed_memory
-from vitral.training.budget import Budget
+from vitral.training.budget import VALIDATIONS, Budget, share_gone
 from vitral.training.logs import MetricsLog, read_metrics
 from vitral.training.recipe import Recipe, first_difference, load_recipe
 from vitral.training.schedules import learning_rate
@@ -29,7 +29,6 @@ Validate = Callable[[Model, Listener], dict[str, float]]
 
 RECIPE_FILE = "recipe.toml"
 LOG_EVERY = 10  # steps between lines of the log
-VALIDATIONS = 10  # of a run whose recipe does not say how often
 NAMED = 4  # pictures that a message names
 # Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.
 FREE = (
@@ -82,7 +81,7 @@ def train(
     folder: Path,
     validate: Validate | None = None,
     resume: bool = False,
-    budget_seconds: float | None = None,
+    budget: Budget | None = None,
     listener: Listener = ignore,
 ) -> TrainingResult:
     """Train a network in place; it ends with the averaged weights where the recipe averages.
@@ -103,7 +102,7 @@ def train(
         folder: the run folder.
         validate: gives figures of the (averaged) network, the first of which says how good it is.
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
-        budget_seconds: what training may take; the run becomes shorter to keep it, and its schedule with it.
+        budget: the command's time; the run becomes shorter to keep it, and its schedule with it.
         listener: hears progress and scalars.
 
     Raises:
@@ -121,7 +120,7 @@ def train(
         with stop_on_signals() as request:
             if resume:
                 trainer.restore()
-            return trainer.run(Budget(budget_seconds), request)
+            return trainer.run(budget or Budget(None), request)
 
 
 def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
@@ -178,7 +177,8 @@ class _Trainer:
         self.updater.restore(loaded)
         planned, begun = self.recipe.steps or 0, loaded.state.total_steps
         # A budget shortened the run for good; another length in the recipe means that the user changed it.
-        total = planned if loaded.state.step >= begun else min(planned, begun)
+        extended = loaded.state.step >= begun and not loaded.state.bend_step
+        total = planned if extended else min(planned, begun)
         self.state = replace(loaded.state, total_steps=total)
         self.saved_step = loaded.state.step
 
@@ -191,19 +191,17 @@ class _Trainer:
         try:
             if first:
                 self.duties(log, request)  # a run may have been stopped between a step and what follows it
+            budget.begin()
             while self.state.step < self.state.total_steps:
                 # An error keeps this frame, and with it the workers, alive.
-                with contextlib.closing(self._batches()) as batches:
+                with contextlib.closing(self._batches(budget)) as batches:
                     for batch in batches:
                         expected = self.state.step + 1
                         stop = self.step(batch, log, request)
-                        elapsed = time.monotonic() - began
-                        total = budget.total_steps(
-                            step=self.state.step, first_step=first, total_steps=self.state.total_steps, elapsed=elapsed
-                        )
-                        total = total if budget.seconds is None else distributed.broadcast(total)
-                        self.state = replace(self.state, total_steps=total, seconds=earlier + elapsed)
-                        self.duties(log, request, stop=stop)
+                        budget.step_made()
+                        self.pace(budget)
+                        self.state = replace(self.state, seconds=earlier + time.monotonic() - began)
+                        budget.duties_done(validated=self.duties(log, request, stop=stop))
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
                             break  # the end; or the run went back, and other batches come next
             self.writer.wait()
@@ -211,10 +209,28 @@ class _Trainer:
             log.close()
         return self.result()
 
-    def _batches(self) -> Generator[Batch, None, None]:
-        return load_training(
-            self.batches, first_step=self.state.step, last_step=self.state.total_steps, workers=self.recipe.workers
-        )
+    def _batches(self, budget: Budget) -> Generator[Batch, None, None]:
+        # The length may yet change with a budget, and workers are not to be started anew for it.
+        last = self.state.total_steps if budget.seconds is None else self.recipe.steps or 0
+        return load_training(self.batches, first_step=self.state.step, last_step=last, workers=self.recipe.workers)
+
+    def pace(self, budget: Budget) -> None:
+        """Let the budget change how long the run is, and its schedule follow; every process of a job does the same."""
+        state = self.state
+        planned = budget.plan(step=state.step, validated=state.validated, most=self.recipe.steps or 0)
+        planned = planned if budget.seconds is None else distributed.broadcast(planned)
+        if planned is None:
+            return
+        if planned.total_steps != state.total_steps:
+            state = replace(
+                state, total_steps=planned.total_steps, bend_step=state.step, bend_share=self.gone(state.step)
+            )
+        self.state = replace(state, next_validation=planned.next_validation)
+
+    def gone(self, step: int) -> float:
+        """Return how much of its schedule the run has gone through by an update, 0 to 1."""
+        state = self.state
+        return share_gone(step, state.total_steps, bend_step=state.bend_step, bend_share=state.bend_share)
 
     def step(self, batch: Batch, log: MetricsLog, request: StopRequest) -> bool:
         """Make one update, or skip it; return whether the run is to stop."""
@@ -286,9 +302,12 @@ class _Trainer:
     def rate(self, step: int, *, share: float = 1.0) -> float:
         """Return the learning rate of update `step` on the curve that has its peak at a share of the recipe's."""
         schedule = self.recipe.schedule
-        total = self.state.total_steps
+        total, position = self.state.total_steps, float(step)
+        if self.state.bend_step:  # the recipe's whole schedule, at another speed
+            total = self.recipe.steps or 0
+            position = self.gone(step) * total
         return learning_rate(
-            step,
+            position,
             base=self.recipe.optimizer.lr * share,
             total_steps=total,
             warmup_steps=min(schedule.warmup_steps, total // 2),
@@ -315,12 +334,11 @@ class _Trainer:
         made = self.state.step - self.first_step
         return made * self.batches.batch_size / self.trained_seconds if self.trained_seconds else 0.0
 
-    def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> None:
-        """Validate, save and stop where it is time to."""
+    def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> bool:
+        """Validate, save and stop where it is time to; return whether the network was validated."""
         step, total = self.state.step, self.state.total_steps
-        every = self.recipe.evaluation.every_steps or max(1, total // VALIDATIONS)
-        if not stop and self.validate is not None and (step % every == 0 or step == total):
-            stop = self.check(log, request)
+        validated = not stop and self.validate is not None and self.validation_is_due()
+        stop = stop or (validated and self.check(log, request))
         due = step == total or step % self.recipe.checkpoint.every_steps == 0
         if step != self.saved_step and (stop or due or step == self.state.best_step):
             self.save(log)
@@ -332,6 +350,13 @@ class _Trainer:
                 f"--out {self.folder}.",
                 exit_code=128 + number,
             )
+        return validated
+
+    def validation_is_due(self) -> bool:
+        """Tell whether the network is validated after the present update: at the end, and as often as recipe or budget say."""
+        step, total, planned = self.state.step, self.state.total_steps, self.state.next_validation
+        every = self.recipe.evaluation.every_steps or max(1, total // VALIDATIONS)
+        return step == total or (step >= planned if planned else step % every == 0)
 
     def check(self, log: MetricsLog, request: StopRequest) -> bool:
         """Validate the (averaged) network, and note when it is the best so far; return whether a signal cut it short."""
@@ -354,6 +379,8 @@ class _Trainer:
         log.write(self.state.step, figures)
         self.listener(Scalars(self.state.step, figures))
         figure = next(iter(figures.values()))
+        if self.state.next_validation:  # until a budget says otherwise, the next comes after as many updates
+            self.state = replace(self.state, next_validation=2 * self.state.step - self.state.validated)
         self.state = replace(self.state, validated=self.state.step)
         if self.state.best_accuracy is None or figure > self.state.best_accuracy:
             self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)

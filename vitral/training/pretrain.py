@@ -40,6 +40,7 @@ def pretrain(
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
+    started: float | None = None,
     listener: Listener = ignore,
 ) -> RunResult:
     """Pre-train a network from random weights; the run folder holds everything that it made.
@@ -52,18 +53,20 @@ def pretrain(
         recipe: a recipe's name or a TOML file; "pretrain" if None.
         overrides: changes to the recipe, such as "optimizer.lr=0.001".
         image_size: pixels; None for the recipe's, or the model's own.
-        time: a budget that the run keeps, evaluation included: "10m", "8h", or a number of seconds.
+        time: a budget for the whole command, from `started` to the report: "10m", "8h", or a number of seconds; the run
+            becomes shorter to keep it.
         budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits.
         overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
+        started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = monotonic()
+    started = monotonic() if started is None else started
     budget_seconds = asked_seconds(time, budget_seconds)
     distributed.join()
     listener = listener if distributed.is_main() else ignore
@@ -81,7 +84,7 @@ def pretrain(
         objective = settings.objective.model_copy(update={"name": "sigmoid"})
         settings = settings.model_copy(update={"objective": objective})
     classifier = _random_network(settings, found)
-    settings, why_cost = fit_machine(classifier, settings, budget_seconds)
+    settings, cost, why_cost = fit_machine(classifier, settings, budget_seconds)
     plan = Plan(
         kind="pre-train",
         folder=folder,
@@ -98,6 +101,7 @@ def pretrain(
         ),
         budget_seconds=budget_seconds,
         started=started,
+        cost=cost,
         resume=resume,
         baselines=False,
     )

@@ -17,7 +17,7 @@ import json
 import math
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -43,15 +43,19 @@ from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.vit import ViT
+from vitral.training.budget import Budget, Reserve
 from vitral.training.environment import environment, git_state
+from vitral.training.estimate import Cost
 from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
 from vitral.training.mixing import mixes
 from vitral.training.recipe import Recipe
+from vitral.training.rehearsal import REHEARSAL_SHARE, Allowance, allow, limited, time_images
 from vitral.training.run_folder import RUN_FILE
 
 Kind = Literal["fine-tune", "pre-train"]
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
 PROBE_PICTURES = 4000  # likewise, to fit a head on
+WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 FEW_PICTURES = 5000  # for which starting workers takes longer than they save
 
 
@@ -71,6 +75,7 @@ class Plan:
         reasons: why these settings, one line each.
         budget_seconds: the time that the run may take, measured from `started`; None for as long as it needs.
         started: `time.monotonic()` when the command began.
+        cost: what training is expected to take.
         resume: whether the folder holds a run to go on with.
         baselines: whether to score the frozen features first.
         validate: whether to look at the validation split while training, and not only to score it at the end.
@@ -87,9 +92,14 @@ class Plan:
     reasons: tuple[str, ...]
     budget_seconds: float | None
     started: float
+    cost: Cost
     resume: bool
     baselines: bool
     validate: bool = True
+
+    def left(self) -> float:
+        """Return the seconds until the command must have ended; infinite without a budget."""
+        return math.inf if self.budget_seconds is None else self.budget_seconds - (time.monotonic() - self.started)
 
 
 @dataclass(frozen=True)
@@ -161,6 +171,7 @@ def scored_split(data: DataSet) -> str:
 def execute(plan: Plan, listener: Listener) -> RunResult:
     """Carry out a plan."""
     _announce(plan, listener)
+    plan, validating, budget = _within_time(plan, listener)
     batches = TrainingBatches(
         plan.data.splits["train"],
         batch_size=plan.recipe.batch_size,
@@ -183,9 +194,9 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
         recipe=plan.recipe,
         normalize=plan.classifier.preprocessing.normalize,
         folder=plan.folder,
-        validate=_validation(plan),
+        validate=_validation(plan, validating),
         resume=plan.resume,
-        budget_seconds=_time_left(plan),
+        budget=budget,
         listener=listener,
     )
     return _finish(plan, training, baselines, listener)
@@ -263,8 +274,7 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines:
     return baselines
 
 
-def _validation(plan: Plan) -> Validate | None:
-    source = plan.data.splits.get("validation")
+def _validation(plan: Plan, source: Source | None) -> Validate | None:
     if source is None or not plan.validate or plan.recipe.objective.name == "masked-patches":
         return None  # a head that nothing has trained has nothing to say
 
@@ -286,13 +296,52 @@ def _validation(plan: Plan) -> Validate | None:
     return validate
 
 
-def _time_left(plan: Plan) -> float | None:
+def _within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Budget]:
+    """Return the plan with as many images to score on as the budget allows, those of each validation, and the budget."""
+    splits, split = plan.data.splits, scored_split(plan.data)
+    validation = splits.get("validation")
     if plan.budget_seconds is None:
-        return None
-    left = plan.budget_seconds - (time.monotonic() - plan.started)
-    if left <= 0:
-        raise TrainingError("The time budget was used up before training began; give the run more with --time.")
-    return left
+        return plan, validation, Budget(None)
+    seconds = REHEARSAL_SHARE * plan.budget_seconds
+    image_seconds = time_images(plan.classifier, splits[split], seconds)
+    counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
+    allowed = distributed.broadcast(allow(image_seconds, plan.left(), **counts))
+    _refuse_too_short(plan, allowed)
+    seed = plan.recipe.seed
+    validating = None if validation is None else limited(plan.data, "validation", allowed.validation, seed=seed)
+    scored = limited(plan.data, split, allowed.scored, seed=seed)
+    reasons = plan.reasons
+    if allowed.validation < counts["validation"] or allowed.scored < counts["scored"]:
+        reasons = (*reasons, _cut(plan, allowed, counts))
+        listener(Message(reasons[-1]))
+    plan = replace(plan, data=replace(plan.data, splits={**splits, split: scored}), reasons=reasons)
+    reserve = Reserve(
+        validation=allowed.validation * allowed.image_seconds,
+        scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
+        ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
+    )
+    return plan, validating, Budget(plan.budget_seconds, started=plan.started, reserve=reserve)
+
+
+def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
+    split = scored_split(plan.data)
+    return (
+        f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
+        f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
+    )
+
+
+def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
+    left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
+    needed = allowed.least + step
+    if plan.budget_seconds is None or not distributed.broadcast(left < needed):
+        return
+    spent = plan.budget_seconds - left
+    least = math.ceil((spent + needed) * 1.2 + WORTHWHILE_STEPS * step)
+    raise TrainingError(
+        f"--time {plan.budget_seconds:.0f}s is too short: {spent:.0f} s went by before training could begin, and one step with "
+        f"scoring and report takes about {needed:.0f} s more. Give it at least --time {least}s."
+    )
 
 
 def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:

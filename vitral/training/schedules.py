@@ -8,7 +8,7 @@ STEP_FACTOR = 0.1  # BiT-HyperRule's
 
 
 def learning_rate(
-    step: int,
+    step: float,
     *,
     base: float,
     total_steps: int,
@@ -26,7 +26,7 @@ def learning_rate(
     run with warm-up has a rate of 0.
 
     Args:
-        step: updates made so far.
+        step: updates made so far; between two of them for a run that a time budget made shorter.
         base: the rate at the peak.
         total_steps: updates in all; the curve reaches `final` there, or where the cool-down begins.
         warmup_steps: updates until the peak.

@@ -49,6 +49,9 @@ class State:
         seconds: time trained, over all of the run's processes.
         validated: the last update after which the network was validated.
         skipped: the steps whose batches gave no finite loss.
+        bend_step: the update after which a time budget last changed the length; 0 where the recipe's schedule holds.
+        bend_share: how much of its schedule the run had gone through by then, 0 to 1.
+        next_validation: the update after which a time budget planned the next validation; 0 where the recipe says it.
     """
 
     step: int
@@ -59,6 +62,9 @@ class State:
     seconds: float = 0.0
     validated: int = 0
     skipped: tuple[int, ...] = ()
+    bend_step: int = 0
+    bend_share: float = 0.0
+    next_validation: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,231 @@
+"""A time budget on a simulated clock: whatever steps, noise, validations and endings cost, the command ends when it should."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vitral.training.budget import (
+    SLOW_SHARE,
+    VALIDATION_SHARE,
+    WARM_STEPS,
+    Budget,
+    Costs,
+    Reserve,
+    overrun,
+    pace,
+    share_gone,
+)
+
+
+@dataclass
+class World:
+    """A machine on which everything takes a time of its own.
+
+    Attributes:
+        seconds: the budget.
+        before: seconds until training begins.
+        step: mean seconds of an update.
+        noise: how much the times of single updates differ, as the deviation of their logarithms.
+        drift: the factor by which updates become slower, or faster, by the middle of the budget.
+        first: the factor by which the first update takes longer.
+        validation: seconds of a validation.
+        scoring: of the final scoring, in validations.
+        ending: seconds of all else at the end.
+        most: updates that the recipe asks for.
+        guess: the factor by which validations were expected wrongly.
+        seed: of the noise.
+    """
+
+    seconds: float
+    before: float
+    step: float
+    noise: float
+    drift: float
+    first: float
+    validation: float
+    scoring: float
+    ending: float
+    most: int
+    guess: float
+    seed: int
+    now: float = 0.0
+    steps: int = 0
+    validations: list[int] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    longest: float = 0.0
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self) -> "World":
+        """Do what the training loop does."""
+        rng = np.random.default_rng(self.seed)
+        budget = Budget(
+            self.seconds,
+            started=0.0,
+            reserve=Reserve(self.validation * self.guess, self.scoring, self.ending),
+            clock=self.clock,
+        )
+        self.now += self.before
+        budget.begin()
+        step, validated, total, due, bend_step, bend_share = 0, 0, self.most, self.most, 0, 0.0
+        while step < total:
+            self.shares.append(share_gone(step, total, bend_step=bend_step, bend_share=bend_share))
+            took = self.step * float(np.exp(rng.normal(0, self.noise))) * (self.first if step == 0 else 1.0)
+            took *= self.drift if self.now > self.seconds / 2 else 1.0
+            self.longest = max(self.longest, took)
+            self.now += took
+            step += 1
+            budget.step_made()
+            planned = budget.plan(step=step, validated=validated, most=self.most)
+            if planned is not None:
+                if planned.total_steps != total:
+                    bend_share = share_gone(step, total, bend_step=bend_step, bend_share=bend_share)
+                    bend_step, total = step, planned.total_steps
+                due = planned.next_validation
+            valid = step == total or step >= due
+            if valid:
+                self.now += self.validation
+                validated = step
+                self.validations.append(step)
+                due = total
+            budget.duties_done(validated=valid)
+        self.now += self.scoring * self.validation + self.ending
+        self.steps = step
+        return self
+
+    @property
+    def unavoidable(self) -> float:
+        """Seconds of a run of one update."""
+        return self.before + self.first * self.step + (1 + self.scoring) * self.validation + self.ending
+
+
+WORLDS = st.builds(
+    World,
+    seconds=st.floats(20, 10_800),
+    before=st.floats(1, 10),
+    step=st.floats(0.004, 20),
+    noise=st.floats(0, 0.3),
+    drift=st.floats(0.4, 2.5),
+    first=st.floats(1, 6),
+    validation=st.floats(0.01, 30),
+    scoring=st.floats(0, 5),
+    ending=st.floats(0.5, 6),
+    most=st.integers(1, 30_000),
+    guess=st.floats(0.5, 2),
+    seed=st.integers(0, 1000),
+)
+
+
+def fits(world: World) -> bool:
+    """Tell whether the run could keep its time at all: what is measured only once must not by itself break it."""
+    return world.unavoidable < 0.5 * world.seconds
+
+
+@settings(max_examples=150, deadline=None)
+@given(WORLDS)
+def test_a_command_ends_within_five_percent_or_three_seconds_of_its_budget(world: World) -> None:
+    world.run()
+    # The last update may turn out slower than all before it; no plan can know that.
+    slack = world.longest + world.validation * (1 + world.scoring) * 0.5
+    assert not overrun(world.now - slack, max(world.seconds, world.unavoidable))
+    if world.steps < world.most and fits(world):
+        assert world.now > world.seconds - max(3.0, 0.05 * world.seconds) - slack - world.validation
+
+
+@pytest.mark.parametrize("seconds", [30.0, 60.0, 180.0, 600.0, 10_800.0])
+def test_usual_commands_take_what_was_asked(seconds: float) -> None:
+    rng = np.random.default_rng(int(seconds))
+    missed = []
+    for seed in range(20):
+        step = float(np.exp(rng.uniform(np.log(seconds / 4000), np.log(seconds / 40))))
+        slower, first, guess = rng.uniform(0.7, 1.4), rng.uniform(1, 6), rng.uniform(0.7, 1.5)
+        validation, scoring = seconds * rng.uniform(0.001, 0.02), rng.uniform(1, 5)
+        world = World(
+            seconds, 6.0, step, 0.2, slower, first, validation, scoring, rng.uniform(2, 4), 10**6, guess, seed
+        ).run()
+        missed.append(abs(world.now - seconds) / max(3.0, 0.05 * seconds))
+    assert max(missed) < 1
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORLDS)
+def test_a_run_is_never_longer_than_its_recipe_and_never_empty(world: World) -> None:
+    world.run()
+    assert 1 <= world.steps <= world.most
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORLDS)
+def test_the_schedule_goes_to_its_end_and_never_back(world: World) -> None:
+    world.run()
+    assert np.diff(world.shares).min(initial=1.0) >= 0
+    assert world.shares[0] == 0.0
+    if world.steps >= 50 and world.noise < 0.1 and 0.8 < world.drift < 1.2:
+        assert world.shares[-1] > 0.85
+        # No long tail at almost no rate: what is left of the schedule goes evenly over what is left of the run.
+        assert np.mean(np.array(world.shares) > 0.98) < 0.1
+
+
+@settings(max_examples=100, deadline=None)
+@given(WORLDS)
+def test_validations_take_a_small_share_and_the_last_update_is_validated(world: World) -> None:
+    world.run()
+    assert world.validations[-1] == world.steps
+    assert len(world.validations) <= 1 + max(12, 1)
+    if fits(world) and 0.8 < world.drift < 1.2 and world.noise < 0.1:
+        between = len(world.validations) - 1
+        assert between * world.validation <= 2.5 * VALIDATION_SHARE * world.seconds
+
+
+def test_a_late_run_stops_at_once_and_adds_no_step() -> None:
+    costs = Costs(step=3.0, validation=1.0, ending=5.0)
+    late = pace(costs, step=12, validated=10, most=400, left=2.0, elapsed=60.0)
+    assert late.total_steps == late.next_validation == 12
+    assert pace(costs, step=0, validated=0, most=400, left=-5.0, elapsed=0.0).total_steps == 1
+
+
+def test_ten_seconds_at_three_seconds_a_step_are_not_forty_steps() -> None:
+    world = World(10.0, 0.5, 3.0, 0.0, 1.0, 1.0, 0.2, 1.0, 0.5, 2475, 1.0, 0).run()
+    assert world.steps == 2
+    assert world.now <= 10.0
+
+
+def test_a_shortened_run_can_become_longer_again() -> None:
+    costs = Costs(step=1.0, validation=0.0, ending=0.0)
+    assert pace(costs, step=50, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 100
+    faster = Costs(step=0.5, validation=0.0, ending=0.0)
+    assert pace(faster, step=50, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 150
+    assert pace(faster, step=50, validated=0, most=120, left=50.0, elapsed=50.0).total_steps == 120
+
+
+def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
+    quick = World(600.0, 0.0, 0.01, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 10, 1.0, 0)
+    budget = Budget(quick.seconds, started=0.0, clock=quick.clock)
+    for made in range(1, WARM_STEPS + 1):
+        quick.now += 0.01
+        budget.step_made()
+        planned = budget.plan(step=made, validated=0, most=10)
+        assert (planned is None) == (made < WARM_STEPS)
+        budget.duties_done(validated=False)
+    slow = World(60.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 10, 1.0, 0)
+    budget = Budget(slow.seconds, started=0.0, clock=slow.clock)
+    slow.now += 1.1 * SLOW_SHARE * slow.seconds
+    budget.step_made()
+    assert budget.plan(step=1, validated=0, most=10) is not None
+
+
+def test_without_a_budget_there_is_no_plan() -> None:
+    budget = Budget(None)
+    budget.step_made()
+    assert budget.plan(step=1, validated=0, most=10) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "budget", "late"), [(32.9, 30, False), (33.1, 30, True), (188, 180, False), (190, 180, True)]
+)
+def test_what_counts_as_late(seconds: float, budget: float, late: bool) -> None:
+    assert overrun(seconds, budget) == late

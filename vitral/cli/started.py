@@ -1,0 +1,31 @@
+"""When the command began: at its process's start, imports included, so that `--time` is what the user's own clock shows."""
+
+import os
+import time
+
+_IMPORTED = time.monotonic()
+_OLDEST = 600.0  # seconds; a process that seems older than that had other things to do before
+_began: float | None = None
+
+
+def begin(*, process: bool) -> None:
+    """Note that a command begins, either with the process or now."""
+    global _began  # one command at a time runs in a process
+    now = time.monotonic()
+    age = _process_age() if process else 0.0
+    _began = now - age if 0 <= age < _OLDEST else _IMPORTED
+
+
+def began() -> float:
+    """Return when the command began, by `time.monotonic()`."""
+    return time.monotonic() if _began is None else _began
+
+
+def _process_age() -> float:
+    """Return the seconds since this process was started, as far as the system says."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.process_time()  # importing is one thread's work, so this is nearly all of it

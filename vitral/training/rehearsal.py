@@ -1,0 +1,88 @@
+"""What a command with a time budget may spend on what besides training, from one small measurement before it."""
+
+import math
+import time
+from dataclasses import dataclass
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Subset
+from vitral.evaluation.evaluate import predict_probabilities
+from vitral.seeds import generator
+
+FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
+REHEARSAL_SHARE = 0.01  # of the budget, for those more
+VALIDATION_SHARE, SCORING_SHARE = 0.02, 0.1  # of the time left: one validation, and the final scoring
+LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
+# After the last update: classifier, scores and report on the disk, the libraries' own end; seconds, and images as the report
+# explains them, each of which takes as long as several that are only scored.
+ENDING_SECONDS, REPORTED_IMAGES = 3.0, 60
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many images a command with a time budget validates and scores on, and what that leaves to be kept back.
+
+    Attributes:
+        validation: images of every validation.
+        scored: images of the final scoring.
+        image_seconds: of one image read and put through the network, without a gradient.
+    """
+
+    validation: int
+    scored: int
+    image_seconds: float
+
+    @property
+    def ending(self) -> float:
+        """Seconds that come after training, the final scoring left out."""
+        return ENDING_SECONDS + REPORTED_IMAGES * self.image_seconds
+
+    @property
+    def least(self) -> float:
+        """Seconds without which not even one update is worth while."""
+        return (self.validation + self.scored) * self.image_seconds + self.ending
+
+
+def allow(image_seconds: float, left: float, *, validation: int, scored: int) -> Allowance:
+    """Share out what is left of a budget.
+
+    Args:
+        image_seconds: of one image read and put through the network, without a gradient.
+        left: seconds until the command must have ended.
+        validation: images of the validation split.
+        scored: images of the split that the run is scored on.
+    """
+
+    def most(share: float, there: int) -> int:
+        return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(image_seconds, 1e-9))))
+
+    return Allowance(most(VALIDATION_SHARE, validation), most(SCORING_SHARE, scored), image_seconds)
+
+
+def time_images(classifier: Classifier, source: Source, seconds: float) -> float:
+    """Return the seconds of one image read and put through the network: two are timed, and more where `seconds` allow."""
+    first = Subset(source, range(min(FIRST, len(source))))
+    _timed(classifier, first)
+    cost = _timed(classifier, first) / len(first)
+    if cost * MORE > seconds or len(source) <= FIRST:
+        return cost
+    some = Subset(source, range(min(FIRST + MORE, len(source))))
+    return _timed(classifier, some) / len(some)
+
+
+def _timed(classifier: Classifier, source: Source) -> float:
+    start = time.perf_counter()
+    predict_probabilities(classifier, source)
+    return time.perf_counter() - start
+
+
+def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
+    """Return a split, or so many of its images as are allowed, drawn by the seed; of an endless source the first."""
+    source = data.splits[split]
+    if len(source) <= most:
+        return source
+    if source.endless:
+        return Subset(source, range(most))
+    chosen = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
+    return Subset(source, sorted(chosen.tolist()))
