@@ -79,6 +79,13 @@ def images(model: Model, batch: int = 2) -> Tensor:
     return torch.randn(batch, 3, *model.image_size, generator=torch.Generator().manual_seed(1))
 
 
+def _gradient(model: Model, batch: Tensor) -> Tensor:
+    """Return the gradient of all parameters in one vector, of the mean over the batch."""
+    model.zero_grad()
+    (model(batch).square().sum() / len(batch)).backward()
+    return torch.cat([tensor.grad.flatten() for tensor in model.parameters() if tensor.grad is not None])
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 class TestContract:
     def test_logits_are_the_head_of_the_features(self, name: str) -> None:
@@ -99,6 +106,13 @@ class TestContract:
         assert all(
             bool(parameter.grad.isfinite().all()) for parameter in model.parameters() if parameter.grad is not None
         )
+
+    def test_one_image_has_the_gradient_that_it_has_in_a_batch(self, name: str) -> None:
+        # A batch of one image is where torch reads a tensor's memory layout in more than one way.
+        model = make(name).eval()
+        one = images(model, 1)
+        alone, doubled = (_gradient(model, batch) for batch in (one, one.repeat(2, 1, 1, 1)))
+        assert float((alone - doubled).norm() / doubled.norm()) < 2e-3
 
     def test_weights_are_a_function_of_the_seed(self, name: str) -> None:
         first, again, other = (build(CONFIGS[name], seed=seed).state_dict() for seed in (5, 5, 6))

@@ -59,7 +59,12 @@ class ConvolutionalProjection(nn.Module):
 
     def forward(self, maps: Maps) -> Tokens:
         """Return the tokens of the filtered map."""
-        return self.norm(self.convolution(maps)).flatten(2).transpose(1, 2)
+        normed = self.norm(self.convolution(maps))
+        if len(maps) == 1 and normed.requires_grad:
+            # The transposed tokens' gradient has the strides of channels-last maps, which torch's batch norm on a CPU
+            # takes for plain ones where the batch is a single image: its gradient would be wrong.
+            normed.register_hook(Tensor.contiguous)
+        return normed.flatten(2).transpose(1, 2)
 
 
 class ConvolutionalAttention(nn.Module):
