@@ -38,7 +38,7 @@ FLAGS = {
     ),
     "evaluate": "--classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",
-    "explain": "--classifier --json --out --overwrite",
+    "explain": "--classifier --json --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",
     "push": "--format --json --private",
     "models": "--json",
@@ -75,8 +75,25 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
 def test_explain_draws(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "photos/red/1.jpg", "--json"]) == 0
     assert np.array(json.loads(capsys.readouterr().out)["relevance"]).shape == (2, 2)
-    with Image.open(there / "1-attention.png") as drawing:
-        assert drawing.size[0] >= 48
+    with Image.open(there / "1-explained.jpg") as drawing:
+        assert drawing.format == "JPEG"
+        assert drawing.size[0] > 2 * 48
+    assert main(["explain", "photos/red/1.jpg", "--style", "heat", "--out", "heat.png"]) == 0
+    assert "attention rollout" in capsys.readouterr().out
+    with Image.open(there / "heat.png") as drawing:
+        assert drawing.format == "PNG"
+
+
+def test_explain_refuses_a_name_that_says_no_format(there: Path, refused: Refused) -> None:
+    assert "'drawing.pdf' does not say which image format" in refused(
+        "explain", "photos/red/1.jpg", "--out", "drawing.pdf"
+    )
+    assert not (there / "drawing.pdf").exists()
+
+
+def test_explain_says_when_the_network_is_at_chance(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "photos/red/1.jpg", "--classifier", "vit-mu16", "--out", "chance.png"]) == 0
+    assert "weights are random" in " ".join(capsys.readouterr().err.split())
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

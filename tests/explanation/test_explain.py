@@ -11,8 +11,8 @@ import torch
 from jaxtyping import UInt8
 from PIL import Image
 
-from vitral.classifier.classifier import Classifier
-from vitral.errors import ImageError
+from vitral.classifier.classifier import Classifier, Provenance
+from vitral.errors import ImageError, ModelError
 from vitral.explanation.attention import attend
 from vitral.explanation.explain import explain
 from vitral.explanation.rollout import attention_rollout
@@ -94,23 +94,51 @@ def test_prediction_is_the_classifiers_own(tiny_config: ViTConfig) -> None:
     assert len(explanation.top) == 5
 
 
+def test_probabilities_of_a_multi_label_network_are_its_own(tiny_config: ViTConfig) -> None:
+    classifier = classifier_of(tiny_config)
+    classifier.multi_label = True
+    explanation, prediction = explain(classifier, photo()), classifier.predict(photo())[0]
+    assert [name for name, _ in explanation.top] == [name for name, _ in prediction.top]
+    np.testing.assert_allclose(
+        [value for _, value in explanation.top], [value for _, value in prediction.top], atol=1e-5
+    )
+    assert abs(sum(value for _, value in explanation.top) - 1) > 0.05
+
+
+def test_a_network_at_chance_is_called_so(tiny_config: ViTConfig) -> None:
+    classifier = classifier_of(tiny_config)
+    assert "weights are random" in explain(classifier, photo()).warning
+    for low, at_chance in ((0.31, True), (0.35, False)):
+        scores = {"test/top1": 0.4, "test/top1_low": low, "test/chance": 0.33}
+        classifier.provenance = Provenance(training={"steps": 3}, scores=scores)
+        assert explain(classifier, photo()).warning.startswith("No better than chance: 40.0% of its test") == at_chance
+
+
+def test_damaged_weights_are_one_line(tiny_config: ViTConfig) -> None:
+    classifier = classifier_of(tiny_config)
+    torch.nn.init.constant_(classifier.model.head.weight, float("nan"))
+    with pytest.raises(ModelError, match="damaged"):
+        explain(classifier, photo())
+
+
 def test_squash_is_undone_and_a_crop_is_shown(tiny_config: ViTConfig) -> None:
     classifier = classifier_of(tiny_config)
     assert explain(classifier, photo(300, 450)).overlay().shape == (300, 450, 3)
     classifier.preprocessing = Preprocessing(image_size=(16, 16), resize="crop", crop_fraction=0.5)
     explanation = explain(classifier, photo(300, 450))
     np.testing.assert_array_equal(explanation.image, photo(300, 450)[75:225, 150:300])
+    np.testing.assert_array_equal(explanation.photo, photo(300, 450))
 
 
 def test_a_file_is_read_and_the_drawing_written(tiny_config: ViTConfig, tmp_path: Path) -> None:
     Image.fromarray(photo(300, 450)).save(tmp_path / "photo.png")
     explanation = explain(classifier_of(tiny_config), tmp_path / "photo.png")
-    explanation.save(tmp_path / "out" / "attention.png")
-    with Image.open(tmp_path / "out" / "attention.png") as drawn:
-        assert drawn.size == (450, 300)
-        np.testing.assert_array_equal(np.asarray(drawn), explanation.overlay())
+    explanation.save(tmp_path / "out" / "explained.png", style="overlay")
+    with Image.open(tmp_path / "out" / "explained.png") as drawn:
+        np.testing.assert_array_equal(np.asarray(drawn), explanation.draw(style="overlay"))
     values = json.loads(json.dumps(explanation.to_json()))
     assert values["label"] == explanation.label
+    assert values["method"] == "attention rollout"
     assert np.shape(values["relevance"]) == (4, 4)
 
 

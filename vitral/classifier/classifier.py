@@ -105,6 +105,19 @@ class Classifier(nn.Module):
         """Return the pooled representations of prepared images."""
         return self.model.features(images)
 
+    def doubt(self) -> str:
+        """Return in one sentence why its answers mean nothing, as far as its own scores tell; empty if they do not."""
+        if not self.provenance.training and self.provenance.source.startswith("random weights"):
+            return "The weights are random: its predictions mean nothing until it is trained."
+        scores = self.provenance.scores
+        for name, low in scores.items():
+            split = name.removesuffix("/top1_low")
+            chance = scores.get(f"{split}/chance")
+            if split != name and chance is not None and low <= chance:
+                accuracy = f"{scores[f'{split}/top1']:.1%} of its {split} images right"
+                return f"No better than chance: {accuracy}, where always naming one class gets {chance:.1%}."
+        return ""
+
     def predict(
         self,
         pictures: Picture | Iterable[Picture],
@@ -141,7 +154,11 @@ class Classifier(nn.Module):
         """Return the probabilities of prepared images, in float32 on the CPU: a softmax, or a sigmoid if multi-label."""
         device = next(self.parameters()).device
         with torch.inference_mode():
-            logits = self(images.to(device)).float()
+            return self.to_probabilities(self(images.to(device)))
+
+    def to_probabilities(self, logits: Logits) -> Float[Tensor, "batch classes"]:
+        """Return what the network's logits mean, in float32 on the CPU: a softmax, or a sigmoid if multi-label."""
+        logits = logits.float()
         return (logits.sigmoid() if self.multi_label else logits.softmax(dim=-1)).cpu()
 
     def _load(

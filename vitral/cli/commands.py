@@ -74,7 +74,7 @@ COMMANDS = {
         "Show where the network looked in an image.",
         (
             ("vitral explain holiday.jpg", "the newest run, drawn beside this folder's other files"),
-            ("vitral explain holiday.jpg --classifier runs/photos --out attention.png", "a certain run and file"),
+            ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a certain run and file"),
         ),
         "Attention rollout: the paper's appendix D.8.",
     ),

@@ -6,12 +6,15 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.classifier.load import load, newest_run
-from vitral.cli.console import print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.events import Message
+from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK
-from vitral.explanation.explain import explain as explain_picture
+from vitral.explanation.explain import explain as explain_image
+from vitral.images.encode import image_format
 from vitral.outputs import check_file
 
-LONGEST_STEM = 60  # letters of the picture's name in the drawing's
+LONGEST_STEM = 60  # letters of the image's name in the drawing's
 
 
 def explain(
@@ -20,6 +23,7 @@ def explain(
     *,
     classifier: str | None = None,
     out: Path | None = None,
+    style: Style = "side",
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -28,15 +32,22 @@ def explain(
     Args:
         picture: a file.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        out: where the drawing goes, a PNG; PICTURE-attention.png in this folder if left out.
+        out: where the drawing goes, its name ending in .png, .jpg or .webp; PICTURE-explained.jpg in this folder if left out.
+        style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
         overwrite: replace a file there that is no such drawing.
         json: print JSON for a program, the grid of relevances included.
     """
-    target = out or Path(f"{picture.stem[:LONGEST_STEM]}-attention.png")
+    target = out or Path(f"{picture.stem[:LONGEST_STEM]}-explained.jpg")
     check_file(target, inputs=[picture, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)
-    explanation = explain_picture(load(classifier or newest_run()), picture)
-    explanation.save(target, overwrite=overwrite)
+    image_format(target)  # a name that cannot be written is refused before anything is computed
+    source = load(classifier or newest_run())
+    with ConsoleListener() as listener:
+        listener.note(source)
+        explanation = explain_image(source, picture)
+        if explanation.warning and explanation.warning not in source.provenance.notes:
+            listener(Message(explanation.warning, warning=True))
+    explanation.save(target, style=style, overwrite=overwrite)
     if json:
         print_json({"source": str(picture), "drawing": str(target), **explanation.to_json()})
     else:
-        print_line(f"{picture}: {explanation.label} {explanation.probability:.1%}; attention drawn in {target}")
+        print_line(f"{picture}: {explanation.label} {explanation.probability:.1%}; {explanation.method} in {target}")

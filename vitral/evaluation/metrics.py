@@ -78,7 +78,18 @@ class Evaluation:
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
-        return {"top1": self.top1, "ece": self.ece, "nll": self.nll}
+        low, chance = self.top1_interval[0], self.chance
+        return {"top1": self.top1, "top1_low": low, "chance": chance, "ece": self.ece, "nll": self.nll}
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of one who always names the commonest class, 0 to 1."""
+        return max(self.support) / self.num_examples
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the scores do not show that the classifier beats one who always names the commonest class."""
+        return self.top1_interval[0] <= self.chance
 
     def headline(self) -> float:
         """Return the one figure by which networks are compared, the larger the better."""

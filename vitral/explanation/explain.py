@@ -1,109 +1,148 @@
-"""`explain`: what a classifier says of a picture, and which parts of the picture it rests on."""
+"""`explain`: what a classifier says of an image, and which parts of the image it rests on."""
 
-import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
-from PIL import Image, PngImagePlugin
 
 from vitral.classifier.classifier import Classifier, Picture, to_pixels
-from vitral.explanation.attention import as_transformer, attend
-from vitral.explanation.overlay import Style, overlay
+from vitral.errors import ModelError
+from vitral.explanation.attention import as_transformer, attend, has_attention
+from vitral.explanation.drawing import Box, Sitting, Style, draw
+from vitral.explanation.gradcam import ClassEvidence, grad_cam
+from vitral.explanation.overlay import overlay
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
 from vitral.images.decode import Pixels
+from vitral.images.encode import encode, image_format
+from vitral.models.model import Images, Model
 from vitral.outputs import check_file
 
-MARK = b"Vitral explain"  # in the file, as the software that wrote it: such a drawing may be replaced by another
+MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
+Method = Literal["attention rollout", "Grad-CAM"]
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A prediction with the patches that it rests on.
+    """A prediction with the places that it rests on.
 
     Attributes:
-        image: the part of the picture that the network saw, at the picture's own resolution.
+        photo: the whole image.
+        box: the part of it that the network saw: top, left, height and width, pixels.
         label: the most probable class.
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
-        relevance: one value a patch, at least 0; the grid spans `image`.
+        relevance: one value a patch, or a place of the last feature map, at least 0; the grid spans `box`.
+        method: "attention rollout", of everything that reaches the answer; or "Grad-CAM", of what speaks for `label`.
+        warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
     """
 
-    image: Pixels
+    photo: Pixels
+    box: Box
     label: str
     probability: float
     top: tuple[tuple[str, float], ...]
     relevance: Float32[np.ndarray, "rows columns"]
+    method: Method
+    warning: str = ""
 
-    def overlay(self, *, style: Style = "paper") -> Pixels:
-        """Return `image` with the relevance drawn over it, "paper" or "heat"."""
-        return overlay(self.image, self.relevance, style=style)
+    @property
+    def image(self) -> Pixels:
+        """The part of the image that the network saw, at the image's own resolution."""
+        top, left, height, width = self.box
+        return self.photo[top : top + height, left : left + width]
 
-    def save(self, path: str | Path, *, style: Style = "paper", overwrite: bool = False) -> None:
-        """Write the overlay as a PNG.
+    def overlay(self) -> Pixels:
+        """Return `image` with the relevance drawn over it and nothing else, at most 1,024 pixels wide and high."""
+        return overlay(self.image, self.relevance)
+
+    def draw(self, *, style: Style = "side") -> Pixels:
+        """Return a drawing to show: image and map, the label with its probability, and what the colours mean.
+
+        Args:
+            style: "side", the image and the map over it side by side; "overlay", the map over the image; "heat", the map.
+        """
+        sitting = Sitting(self.photo, self.box, self.relevance, self.label, self.probability, self.method, self.warning)
+        return draw(sitting, style)
+
+    def save(self, path: str | Path, *, style: Style = "side", overwrite: bool = False) -> None:
+        """Write the drawing, in the format that the file's name ends in: .png, .jpg, .jpeg or .webp.
 
         Args:
             path: the file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
-            style: "paper" or "heat".
+            style: as `draw` takes it.
             overwrite: whether to replace a file that is no such drawing.
 
         Raises:
+            ImageError: the name ends in none of these.
             StorageError: the file cannot be written.
         """
         check_file(path, mark=MARK, overwrite=overwrite)
-        buffer = io.BytesIO()
-        said = PngImagePlugin.PngInfo()
-        said.add_text("Software", MARK.decode())
-        Image.fromarray(self.overlay(style=style)).save(buffer, "PNG", pnginfo=said)
-        write_file(Path(path), buffer.getvalue())
+        kind = image_format(path)
+        write_file(Path(path), encode(self.draw(style=style), kind, comment=MARK.decode()))
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the picture as JSON values."""
+        """Return everything but the image as JSON values."""
         return {
             "label": self.label,
             "probability": self.probability,
             "top": [{"label": label, "probability": probability} for label, probability in self.top],
+            "method": self.method,
+            "warning": self.warning,
             "relevance": self.relevance.tolist(),
         }
 
 
 def explain(classifier: Classifier, picture: Picture, *, top: int = 5) -> Explanation:
-    """Show where a classifier looked in a picture, by attention rollout (paper appendix D.8).
+    """Show where a classifier looked in an image.
 
-    With a class token this is the paper's method: the class token's row of the rolled-out attention over the patches.
-    Networks without one have no such row; there, as our own extension, the rows of the patches are taken in the shares
-    in which the head pools them: equal shares for the global average, the head's own attention, averaged over its
-    heads, for attention pooling. Registers are left out.
+    Of a Vision Transformer, hybrids included, by attention rollout (paper appendix D.8). With a class token this is the
+    paper's method: the class token's row of the rolled-out attention over the patches. Networks without one have no
+    such row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them:
+    equal shares for the global average, the head's own attention, averaged over its heads, for attention pooling.
+    Registers are left out. Of every other network by Grad-CAM (arXiv 1610.02391) on its last feature map.
 
     Args:
-        classifier: a Vision Transformer with its preprocessing.
+        classifier: a network with its preprocessing.
         picture: a path, encoded bytes, a PIL image or a uint8 array.
         top: how many classes to name.
 
     Raises:
-        ImageError: the picture cannot be read.
-        ModelError: the network is no Vision Transformer.
+        ImageError: the image cannot be read.
+        ModelError: the network has neither attention nor a feature map, or its weights are damaged.
     """
-    config = as_transformer(classifier.model).config
     pixels = to_pixels(picture)
     device = next(classifier.parameters()).device
-    attended = attend(classifier.model, classifier.preprocessing(pixels)[None].to(device))
+    images = classifier.preprocessing(pixels)[None].to(device)
+    attentive = has_attention(classifier.model)
+    evidence = _rollout(classifier.model, images) if attentive else grad_cam(classifier.model, images)
+    probabilities = classifier.to_probabilities(evidence.logits)[0]
+    if not probabilities.isfinite().all():
+        raise ModelError("The network gives no number (NaN): its weights are damaged; load an earlier checkpoint.")
+    values, indices = probabilities.topk(min(top, len(classifier.class_names)))
+    ranked = zip(indices.tolist(), values.tolist(), strict=True)
+    named = tuple((classifier.class_names[index], probability) for index, probability in ranked)
+    return Explanation(
+        photo=pixels,
+        box=classifier.preprocessing.box(pixels.shape[0], pixels.shape[1]),
+        label=named[0][0],
+        probability=named[0][1],
+        top=named,
+        relevance=evidence.relevance[0].float().cpu().numpy(),
+        method="attention rollout" if attentive else "Grad-CAM",
+        warning=classifier.doubt(),
+    )
+
+
+def _rollout(model: Model, images: Images) -> ClassEvidence:
+    config = as_transformer(model).config
+    attended = attend(model, images)
     relevance = patch_relevance(
         attention_rollout(attended.attentions),
         grid=config.grid,
         num_prefix_tokens=config.num_prefix_tokens,
         weights=attended.pooling,
-    )[0]
-    values, indices = attended.logits[0].float().softmax(dim=-1).topk(min(top, len(classifier.class_names)))
-    ranked = zip(indices.tolist(), values.tolist(), strict=True)
-    named = tuple((classifier.class_names[index], probability) for index, probability in ranked)
-    return Explanation(
-        image=classifier.preprocessing.view(pixels),
-        label=named[0][0],
-        probability=named[0][1],
-        top=named,
-        relevance=relevance.cpu().numpy(),
     )
+    return ClassEvidence(attended.logits, relevance)

@@ -1,81 +1,94 @@
-"""Draw relevance over a picture: bright where the network looked (paper figure 6 and appendix D.8)."""
+"""Draw relevance over an image: a grid of numbers as a smooth map in the colours of the scale."""
 
-from typing import Literal
+from dataclasses import dataclass
 
+import cv2
 import numpy as np
 from jaxtyping import Float, Float32, UInt8
-from PIL import Image, ImageFilter
+from PIL import Image, ImageOps
 
+from vitral.explanation.scale import colour_scale
 from vitral.images.decode import Pixels
 
-Style = Literal["paper", "heat"]
+SMALLEST, LARGEST = 224, 1024  # pixels of a drawing's longer side
+FIELD = 256  # pixels of a field's longer side: enough for the finest grid, and quick to blur
+BLUR = 0.4  # of a patch: enough to hide the grid
+COLOUR = 0.55  # share of the colour in the overlay; the image keeps the rest
+EVEN = 1e-4  # of the mean: relevances that differ by less are alike
 
-SMALLEST, LARGEST = 224, 1024  # pixels of the drawing's longer side
-# From deep blue over violet and orange to pale yellow, rising in lightness, so that it reads without colour too.
-HEAT = np.array([(18, 22, 64), (74, 32, 122), (160, 46, 116), (228, 88, 72), (250, 160, 60), (252, 242, 170)])
-HEAT_BLUR = 0.5  # of a patch: enough to hide the grid
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Relevance as a smooth field.
+
+    Attributes:
+        values: from 0 at the least relevant place to 1 at the most; all 1 where every place matters alike, all 0 where
+            none does.
+        lowest: relevance where `values` is 0, in multiples of the mean relevance.
+        highest: relevance where `values` is 1, likewise; equal to `lowest` where every place is alike.
+    """
+
+    values: Float32[np.ndarray, "height width"]
+    lowest: float
+    highest: float
+
+
+def relevance_field(relevance: Float[np.ndarray, "rows columns"], *, shape: float) -> Field:
+    """Return a relevance grid as a smooth field.
+
+    Args:
+        relevance: one value a patch, at least 0.
+        shape: width divided by height of the image that the grid spans.
+    """
+    rows, columns = relevance.shape
+    size = (FIELD, max(1, round(FIELD / shape))) if shape >= 1 else (max(1, round(FIELD * shape)), FIELD)
+    mean = float(relevance.mean())
+    if mean <= 0:
+        return Field(np.zeros(size[::-1], dtype=np.float32), 0.0, 0.0)
+    coarse = Image.fromarray((relevance / mean).astype(np.float32))
+    fine = np.asarray(coarse.resize(size, Image.Resampling.BICUBIC))
+    fine = cv2.GaussianBlur(
+        fine, (0, 0), sigmaX=BLUR * size[0] / columns, sigmaY=BLUR * size[1] / rows, borderType=cv2.BORDER_REPLICATE
+    )
+    fine = np.maximum(fine, 0.0)  # bicubic interpolation swings below
+    low, high = float(fine.min()), float(fine.max())
+    if high - low < EVEN:
+        return Field(np.ones_like(fine), 1.0, 1.0)
+    return Field((fine - low) / (high - low), low, high)
+
+
+def heat(field: Field, size: tuple[int, int]) -> Image.Image:
+    """Return a field in the colours of the scale, `size` its width and height."""
+    indices = Image.fromarray(np.rint(field.values * 255).astype(np.uint8)).resize(size, Image.Resampling.BICUBIC)
+    indices.putpalette(colour_scale().tobytes())
+    return indices.convert("RGB")
+
+
+def laid_over(photo: Image.Image, field: Field) -> Image.Image:
+    """Return a field over a grey image; a dark image is made lighter, so that both can be seen."""
+    grey = ImageOps.autocontrast(ImageOps.grayscale(photo), cutoff=1).convert("RGB")
+    return Image.blend(grey, heat(field, photo.size), COLOUR)
 
 
 def overlay(
-    image: Pixels, relevance: Float[np.ndarray, "rows columns"], *, style: Style = "paper"
+    image: Pixels, relevance: Float[np.ndarray, "rows columns"]
 ) -> UInt8[np.ndarray, "drawn_height drawn_width 3"]:
-    """Return the picture with the relevance drawn over it.
+    """Return the image with the relevance drawn over it, the longer side between 224 and 1,024 pixels.
 
-    "paper" darkens what matters little: the grid is divided by its maximum, enlarged by Lanczos to the picture, blurred
-    by a Gaussian of one patch, stretched to the range 0 to 1, and multiplies the picture over black. "heat" is ours: it
-    colours a pale grey picture and blurs half as much, so that both the place and the picture can be seen.
-
-    The grid spans the picture whatever its shape, which undoes the squash to the network's square. Very small pictures
-    are enlarged and very large ones made smaller for the drawing, their shape kept.
+    The grid spans the image whatever its shape, which undoes the squash to the network's square.
 
     Args:
         image: what the network saw, at any resolution.
         relevance: one value a patch, at least 0.
-        style: "paper" or "heat".
     """
-    photo = _drawing_size(Image.fromarray(image))
-    pixels = np.asarray(photo, dtype=np.float32)
-    if style == "paper":
-        drawn = pixels * relevance_mask(relevance, photo.size, blur=1.0)[:, :, None]
-    else:
-        drawn = _heat(pixels, relevance_mask(relevance, photo.size, blur=HEAT_BLUR))
-    return np.clip(np.rint(drawn), 0, 255).astype(np.uint8)
+    photo = enlarged(Image.fromarray(image))
+    photo.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)
+    return np.asarray(laid_over(photo, relevance_field(relevance, shape=photo.width / photo.height)))
 
 
-def relevance_mask(
-    relevance: Float[np.ndarray, "rows columns"], size: tuple[int, int], *, blur: float
-) -> Float32[np.ndarray, "height width"]:
-    """Return a relevance grid as a smooth mask from 0 to 1; all ones where every patch matters alike.
-
-    Args:
-        relevance: one value a patch, at least 0.
-        size: width and height of the mask, pixels.
-        blur: standard deviation of the Gaussian, in patches.
-    """
-    rows, columns = relevance.shape
-    peak = max(float(relevance.max()), np.finfo(np.float32).tiny)
-    coarse = Image.fromarray(np.rint(relevance / peak * 255).astype(np.uint8))
-    fine = coarse.resize(size, Image.Resampling.LANCZOS)
-    fine = fine.filter(ImageFilter.GaussianBlur((blur * size[0] / columns, blur * size[1] / rows)))
-    mask = np.asarray(fine, dtype=np.float32)
-    low, high = float(mask.min()), float(mask.max())
-    return (mask - low) / (high - low) if high > low else np.ones_like(mask)
-
-
-def _heat(
-    pixels: Float32[np.ndarray, "height width 3"], mask: Float32[np.ndarray, "height width"]
-) -> Float32[np.ndarray, "height width 3"]:
-    stops = np.linspace(0.0, 1.0, len(HEAT))
-    colour = np.stack([np.interp(mask, stops, HEAT[:, channel]) for channel in range(3)], axis=-1)
-    grey = pixels @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
-    # The colour carries the relevance; the grey keeps enough contrast for the picture to be recognised under it.
-    return (0.55 * colour + 0.45 * grey[:, :, None]).astype(np.float32)
-
-
-def _drawing_size(image: Image.Image) -> Image.Image:
-    longest = max(image.size)
-    factor = SMALLEST / longest if longest < SMALLEST else min(1.0, LARGEST / longest)
-    if factor == 1.0:
-        return image
-    size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
-    return image.resize(size, Image.Resampling.NEAREST if factor > 2 else Image.Resampling.LANCZOS)
+def enlarged(photo: Image.Image) -> Image.Image:
+    """Return an image too small to be looked at several times as large, its pixels as squares; others as they are."""
+    factor = -(-SMALLEST // max(photo.size))
+    if factor == 1:
+        return photo.copy()
+    return photo.resize((photo.width * factor, photo.height * factor), Image.Resampling.NEAREST)

@@ -4,12 +4,13 @@ import io
 import math
 from collections.abc import Sequence
 
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from vitral.images.decode import Pixels
+from vitral.images.lettering import lettering, shorten
 
 CELL = 112  # pixels of a picture's longer side
-LABEL_HEIGHT = 18
+LABEL_HEIGHT, LETTERS = 18, 12
 GAP = 8
 BACKGROUND, INK = (250, 249, 246), (60, 58, 54)
 
@@ -21,13 +22,14 @@ def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: i
     width, height = columns * (CELL + GAP) + GAP, rows * (CELL + LABEL_HEIGHT + GAP) + GAP
     sheet = Image.new("RGB", (width, height), BACKGROUND)
     draw = ImageDraw.Draw(sheet)
-    font = ImageFont.load_default(12)
     for place, (image, label) in enumerate(zip(images, labels, strict=True)):
         left = GAP + place % columns * (CELL + GAP)
         top = GAP + place // columns * (CELL + LABEL_HEIGHT + GAP)
         cell = _fit(Image.fromarray(image))
         sheet.paste(cell, (left + (CELL - cell.width) // 2, top + (CELL - cell.height) // 2))
-        draw.text((left + CELL // 2, top + CELL + 2), _shorten(draw, label, font), fill=INK, font=font, anchor="ma")
+        line, font = lettering(label, LETTERS)
+        text = shorten(line, font, width=CELL)
+        draw.text((left + CELL // 2, top + CELL + 2), text, fill=INK, font=font, anchor="ma")
     buffer = io.BytesIO()
     sheet.save(buffer, "PNG")
     return buffer.getvalue()
@@ -37,12 +39,3 @@ def _fit(image: Image.Image) -> Image.Image:
     factor = CELL / max(image.size)
     size = (max(1, round(image.width * factor)), max(1, round(image.height * factor)))
     return image.resize(size, Image.Resampling.NEAREST if factor >= 2 else Image.Resampling.LANCZOS)
-
-
-def _shorten(draw: ImageDraw.ImageDraw, label: str, font: ImageFont.ImageFont | ImageFont.FreeTypeFont) -> str:
-    text = " ".join(label.split()) or " "
-    if draw.textlength(text, font=font) <= CELL:
-        return text
-    while len(text) > 1 and draw.textlength(text + "…", font=font) > CELL:
-        text = text[:-1]
-    return text + "…"

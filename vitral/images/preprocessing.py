@@ -114,11 +114,18 @@ class Preprocessing:
 
     def view(self, image: Pixels) -> Pixels:
         """Return the part of a picture that the network sees, at the picture's own resolution."""
-        if self.resize == "squash":
-            height, width = image.shape[:2]
-            return image if self.crop_fraction == 1 else _middle(image, height, width, self.crop_fraction)
-        height, width = self.image_size
-        return _crop_to_shape(image, height / width, self.crop_fraction)
+        top, left, height, width = self.box(image.shape[0], image.shape[1])
+        return image[top : top + height, left : left + width]
+
+    def box(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """Return what the network sees of an image of that height and width: top, left, height, width, pixels."""
+        crop_height, crop_width = float(height), float(width)
+        if self.resize == "crop":  # the middle, of the wanted shape, so that one resize is enough
+            shape = self.image_size[0] / self.image_size[1]
+            crop_height = min(height, width * shape)
+            crop_width = crop_height / shape
+        rows, columns = (max(1, round(side * self.crop_fraction)) for side in (crop_height, crop_width))
+        return (height - rows) // 2, (width - columns) // 2, rows, columns
 
     def normalize(self, images: Num[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:
         """Return images of values 0 to 255 with mean and standard deviation taken out, on their own device."""
@@ -164,20 +171,6 @@ def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpola
     if interpolation == "nearest":
         return functional.interpolate(pixels, size=size, mode="nearest-exact")
     return functional.interpolate(pixels, size=size, mode=interpolation, align_corners=False, antialias=antialias)
-
-
-def _crop_to_shape(image: Pixels, shape: float, fraction: float) -> Pixels:
-    """Cut the middle of the wanted height-to-width shape out of the full picture, so that one resize is enough."""
-    height, width = image.shape[:2]
-    crop_height = min(height, width * shape)
-    return _middle(image, crop_height, crop_height / shape, fraction)
-
-
-def _middle(image: Pixels, crop_height: float, crop_width: float, fraction: float) -> Pixels:
-    height, width = image.shape[:2]
-    rows, columns = max(1, round(crop_height * fraction)), max(1, round(crop_width * fraction))
-    top, left = (height - rows) // 2, (width - columns) // 2
-    return image[top : top + rows, left : left + columns]
 
 
 # vit_jax/input_pipeline.py at test time: the whole picture to the square, bilinear without antialiasing, to [-1, 1].

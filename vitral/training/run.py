@@ -42,7 +42,6 @@ from vitral.images.contact_sheet import contact_sheet
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
-from vitral.models.vit import ViT
 from vitral.training.budget import Budget, Reserve
 from vitral.training.environment import environment, git_state
 from vitral.training.estimate import Cost
@@ -153,14 +152,12 @@ class RunResult:
         example = self.plan.data.splits[self.split].describe(0)
         picture = shlex.quote(example if Path(example).is_file() else "PICTURE.jpg")
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
-        lines = [
+        return [
             "Next:",
             f"  vitral evaluate --data {data} --classifier {folder}",
             f"  vitral predict {picture} --classifier {folder}",
+            f"  vitral explain {picture} --classifier {folder}",
         ]
-        if isinstance(self.classifier.model, ViT):  # the others have no attention to show
-            lines.append(f"  vitral explain {picture} --classifier {folder}")
-        return lines
 
 
 def scored_split(data: DataSet) -> str:

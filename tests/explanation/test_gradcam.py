@@ -1,0 +1,157 @@
+"""Grad-CAM against its formula by other means: finite differences, and the closed form of a network that averages."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from vitral.classifier.classifier import Classifier
+from vitral.errors import ModelError
+from vitral.explanation.explain import explain
+from vitral.explanation.gradcam import class_activation, grad_cam
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.bit import BiTConfig
+from vitral.models.catalog import build
+from vitral.models.coatnet import CoAtNetConfig
+from vitral.models.cvt import CvTConfig
+from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.model import Model
+from vitral.models.resnet import ResNet, ResNetConfig
+from vitral.models.t2t import T2TConfig
+from vitral.models.vit import ViTConfig
+
+SIZE: Any = {"image_size": (32, 48), "num_classes": 4}
+CONFIGS = {
+    "resnet": ResNetConfig(stages=(1,), bottleneck=False, **SIZE),
+    "bit": BiTConfig(stages=(1,), **SIZE),
+    "efficientnet": EfficientNetConfig(width=0.2, depth=0.3, **SIZE),
+    "cvt": CvTConfig(dims=(8, 16, 32), depths=(1, 1, 2), num_heads=(1, 2, 4), **SIZE),
+    "coatnet": CoAtNetConfig(
+        stem_dim=8,
+        kinds=("convolution", "attention"),
+        depths=(1, 2),
+        dims=(8, 16),
+        strides=(2, 2),
+        head_dim=8,
+        **SIZE,
+    ),
+    "t2t": T2TConfig(dim=16, depth=2, mlp_dim=24, num_heads=2, **SIZE),
+    "t2t-transformer": T2TConfig(tokens="transformer", dim=16, depth=2, mlp_dim=24, num_heads=2, **SIZE),
+}
+GRIDS = {"resnet": (8, 12), "bit": (8, 12), "efficientnet": (1, 2), "coatnet": (4, 6)}
+TOKENS = ("cvt", "t2t", "t2t-transformer")  # these answer from a class token, and have a grid of 2 by 3
+
+
+def network(name: str) -> Model:
+    """Build a network with random weights, the head's and the norms' too: zeros would hide a wrong channel."""
+    model = build(CONFIGS[name])
+    generator = torch.Generator().manual_seed(3)
+    model.init_weights(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * parameter.std().nan_to_num(0.3).clamp_min(0.1) * _noise(parameter, generator))
+        model.head.weight.copy_(_noise(model.head.weight, generator))
+    return model.eval()
+
+
+def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator)
+
+
+def reference(name: str, model: Model, images: Tensor) -> Tensor:
+    """Grad-CAM from finite differences of the logit, one channel after the other, without any gradient."""
+    kept, logits = watch(name, model, images)
+    answer = int(logits[0].argmax())
+    maps = kept[0, 1:].T.reshape(-1, 2, 3) if name in TOKENS else kept[0]
+    # Small where kinks are near (ReLU), large enough to rise above float32's noise where all is smooth.
+    step = (0.05 if name in TOKENS else 0.004) * float(maps.std())
+    up, down = (
+        [watch(name, model, images, channel, change)[1][0, answer] for channel in range(len(maps))]
+        for change in (step, -step)
+    )
+    weights = (torch.stack(up) - torch.stack(down)) / (2 * step) / maps[0].numel()
+    return (weights[:, None, None] * maps).sum(dim=0).clamp_min(0)
+
+
+@torch.no_grad()
+def watch(name: str, model: Model, images: Tensor, channel: int = 0, change: float = 0.0) -> tuple[Tensor, Tensor]:
+    """Return the last maps or tokens, and the logits where a channel is raised at every place by `change`."""
+    block: Any = model.blocks()[-1]
+    kept: list[Tensor] = []
+
+    def raise_channel(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        kept.append(output)
+        output = output.clone()
+        channels = output[:, 1:].movedim(2, 1) if name in TOKENS else output
+        channels[:, channel] += change
+        return output
+
+    handle = (block.norm1 if name in TOKENS else block).register_forward_hook(raise_channel)
+    logits = model(images)
+    handle.remove()
+    return kept[0], logits
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_family_equals_finite_differences(name: str) -> None:
+    model = network(name)
+    images = torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
+    expected = reference(name, model, images)
+    found = grad_cam(model, images)
+    assert found.relevance.shape[1:] == GRIDS.get(name, (2, 3))
+    assert float(expected.max()) > 0, "a map of zeros would test nothing"
+    scale = float(expected.max())
+    np.testing.assert_allclose(found.relevance[0] / scale, expected / scale, atol=5e-3)
+
+
+def test_a_network_that_averages_has_the_closed_form() -> None:
+    # Behind the average stands one linear layer, so that a channel's gradient is its weight over the number of places.
+    model = network("resnet")
+    assert isinstance(model, ResNet)
+    images = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        maps = nn.functional.max_pool2d(model.root_norm(model.root(images)).relu(), 3, 2, 1)
+        for stage in model.stages:
+            maps = stage(maps)
+        answers = model.head(maps.mean(dim=(2, 3))).argmax(dim=1)
+        expected = torch.einsum("bk,bkij->bij", model.head.weight[answers], maps).relu() / maps[0, 0].numel()
+    torch.testing.assert_close(grad_cam(model, images).relevance, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_formula_by_hand() -> None:
+    # Two channels on a grid of 1 by 2; their weights are the gradients' means, 2 and -1.
+    maps = torch.tensor([[[[1.0, 3.0]], [[4.0, 1.0]]]])
+    gradients = torch.tensor([[[[3.0, 1.0]], [[-1.0, -1.0]]]])
+    assert class_activation(maps, gradients).tolist() == [[[0.0, 5.0]]]  # 2 - 4 is negative and left out; 6 - 1
+
+
+def test_frozen_weights_and_the_training_mode_change_nothing() -> None:
+    model = network("resnet")
+    images = torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
+    before = grad_cam(model, images)
+    model.requires_grad_(requires_grad=False).train()
+    with torch.inference_mode():
+        after = grad_cam(model, images.clone())
+    assert model.training
+    torch.testing.assert_close(after.relevance, before.relevance)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_a_network_that_ends_in_no_map_says_so(tiny_config: ViTConfig) -> None:
+    model = build(tiny_config)
+    model.init_weights(0)
+    with pytest.raises(ModelError, match="cannot be explained"):
+        grad_cam(model, torch.zeros(1, 3, 16, 16))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_explain_takes_every_family(name: str) -> None:
+    classifier = Classifier(network(name), Preprocessing(image_size=(32, 48)))
+    image = np.random.default_rng(0).integers(0, 256, (50, 80, 3), dtype=np.uint8)
+    explanation = explain(classifier, image)
+    assert explanation.method == "Grad-CAM"
+    prediction = classifier.predict(image)[0]
+    assert explanation.label == prediction.label
+    assert explanation.probability == pytest.approx(prediction.probability, abs=1e-5)

@@ -1,0 +1,151 @@
+"""An explanation as one image to show: the photo, the map, what the classifier said, and what the colours mean."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image, ImageDraw
+
+from vitral.explanation.overlay import Field, enlarged, heat, laid_over, relevance_field
+from vitral.explanation.scale import colour_scale
+from vitral.images.decode import Pixels
+from vitral.images.lettering import lettering, shorten, wrap
+
+Style = Literal["side", "overlay", "heat"]
+Box = tuple[int, int, int, int]
+
+PAPER, INK, MUTED, WARNING = (255, 255, 255), (34, 37, 43), (102, 106, 115), (176, 58, 36)
+UNSEEN = 0.75  # how far what the network did not see fades into the paper
+SMALLEST_TEXT, LARGEST_TEXT = 15, 96  # pixels
+NARROWEST, LEGEND = 17, 15  # widths of the drawing and of the legend, in letters' heights
+LINE = 1.35  # in letters' heights
+
+
+@dataclass(frozen=True, eq=False)
+class Sitting:
+    """What is to be drawn.
+
+    Attributes:
+        photo: the whole photo.
+        box: the part that the network saw: top, left, height and width in the photo, pixels.
+        relevance: one value a patch, at least 0; the grid spans the box.
+        label: what the classifier said.
+        probability: how sure it was, 0 to 1.
+        method: how the relevance was found.
+        warning: what is to be known before the map is believed; empty if nothing.
+    """
+
+    photo: Pixels
+    box: Box
+    relevance: Float[np.ndarray, "rows columns"]
+    label: str
+    probability: float
+    method: str
+    warning: str = ""
+
+
+def draw(sitting: Sitting, style: Style) -> Pixels:
+    """Draw at the photo's own size, a small one several times as large.
+
+    Args:
+        sitting: what is to be drawn.
+        style: "side", the photo and the map over it side by side; "overlay", the map over the photo; "heat", the map alone.
+    """
+    field = relevance_field(sitting.relevance, shape=sitting.box[3] / sitting.box[2])
+    photo = enlarged(Image.fromarray(sitting.photo))
+    panels = {
+        "side": lambda: [photo, _mapped(sitting, photo, field)],
+        "overlay": lambda: [_mapped(sitting, photo, field)],
+        "heat": lambda: [_mapped(sitting, photo, field, alone=True)],
+    }[style]()
+    foot = _Foot(sitting, field, panels)
+    text, height = foot.text, foot.height
+    drawing = Image.new("RGB", (foot.width, photo.height + text + height), PAPER)
+    left = (foot.width - sum(panel.width for panel in panels) - (len(panels) - 1) * text) // 2
+    for panel in panels:
+        drawing.paste(panel, (left, text))
+        left += panel.width + text
+    foot.draw(ImageDraw.Draw(drawing), top=photo.height + text)
+    return np.asarray(drawing)
+
+
+def _mapped(sitting: Sitting, photo: Image.Image, field: Field, *, alone: bool = False) -> Image.Image:
+    """Return the photo with the map over the part that the network saw, the rest faded."""
+    factor = photo.height // sitting.photo.shape[0]
+    top, left, height, width = (side * factor for side in sitting.box)
+    seen = photo.crop((left, top, left + width, top + height))
+    paper = Image.new("RGB", photo.size, PAPER)
+    mapped = paper if alone else Image.blend(photo, paper, UNSEEN)
+    mapped.paste(heat(field, seen.size) if alone else laid_over(seen, field), (left, top))
+    return mapped
+
+
+class _Foot:
+    """What stands below the panels: the answer, the scale beside it or, in a narrow drawing, below it, and a warning."""
+
+    def __init__(self, sitting: Sitting, field: Field, panels: list[Image.Image]) -> None:
+        width, height = sum(panel.width for panel in panels), panels[0].height
+        # Letters that can be read where the drawing is shown as large as a page.
+        self.text = text = min(max(round(min(width, 1.6 * height) / 36), SMALLEST_TEXT), LARGEST_TEXT)
+        self.width = max(width + (len(panels) + 1) * text, NARROWEST * text)
+        self.sitting, self.field = sitting, field
+        self.beside = self.width >= 2.2 * LEGEND * text
+        self.warning = wrap(sitting.warning, text, width=self.width - 2 * text)
+        self.line = LINE * text
+        self.height = round((3.1 if self.beside else 5.4) * self.line + len(self.warning) * self.line)
+
+    def draw(self, draw: ImageDraw.ImageDraw, *, top: int) -> None:
+        """Draw it from `top` on."""
+        text, line, y = self.text, self.line, top + 0.7 * self.text
+        self._draw_answer(draw, y)
+        _write(draw, f"relevance by {self.sitting.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
+        self._draw_legend(draw, (self.width - (LEGEND + 1) * text, y) if self.beside else (text, y + 2.6 * line))
+        for number, said in enumerate(self.warning):
+            below = y + (2.3 if self.beside else 4.6) * line + number * line
+            _write(draw, said, (text, below), text, self.width, WARNING)
+
+    def _room(self) -> float:
+        return self.width - 2 * self.text - (LEGEND + 2) * self.text * self.beside
+
+    def _draw_answer(self, draw: ImageDraw.ImageDraw, y: float) -> None:
+        """Write the label, cut if it must be, and the probability, which is never cut."""
+        size = round(1.3 * self.text)
+        percent = f"{self.sitting.probability:.1%}"
+        taken = lettering(percent, size)[1].getlength(percent) + size / 2
+        end = _write(draw, self.sitting.label, (self.text, y), size, self._room() - taken, INK)
+        _write(draw, percent, (end + size / 2, y), size, taken, INK)
+
+    def _draw_legend(self, draw: ImageDraw.ImageDraw, place: tuple[float, float]) -> None:
+        """Draw the scale, and below it what its ends stand for."""
+        left, top = round(place[0]), round(place[1])
+        text, width, height = self.text, LEGEND * self.text, round(0.9 * self.text)
+        if self.field.highest <= self.field.lowest:
+            said = "every place counts alike" if self.field.highest else "no place speaks for it"
+            _write(draw, said, (left, top), text, width, MUTED)
+            return
+        colours = colour_scale()
+        for column in range(width):
+            red, green, blue = colours[column * (len(colours) - 1) // (width - 1)].tolist()
+            draw.line((left + column, top, left + column, top + height - 1), fill=(red, green, blue))
+        below = top + 1.2 * text
+        _write(draw, f"{self.field.lowest:.1f}", (left, below), text, width / 3, INK)
+        _write(draw, "times the mean", (left + width / 2, below), text, width / 2, MUTED, anchor="ma")
+        _write(draw, f"{self.field.highest:.1f}", (left + width, below), text, width / 3, INK, anchor="ra")
+
+
+def _write(
+    draw: ImageDraw.ImageDraw,
+    text: str,
+    place: tuple[float, float],
+    size: int,
+    room: float,
+    colour: tuple[int, int, int],
+    *,
+    anchor: str = "la",
+) -> float:
+    """Write a text, cut to its room, and return where it ends if it begins at `place`."""
+    line, font = lettering(text, size)
+    line = shorten(line, font, width=room)
+    draw.text(place, line, fill=colour, font=font, anchor=anchor)
+    return place[0] + font.getlength(line)

@@ -1,0 +1,57 @@
+"""Pixels as a file: the format that its name says, nothing guessed."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from vitral.errors import ImageError
+from vitral.images.decode import Pixels
+
+FORMATS_BY_SUFFIX = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
+QUALITY = 92  # of a JPEG or WebP, without thinning out the colours: thin letters would smear
+
+
+def image_format(path: str | Path) -> str:
+    """Return the format that a file's name asks for.
+
+    Raises:
+        ImageError: the name ends in no suffix of a format that we write.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS_BY_SUFFIX:
+        known = ", ".join(FORMATS_BY_SUFFIX)
+        raise ImageError(f"'{path}' does not say which image format to write; let its name end in one of {known}.")
+    return FORMATS_BY_SUFFIX[suffix]
+
+
+def encode(pixels: Pixels, kind: str, *, comment: str = "") -> bytes:
+    """Return pixels as a file's content.
+
+    Args:
+        pixels: the image.
+        kind: "PNG", "JPEG" or "WEBP".
+        comment: a line of ASCII to go into the file beside the image.
+
+    Raises:
+        ImageError: the format cannot hold an image of that size.
+    """
+    buffer = io.BytesIO()
+    try:
+        Image.fromarray(pixels).save(buffer, kind, **_options(kind, comment))
+    except (OSError, ValueError) as error:  # a JPEG has at most 65,500 pixels a side, a WebP 16,383
+        height, width = pixels.shape[:2]
+        raise ImageError(f"A {kind} cannot hold {width}x{height} pixels; write a .png.") from error
+    return buffer.getvalue()
+
+
+def _options(kind: str, comment: str) -> dict[str, Any]:
+    if kind == "PNG":
+        text = PngInfo()
+        text.add_text("Comment", comment)
+        return {"pnginfo": text}
+    if kind == "JPEG":
+        return {"quality": QUALITY, "subsampling": 0, "comment": comment}
+    return {"quality": QUALITY, "xmp": comment.encode("ascii")}
