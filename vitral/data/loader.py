@@ -20,6 +20,8 @@ from vitral.data.sampling import Indices, batch_indices
 from vitral.data.source import Label, Source
 from vitral.errors import DataError, ImageError
 from vitral.images.augment import Augmentation, training_view
+from vitral.images.pillow_operations import Colour
+from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 
@@ -83,6 +85,7 @@ class TrainingBatches:
         rank: which of the processes that share a batch this is.
         world: how many there are; each has a run of neighbouring pictures.
         lead: also give the picture before the first, which mixing takes as its partner.
+        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
         DataError: the processes cannot share the batch evenly.
@@ -100,6 +103,7 @@ class TrainingBatches:
         rank: int = 0,
         world: int = 1,
         lead: bool = False,
+        fill: Colour = GREY,
     ) -> None:
         if batch_size % world:
             raise DataError(f"A batch of {batch_size} pictures cannot be shared by {world} processes evenly.")
@@ -111,6 +115,7 @@ class TrainingBatches:
         self.num_classes = num_classes
         self.rank, self.world = rank, world
         self.lead = lead
+        self.fill = fill
 
     def indices(self, step: int) -> Indices:
         """Return the places in the source of the whole batch at `step`, counted from 0."""
@@ -142,7 +147,7 @@ class TrainingBatches:
     def _view(self, step: int, place: int, index: int) -> UInt8[Tensor, "3 height width"]:
         rng = generator(self.seed, "augmentation", step, place)
         read = functools.partial(self.source.image, index)
-        return training_view(read, self.augmentation, size=self.image_size, rng=rng)
+        return training_view(read, self.augmentation, size=self.image_size, rng=rng, fill=self.fill)
 
 
 def label_tensor(labels: list[Label], num_classes: int | None) -> Tensor:

@@ -13,10 +13,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from vitral.images.decode import Pixels, Shrink
+from vitral.images.pillow_operations import Colour
+from vitral.images.policies import GREY, Interpolation, Policy, Settings, apply_policy, check_magnitude, jitter
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Share = Annotated[float, Ge(0), Le(1)]
-Policy = Literal["none", "randaugment", "autoaugment", "three-augment"]
 
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
@@ -42,10 +43,11 @@ class Augmentation:
         shift: the largest move, as a share of the side.
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
-        policy: "randaugment", "autoaugment", "three-augment" or "none".
-        operations: of RandAugment, how many one after another.
-        magnitude: of RandAugment, on the scale of its paper, where 10 is the strongest of AutoAugment's; up to 30.
-        magnitude_std: standard deviation of the magnitude from picture to picture.
+        policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
+            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's) or "none".
+        operations: of a RandAugment, how many one after another.
+        magnitude: of a RandAugment; 10 is as strong as AutoAugment at most. timm's goes no further, big_vision's up to 30.
+        magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
         jitter: the largest change of brightness, contrast and saturation, as a share.
         erasing: share of the pictures in which a random box is replaced by noise.
         repeats: how many views of a picture stand in one batch (repeated augmentation).
@@ -55,7 +57,7 @@ class Augmentation:
     min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
     margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
     padding: Share = 0.125
-    interpolation: Literal["bilinear", "bicubic", "random"] = "bilinear"
+    interpolation: Interpolation = "bilinear"
     decode: Literal["full", "scaled"] = "full"
     flip: bool = True
     shift: Share = 0.0
@@ -63,11 +65,15 @@ class Augmentation:
     scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
     policy: Policy = "none"
     operations: Annotated[int, Ge(1), Le(10)] = 2
-    magnitude: Annotated[float, Ge(0), Le(30)] = 9.0
-    magnitude_std: Annotated[float, Ge(0)] = 0.0
+    magnitude: Annotated[float, Ge(0)] = 9.0
+    magnitude_std: Annotated[float, Ge(0), Le(100)] = 0.0
     jitter: Share = 0.0
     erasing: Share = 0.0
     repeats: Annotated[int, Ge(1), Le(100)] = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a magnitude that the policy's source does not define, by a `ValueError`."""
+        check_magnitude(self.policy, self.magnitude, self.magnitude_std)
 
 
 def training_view(
@@ -76,6 +82,7 @@ def training_view(
     *,
     size: tuple[int, int],
     rng: np.random.Generator,
+    fill: Colour = GREY,
 ) -> UInt8[Tensor, "3 height width"]:
     """Return a random view of a picture that is yet to be decoded, a pure function of picture and generator.
 
@@ -84,6 +91,7 @@ def training_view(
         augmentation: how the view varies.
         size: height and width of the view, pixels.
         rng: the source of every choice.
+        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
     """
     drawn: list[tuple[Box, int]] = []
 
@@ -95,13 +103,18 @@ def training_view(
     scaled = augmentation.decode == "scaled" and augmentation.crop in ("inception", "resized")
     image = read(shrink if scaled else None)
     if not drawn:  # a format that is decoded in full, or not at all
-        return augment(image, augmentation, size=size, rng=rng)
+        return augment(image, augmentation, size=size, rng=rng, fill=fill)
     box, height = drawn[0]
-    return _view(_cut(image, _scaled(box, image.shape[0] / height)), augmentation, size, rng)
+    return _view(_cut(image, _scaled(box, image.shape[0] / height)), augmentation, size, rng, fill)
 
 
 def augment(
-    image: Pixels, augmentation: Augmentation, *, size: tuple[int, int], rng: np.random.Generator
+    image: Pixels,
+    augmentation: Augmentation,
+    *,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    fill: Colour = GREY,
 ) -> UInt8[Tensor, "3 height width"]:
     """Return a random view of a picture at `size` (height, width), a pure function of picture and generator."""
     if augmentation.crop in ("inception", "resized"):
@@ -110,34 +123,33 @@ def augment(
         image = _square(image, augmentation, size, rng)
     elif augmentation.crop == "padded":
         image = _padded(image, augmentation, size, rng)
-    return _view(image, augmentation, size, rng)
+    return _view(image, augmentation, size, rng, fill)
 
 
 def _view(
-    image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator
+    image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator, fill: Colour
 ) -> UInt8[Tensor, "3 height width"]:
     view = _resize(image, size, _interpolation(augmentation, rng))
     if augmentation.shift or augmentation.rotate or augmentation.scale:
         view = _affine(view, augmentation, rng)
     if augmentation.flip and rng.random() < 0.5:
         view = cv2.flip(view, 1)
+    view = apply_policy(view, _policy_settings(augmentation, fill), rng)
+    if augmentation.jitter:
+        view = jitter(view, augmentation.jitter, rng)
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
-    tensor = torch.from_numpy(planes)
-    if augmentation.policy == "none" and not augmentation.jitter:
-        return tensor
-    magnitude = augmentation.magnitude
-    if augmentation.magnitude_std:
-        magnitude = float(np.clip(rng.normal(magnitude, augmentation.magnitude_std), 0, 30))
-    from vitral.images.policies import apply_policy  # as above
+    return torch.from_numpy(planes)
 
-    return apply_policy(
-        tensor,
-        augmentation.policy,
+
+def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
+    return Settings(
+        policy=augmentation.policy,
         operations=augmentation.operations,
-        magnitude=magnitude,
-        jitter=augmentation.jitter,
-        seed=int(rng.integers(1 << 62)),
+        magnitude=augmentation.magnitude,
+        magnitude_std=augmentation.magnitude_std,
+        interpolation=augmentation.interpolation,
+        fill=fill,
     )
 
 

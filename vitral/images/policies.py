@@ -1,93 +1,250 @@
-"""Augmentation policies, by torchvision's own transforms on uint8 tensors, seeded so that a picture's draw can be repeated."""
+"""Augmentation policies, each as the code that it is named after has it; every draw comes from a given generator."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
 import torch
-from jaxtyping import UInt8
-from torch import Tensor
-from torchvision.transforms import v2
+from PIL import Image
 
-from vitral.images.augment import Policy
+from vitral.images import pillow_operations, tensorflow_operations
+from vitral.images.decode import Pixels
+from vitral.images.pillow_operations import Canvas, Colour
 
-Image = UInt8[Tensor, "3 height width"]
+Policy = Literal["none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment"]
+Interpolation = Literal["bilinear", "bicubic", "random"]
+Value = Callable[[float, int], float]  # an operation's, from the magnitude and a sign
 
-STRONGEST = 10  # the level at which AutoAugment's paper sets the largest change
-LEVELS = 30  # to where RandAugment's magnitudes may go on, three times as far
-PARTS = 10  # steps between two levels, so that a magnitude need not be whole
-GREY = (128, 128, 128)  # what comes in from beyond the edge
+STRONGEST = 10  # the magnitude at which AutoAugment's paper sets the largest change
+LARGEST = {
+    "timm-randaugment": STRONGEST,
+    "big-vision-randaugment": 30,
+}  # timm cuts off there, the other names that range
+BITS = 8  # of a value
+PROBABILITY = 0.5  # with which timm carries out an operation that it has drawn
+TRANSLATE, CUTOUT = 100, 40  # pixels at magnitude 10 in big_vision's RandAugment
+GREY = (128, 128, 128)  # what comes in from beyond the edge in AutoAugment's paper
 BLUR_RADIUS = (0.1, 2.0)  # pixels, of three-augment
+RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
-def _spread(largest: float) -> Tensor:
-    return torch.linspace(0.0, largest * LEVELS / STRONGEST, LEVELS * PARTS + 1)
+def _none(share: float, sign: int) -> float:
+    return 0.0
 
 
-class RandAugment(v2.RandAugment):  # type: ignore[misc]  # torchvision is untyped
-    """RandAugment on the scale of its paper and of DeiT's "rand-m9-mstd0.5-inc1": level 10 turns by 30 degrees.
-
-    torchvision's own scale has 30 for that, and its solarize and posterize grow likewise; so a published magnitude would be
-    three times too weak there.
-    """
-
-    _AUGMENTATION_SPACE = {  # torchvision's own name for it
-        "AutoContrast": (lambda bins, height, width: None, False),
-        "Equalize": (lambda bins, height, width: None, False),
-        "Rotate": (lambda bins, height, width: _spread(30.0), True),
-        "Posterize": (lambda bins, height, width: (8 - _spread(4.0)).clamp(1, 8).round().int(), False),
-        "Solarize": (lambda bins, height, width: (1 - _spread(1.0)).clamp(0, 1), False),
-        "Color": (lambda bins, height, width: _spread(0.9), True),
-        "Contrast": (lambda bins, height, width: _spread(0.9), True),
-        "Brightness": (lambda bins, height, width: _spread(0.9), True),
-        "Sharpness": (lambda bins, height, width: _spread(0.9), True),
-        "ShearX": (lambda bins, height, width: _spread(0.3), True),
-        "ShearY": (lambda bins, height, width: _spread(0.3), True),
-        "TranslateX": (lambda bins, height, width: _spread(0.45 * width).clamp(max=0.9 * width), True),
-        "TranslateY": (lambda bins, height, width: _spread(0.45 * height).clamp(max=0.9 * height), True),
-    }
-
-    def __init__(self, operations: int, magnitude: float) -> None:
-        bins = LEVELS * PARTS + 1
-        super().__init__(
-            num_ops=operations,
-            magnitude=round(magnitude * PARTS),
-            num_magnitude_bins=bins,
-            interpolation=v2.InterpolationMode.BILINEAR,
-            fill=list(GREY),
-        )
+def _either_way(largest: float) -> Value:
+    return lambda share, sign: sign * share * largest
 
 
-def apply_policy(image: Image, policy: Policy, *, operations: int, magnitude: float, jitter: float, seed: int) -> Image:
-    """Return a picture changed by a policy and then by colour jitter, a pure function of the arguments.
+def _counted(largest: float) -> Value:
+    # In single precision, as torchvision has it, whose rounding shows in a value here and there.
+    return lambda number, sign: sign * float(torch.linspace(0.0, largest, 10)[int(number)])
 
-    Args:
-        image: values 0 to 255.
+
+def _enhanced(share: float, sign: int) -> float:
+    return max(0.1, 1 + sign * share * 0.9)
+
+
+def _blended(share: float, sign: int) -> float:
+    return share * 1.8 + 0.1
+
+
+MOVES: Mapping[str, Value] = {
+    "AutoContrast": _none,
+    "Equalize": _none,
+    "Invert": _none,
+    "Rotate": _either_way(30),  # degrees
+    "ShearX": _either_way(0.3),
+    "ShearY": _either_way(0.3),
+}
+# timm's data/auto_augment.py, the operations that grow with the magnitude ("inc1").
+TIMM: Mapping[str, Value] = {
+    **MOVES,
+    "Posterize": lambda share, sign: 4 - int(share * 4),
+    "Solarize": lambda share, sign: 256 - min(256, int(share * 256)),
+    "SolarizeAdd": lambda share, sign: min(128, int(share * 110)),
+    "Color": _enhanced,
+    "Contrast": _enhanced,
+    "Brightness": _enhanced,
+    "Sharpness": _enhanced,
+    "TranslateX": _either_way(0.45),  # of the width
+    "TranslateY": _either_way(0.45),  # of the height
+}
+# big_vision's pp/autoaugment.py: posterize weakens as the magnitude grows, and blends go on beyond the image itself.
+BIG_VISION: Mapping[str, Value] = {
+    **MOVES,
+    "Posterize": lambda share, sign: int(share * 4),
+    "Solarize": lambda share, sign: int(share * 256),
+    "SolarizeAdd": lambda share, sign: int(share * 110),
+    "Color": _blended,
+    "Contrast": _blended,
+    "Brightness": _blended,
+    "Sharpness": _blended,
+    "TranslateX": _either_way(TRANSLATE),
+    "TranslateY": _either_way(TRANSLATE),
+    "Cutout": lambda share, sign: int(share * CUTOUT),
+}
+# torchvision's, where the strengths of AutoAugment's paper are counted from 0 to 9.
+AUTOAUGMENT: Mapping[str, Value] = {
+    "AutoContrast": _none,
+    "Equalize": _none,
+    "Invert": _none,
+    "Rotate": _counted(30),
+    "ShearX": _counted(0.3),
+    "Posterize": lambda number, sign: BITS - round(number / 9 * 4),
+    "Solarize": lambda number, sign: 255 - _counted(255)(number, 1),
+    "Color": lambda number, sign: 1 + _counted(0.9)(number, sign),
+    "Contrast": lambda number, sign: 1 + _counted(0.9)(number, sign),
+    "Sharpness": lambda number, sign: 1 + _counted(0.9)(number, sign),
+}
+# AutoAugment's policy for ImageNet (arXiv 1805.09501, Table 9): operation, probability, strength, twice.
+Step = tuple[str, float, int]
+IMAGENET: tuple[tuple[Step, Step], ...] = (
+    (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
+    (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 5)),
+    (("Equalize", 0.8, 8), ("Equalize", 0.6, 3)),
+    (("Posterize", 0.6, 7), ("Posterize", 0.6, 6)),
+    (("Equalize", 0.4, 7), ("Solarize", 0.2, 4)),
+    (("Equalize", 0.4, 4), ("Rotate", 0.8, 8)),
+    (("Solarize", 0.6, 3), ("Equalize", 0.6, 7)),
+    (("Posterize", 0.8, 5), ("Equalize", 1.0, 2)),
+    (("Rotate", 0.2, 3), ("Solarize", 0.6, 8)),
+    (("Equalize", 0.6, 8), ("Posterize", 0.4, 6)),
+    (("Rotate", 0.8, 8), ("Color", 0.4, 0)),
+    (("Rotate", 0.4, 9), ("Equalize", 0.6, 2)),
+    (("Equalize", 0.0, 7), ("Equalize", 0.8, 8)),
+    (("Invert", 0.6, 4), ("Equalize", 1.0, 8)),
+    (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+    (("Rotate", 0.8, 8), ("Color", 1.0, 2)),
+    (("Color", 0.8, 8), ("Solarize", 0.8, 7)),
+    (("Sharpness", 0.4, 7), ("Invert", 0.6, 8)),
+    (("ShearX", 0.6, 5), ("Equalize", 1.0, 9)),
+    (("Color", 0.4, 0), ("Equalize", 0.6, 3)),
+    (("Equalize", 0.4, 7), ("Solarize", 0.2, 4)),
+    (("Solarize", 0.6, 5), ("AutoContrast", 0.6, 5)),
+    (("Invert", 0.6, 4), ("Equalize", 1.0, 8)),
+    (("Color", 0.6, 4), ("Contrast", 1.0, 8)),
+    (("Equalize", 0.8, 8), ("Equalize", 0.6, 3)),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a policy is told.
+
+    Attributes:
         policy: which one.
-        operations: of RandAugment.
-        magnitude: of RandAugment, 0 to 30.
-        jitter: the largest change of brightness, contrast and saturation, as a share.
-        seed: of every draw.
+        operations: of a RandAugment, how many one after another.
+        magnitude: of a RandAugment.
+        magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
+        interpolation: how pixels between pixels are had; "random" draws one of the two for each operation.
+        fill: what timm's lets in from beyond the edge: red, green, blue, 0 to 255.
     """
-    # torchvision draws from torch's own generator, which belongs to others.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if policy == "randaugment":
-            image = RandAugment(operations, magnitude)(image)
-        elif policy == "autoaugment":
-            image = v2.AutoAugment(v2.AutoAugmentPolicy.IMAGENET, v2.InterpolationMode.BILINEAR, fill=list(GREY))(image)
-        elif policy == "three-augment":
-            image = _three_augment(image)
-        if jitter:
-            image = v2.ColorJitter(brightness=jitter, contrast=jitter, saturation=jitter)(image)
+
+    policy: Policy
+    operations: int = 2
+    magnitude: float = 9.0
+    magnitude_std: float = 0.0
+    interpolation: Interpolation = "bilinear"
+    fill: Colour = GREY
+
+
+def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> None:
+    """Refuse a magnitude that the policy's source does not define.
+
+    Raises:
+        ValueError: with the reason, one line.
+    """
+    largest = LARGEST.get(policy)
+    if largest is not None and not 0 <= magnitude <= largest:
+        raise ValueError(f"{policy} knows magnitudes from 0 to {largest}, not {magnitude:g}")
+    if policy == "big-vision-randaugment" and magnitude_std:
+        raise ValueError("big-vision-randaugment has one magnitude for all images; leave magnitude_std out")
+
+
+def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) -> Pixels:
+    """Return an image changed by a policy, a pure function of the image, the settings and the generator."""
+    if settings.policy == "none":
+        return image
+    if settings.policy == "big-vision-randaugment":
+        return _big_vision_randaugment(image, settings, rng)
+    change = {
+        "timm-randaugment": _timm_randaugment,
+        "autoaugment": _autoaugment,
+        "three-augment": _three_augment,
+    }[settings.policy]
+    return np.asarray(change(Image.fromarray(image), settings, rng))
+
+
+def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:
+    """Change brightness, contrast and saturation, in a random order, each by up to `strength`, a share (torchvision's)."""
+    changed = Image.fromarray(image)
+    factors = rng.uniform(max(0.0, 1 - strength), 1 + strength, 3)
+    names = ("Brightness", "Contrast", "Color")
+    for place in rng.permutation(3):
+        changed = _by_pillow(changed, names[place], float(factors[place]), Canvas(GREY, RESAMPLING["bilinear"]))
+    return np.asarray(changed)
+
+
+def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
+    names = tuple(TIMM)
+    for number in rng.integers(len(names), size=settings.operations):
+        if rng.random() >= PROBABILITY:
+            continue
+        magnitude = rng.normal(settings.magnitude, settings.magnitude_std)
+        share = min(max(magnitude, 0), STRONGEST) / STRONGEST
+        name = names[number]
+        value = TIMM[name](share, _sign(rng))
+        if name in ("TranslateX", "TranslateY"):
+            value *= image.width if name == "TranslateX" else image.height
+        image = _by_pillow(image, name, value, Canvas(settings.fill, _resampling(settings, rng)))
     return image
 
 
-def _three_augment(image: Image) -> Image:
+def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Generator) -> Pixels:
+    names = tuple(BIG_VISION)
+    share = settings.magnitude / STRONGEST
+    for number in rng.integers(len(names), size=settings.operations):
+        name = names[number]
+        value = BIG_VISION[name](share, _sign(rng))
+        if name == "Cutout":
+            row, column = (int(rng.integers(side)) for side in image.shape[:2])
+            image = tensorflow_operations.cutout(image, int(value), row, column)
+        else:
+            image = tensorflow_operations.OPERATIONS[name](image, value)
+    return image
+
+
+def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
+    for name, probability, strength in IMAGENET[rng.integers(len(IMAGENET))]:
+        if rng.random() < probability:
+            value = AUTOAUGMENT[name](strength, _sign(rng))
+            image = _by_pillow(image, name, value, Canvas(GREY, _resampling(settings, rng)))
+    return image
+
+
+def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
     """Turn grey, solarise or blur, each as likely (DeiT III, arXiv 2204.07118; augment.py)."""
-    choice = int(torch.randint(3, ()))
+    choice = rng.integers(3)
     if choice == 0:
-        return v2.functional.rgb_to_grayscale(image, num_output_channels=3)
+        return pillow_operations.grey(image)
     if choice == 1:
-        return v2.functional.solarize(image, threshold=128)
-    low, high = BLUR_RADIUS
-    sigma = low + (high - low) * float(torch.rand(()))
-    side = 2 * round(3 * sigma) + 1
-    side = min(side, 2 * (min(image.shape[-2:]) // 2) - 1)  # a kernel may not be wider than what it is laid over
-    return image if side < 3 else v2.functional.gaussian_blur(image, [side, side], [sigma, sigma])
+        return pillow_operations.OPERATIONS["Solarize"](
+            image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"])
+        )
+    return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS))
+
+
+def _by_pillow(image: Image.Image, name: str, value: float, canvas: Canvas) -> Image.Image:
+    return pillow_operations.OPERATIONS[name](image, value, canvas)
+
+
+def _sign(rng: np.random.Generator) -> int:
+    return 1 if rng.random() < 0.5 else -1
+
+
+def _resampling(settings: Settings, rng: np.random.Generator) -> Image.Resampling:
+    if settings.interpolation == "random":
+        return RESAMPLING["bicubic" if rng.random() < 0.5 else "bilinear"]
+    return RESAMPLING[settings.interpolation]

@@ -72,6 +72,12 @@ class Preprocessing:
                 "Preprocessing needs a crop fraction above 0 and up to 1, and std above 0 for 3 channels."
             )
 
+    @property
+    def mean_colour(self) -> tuple[int, int, int]:
+        """The mean as a colour: red, green, blue, 0 to 255."""
+        red, green, blue = (min(255, round(255 * channel)) for channel in self.mean)
+        return red, green, blue
+
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return a picture as the network's input: resized by `resampler`, then normalised in float32."""
         return self.normalize(self.fit(image)[None])[0]

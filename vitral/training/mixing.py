@@ -1,20 +1,25 @@
-"""What happens to a whole batch on its device: random erasing, then MixUp or CutMix, by torchvision's own transforms."""
+"""What happens to a whole batch on its device: random erasing as timm has it, then MixUp or CutMix by torchvision."""
 
+import math
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vitral.objectives.classification import Targets
-from vitral.seeds import derive
+from vitral.seeds import derive, generator
 from vitral.training.settings import MixingSettings
 
 Images = Float[Tensor, "batch 3 height width"]
+ERASED_AREA, ERASED_ASPECT, ATTEMPTS = (0.02, 1 / 3), 0.3, 10
 
 
 def erase(images: Images, share: float, *, seed: int, step: int, first: int, batch_size: int) -> Images:
-    """Replace a random box in a share of the pictures by normal noise (arXiv 1708.04896), in place.
+    """Replace a random box in a share of the pictures by normal noise, in place, as timm's `RandomErasing` in mode "pixel".
 
-    Each picture's box is a function of (seed, step, its place in the whole batch).
+    Each picture's box is a function of (seed, step, its place in the whole batch). The box covers 2 % to a third of the
+    picture, evenly; the logarithm of its aspect is even from 0.3 to 1 / 0.3 (arXiv 1708.04896).
 
     Args:
         images: normalised pictures.
@@ -24,14 +29,24 @@ def erase(images: Images, share: float, *, seed: int, step: int, first: int, bat
         first: the first picture's place in the whole batch.
         batch_size: pictures in the whole batch.
     """
-    from torchvision.transforms import v2  # a second of start-up for the few who ask for it
-
-    transform = v2.RandomErasing(p=share, value="random")
-    with torch.random.fork_rng(devices=[]):
-        for row in range(len(images)):
-            torch.manual_seed(derive(seed, "erasing", step, (first + row) % batch_size))
-            images[row] = transform(images[row])
+    for row, image in enumerate(images):
+        rng = generator(seed, "erasing", step, (first + row) % batch_size)
+        box = _erased_box(image.shape[1], image.shape[2], rng) if rng.random() < share else None
+        if box is not None:
+            top, left, height, width = box
+            noise = torch.from_numpy(rng.standard_normal((3, height, width), dtype=np.float32))
+            image[:, top : top + height, left : left + width] = noise.to(images.device)
     return images
+
+
+def _erased_box(rows: int, columns: int, rng: np.random.Generator) -> tuple[int, int, int, int] | None:
+    for _ in range(ATTEMPTS):
+        area = rows * columns * rng.uniform(*ERASED_AREA)
+        aspect = math.exp(rng.uniform(math.log(ERASED_ASPECT), -math.log(ERASED_ASPECT)))
+        height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if height < rows and width < columns:
+            return int(rng.integers(rows - height + 1)), int(rng.integers(columns - width + 1)), height, width
+    return None
 
 
 class Mixer:
@@ -44,7 +59,7 @@ class Mixer:
     """
 
     def __init__(self, settings: MixingSettings, *, num_classes: int, seed: int) -> None:
-        from torchvision.transforms import v2  # as above
+        from torchvision.transforms import v2  # a second of start-up for the few who ask for it
 
         kinds = ((v2.MixUp, settings.mixup), (v2.CutMix, settings.cutmix))
         # Labels that are shares of the classes already are mixed as they are.

@@ -242,7 +242,8 @@ def _explain(error: ValidationError, source: str) -> str:
     if inside and not isinstance(first["input"], dict | Section):
         return f"'{key}' is a section of a recipe, not a value; set one of its keys: {', '.join(inside)}."
     message = first["msg"].removeprefix("Value error, ")
-    return f"The recipe '{source}' has an impossible '{key or 'length'}' ({first['input']!r:.60}): {message}."
+    given = "" if isinstance(first["input"], dict) else f" ({first['input']!r:.60})"
+    return f"The recipe '{source}' has an impossible '{key or 'length'}'{given}: {message}."
 
 
 def _known_keys() -> list[str]:

@@ -179,6 +179,7 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
         rank=distributed.rank(),
         world=distributed.world(),
         lead=mixes(plan.recipe.mixing),
+        fill=plan.classifier.preprocessing.mean_colour,
     )
     if distributed.is_main():
         _write_description(plan)

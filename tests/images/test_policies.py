@@ -1,0 +1,311 @@
+"""Augmentation policies: every operation and every share of the draws as the source says."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFilter
+from torchvision.transforms import ColorJitter
+from torchvision.transforms import functional as torchvision_functional
+from torchvision.transforms.autoaugment import AutoAugment, _apply_op
+
+from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm_operation
+from vitral.errors import RecipeError
+from vitral.images.augment import Augmentation, augment
+from vitral.images.policies import Policy, Settings, apply_policy, jitter
+from vitral.training.recipe import list_recipes, load_recipe
+
+PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
+ENHANCING = ("Color", "Contrast", "Brightness", "Sharpness")
+MOVING = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
+BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
+DRAWS = 6000
+
+
+def published() -> list[Augmentation]:
+    """Return what differs in the policies of the recipes that come with Vitral."""
+    found = (load_recipe(name).augmentation for name in list_recipes())
+    names = ("policy", "operations", "magnitude", "magnitude_std", "interpolation")
+    kinds = {tuple(getattr(how, name) for name in names) for how in found if how and how.policy != "none"}
+    return [Augmentation(**dict(zip(names, kind, strict=True))) for kind in sorted(kinds)]
+
+
+PUBLISHED = published()
+BIG_VISION = sorted({how.magnitude for how in PUBLISHED if how.policy == "big-vision-randaugment"})
+TIMM = sorted({how.magnitude for how in PUBLISHED if how.policy == "timm-randaugment"})
+
+
+def views(image: Pixels, settings: Settings, draws: int = DRAWS) -> Iterator[Pixels]:
+    rng = np.random.default_rng(5)
+    return (apply_policy(image, settings, rng) for _ in range(draws))
+
+
+def close(one: Pixels, other: Pixels) -> bool:
+    """Tell whether two images are the same but for the rounding of sums, or of a place between two pixels."""
+    gaps = np.abs(one.astype(int) - other)
+    return bool((gaps > 0).mean() < 0.03 or ((gaps > 0).mean() < 0.1 and gaps.max() < 6))
+
+
+def shares(
+    drawn: Iterator[Pixels], expected: list[tuple[str, Pixels]], same: Callable[[Any, Any], bool] = np.array_equal
+) -> Counter[str]:
+    """Return how often each of the expected images came, by name; every image must be one of them."""
+    by_content: dict[bytes, str] = {}
+    for name, image in reversed(expected):
+        by_content[image.tobytes()] = name
+    counts: Counter[str] = Counter()
+    for image in drawn:
+        content = image.tobytes()
+        if content not in by_content:
+            by_content[content] = next((name for name, other in expected if same(image, other)), "unknown")
+        counts[by_content[content]] += 1
+    return counts
+
+
+def held(counts: Counter[str], probabilities: dict[str, float], expected: list[tuple[str, Pixels]]) -> None:
+    """Check that what was drawn is what should be, each as often as it should, within five standard deviations.
+
+    Names that give the same image count as one; those of one operation that no other shares, also all together.
+    """
+    groups: dict[bytes, list[str]] = {}
+    for name, image in expected:
+        groups.setdefault(image.tobytes(), []).append(name)
+    total = sum(counts.values())
+    assert sum(probabilities.values()) == pytest.approx(1.0)
+    assert set(counts) <= {names[0] for names in groups.values()}, counts["unknown"]
+    together: dict[str, list[list[str]]] = {}
+    for names in groups.values():
+        operations = {name.split()[0] for name in names}
+        together.setdefault(operations.pop() if len(operations) == 1 else names[0], []).append(names)
+    for parts in ([names] for names in groups.values()), together.values():
+        for part in parts:
+            share = sum(probabilities[name] for names in part for name in names)
+            count = sum(counts[names[0]] for names in part)
+            assert abs(count - total * share) <= 5 * (total * share * (1 - share)) ** 0.5 + 1, part[0]
+
+
+def test_the_recipes_name_every_randaugment_magnitude_of_their_papers() -> None:
+    assert BIG_VISION == [0, 5, 10, 15, 20]
+    assert {(how.magnitude, how.magnitude_std) for how in PUBLISHED if how.policy == "timm-randaugment"} == {(9, 0.5)}
+    assert {how.operations for how in PUBLISHED} == {2}
+
+
+@pytest.mark.parametrize("magnitude", sorted({*TIMM, 0.0, 3.0, 10.0}))
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic", "random"])
+def test_timms_randaugment_draws_each_operation_of_its_source_as_often(magnitude: float, interpolation: str) -> None:
+    image = photo()
+    kernels = {"bilinear": (BILINEAR,), "bicubic": (BICUBIC,), "random": (BILINEAR, BICUBIC)}[interpolation]
+    expected, probabilities = [("nothing", image)], {"nothing": 0.5}
+    for name in (*PLAIN, *ENHANCING, *MOVING):
+        for sign in (1, -1) if name not in PLAIN else (1,):
+            for kernel in kernels if name in MOVING else (BILINEAR,):
+                key = f"{name} {sign} {kernel}"
+                expected.append((key, timm_operation(name, magnitude, sign, kernel)(image)))
+                one = 0.5 / 15 / (1 if name in PLAIN else 2)
+                probabilities[key] = one / (len(kernels) if name in MOVING else 1)
+    assert len({image.tobytes() for _, image in expected}) > (20 if magnitude else 3)
+    settings = Settings(
+        policy="timm-randaugment",
+        operations=1,
+        magnitude=magnitude,
+        interpolation=interpolation,  # type: ignore[arg-type]
+        fill=MEAN,
+    )
+    held(shares(views(image, settings), expected), probabilities, expected)
+
+
+@pytest.mark.parametrize("magnitude", sorted({*BIG_VISION, 12.0, 27.0}))
+@pytest.mark.parametrize("shape", [(24, 22), (5, 230)])
+def test_big_visions_randaugment_draws_each_operation_of_its_source_as_often(
+    magnitude: float, shape: tuple[int, int]
+) -> None:
+    image = photo(*shape)
+    expected, probabilities = [], {}
+    for name in (*PLAIN, *ENHANCING, *MOVING):
+        for sign in (1, -1) if name in MOVING else (1,):
+            expected.append((f"{name} {sign}", big_vision_operation(name, magnitude, sign)(image)))
+            probabilities[f"{name} {sign}"] = 1 / 16 / (2 if name in MOVING else 1)
+    half = int(magnitude * 4)
+    for row, column in np.ndindex(*shape):
+        cut = image.copy()
+        cut[max(row - half, 0) : row + half, max(column - half, 0) : column + half] = 128
+        expected.append((f"Cutout {row} {column}", cut))
+        probabilities[f"Cutout {row} {column}"] = 1 / 16 / (shape[0] * shape[1])
+    settings = Settings(policy="big-vision-randaugment", operations=1, magnitude=magnitude)
+    held(shares(views(image, settings), expected, close), probabilities, expected)
+
+
+def test_what_big_visions_operations_do_at_published_magnitudes() -> None:
+    image = photo()
+    values = {
+        name: [big_vision_operation(name, magnitude, 1)(image) for magnitude in (0, 5, 10, 15, 20)]
+        for name in ("Posterize", "Solarize", "Brightness")
+    }
+    left = [len(np.unique(view & 0xFF)) for view in values["Posterize"]]
+    assert left == sorted(left)  # more is left of the image, the larger the magnitude
+    assert len(np.unique(values["Posterize"][0])) == 2
+    assert np.array_equal(values["Posterize"][4], image)
+    assert [np.array_equal(view, 255 - image) for view in values["Solarize"]] == [True, False, True, False, True]
+    assert values["Brightness"][4].mean() > values["Brightness"][3].mean() > image.mean()
+
+
+def test_a_randaugment_takes_as_many_operations_as_it_is_told_and_any_of_them_twice() -> None:
+    image = photo(8, 8)
+    names = {name: big_vision_operation(name, 20.0, 1) for name in ("Invert", "Equalize", "AutoContrast", "Brightness")}
+    twice = {
+        tuple(pair): names[pair[1]](names[pair[0]](image)).tobytes()
+        for pair in np.array(np.meshgrid(*[list(names)] * 2)).T.reshape(-1, 2)
+    }
+    settings = Settings(policy="big-vision-randaugment", operations=2, magnitude=20.0)
+    drawn = Counter(view.tobytes() for view in views(image, settings))
+    assert set(twice.values()) <= set(drawn)
+    three = Settings(policy="timm-randaugment", operations=3, magnitude=10.0)
+    untouched = sum(np.array_equal(view, image) for view in views(image, three))
+    assert abs(untouched / DRAWS - 0.125) < 0.04  # and a little, where two operations cancel
+
+
+def test_timms_magnitude_varies_from_operation_to_operation_and_is_cut_off_at_ten() -> None:
+    image = np.full(
+        (4, 4, 3), 60, dtype=np.uint8
+    )  # of which only brightness, inversion and addition leave something else
+    settings = Settings(policy="timm-randaugment", operations=1, magnitude=9.0, magnitude_std=0.5, fill=(60, 60, 60))
+    added = Counter(int(view[0, 0, 0]) - 60 for view in views(image, settings, 30_000) if 60 < view[0, 0, 0] <= 170)
+    added = Counter({value: count for value, count in added.items() if value > 60})  # brightness goes no higher
+    most = added[110]
+    assert max(added) == 110
+    strengths = np.random.default_rng(0).normal(9, 0.5, 100_000).clip(0, 10)
+    expected = (strengths * 11).astype(int)
+    total = sum(added.values())
+    assert abs(total - 1000) < 160
+    assert abs(most / total - (expected == 110).mean()) < 0.03
+    assert abs(sum(value * count for value, count in added.items()) / total - expected.mean()) < 1.0
+
+
+@pytest.mark.parametrize("how", PUBLISHED, ids=lambda how: f"{how.policy}-{how.magnitude:g}-{how.interpolation}")
+def test_ten_thousand_draws_of_every_published_policy(how: Augmentation) -> None:
+    rng = np.random.default_rng(0)
+    image = photo(20, 18)
+    settings = Settings(
+        policy=how.policy,
+        operations=how.operations,
+        magnitude=how.magnitude,
+        magnitude_std=how.magnitude_std,
+        interpolation=how.interpolation,
+    )
+    for _ in range(10_000):
+        view = apply_policy(image, settings, rng)
+        assert view.shape == image.shape
+        assert view.dtype == np.uint8
+    full = augment(image, how, size=(16, 16), rng=rng)
+    assert full.shape == (3, 16, 16)
+
+
+def test_autoaugment_draws_torchvisions_policy_for_imagenet_as_often() -> None:
+    image = photo()
+    source = AutoAugment()
+    space = source._augmentation_space(10, image.shape[:2])
+    expected: list[tuple[str, Pixels]] = []
+    probabilities: dict[str, float] = {}
+
+    def follow(view: Image.Image, steps: list[Any], share: float, name: str) -> None:
+        if not steps:
+            probabilities[name] = share
+            expected.append((name, np.asarray(view)))
+            return
+        (operation, probability, number), *rest = steps
+        if probability < 1:
+            follow(view, rest, share * (1 - probability), f"{name}-")
+        magnitudes, signed = space[operation]
+        strength = float(magnitudes[number]) if magnitudes.ndim else 0.0
+        for sign in (1, -1) if signed else (1,):
+            done = _apply_op(
+                view, operation, sign * strength, torchvision_functional.InterpolationMode.BILINEAR, [128] * 3
+            )
+            if probability:
+                follow(done, rest, share * probability / (2 if signed else 1), f"{name}{operation}{sign}")
+
+    for number, steps in enumerate(source.policies):
+        follow(Image.fromarray(image), list(steps), 1 / 25, f"{number}:")
+    held(shares(views(image, Settings(policy="autoaugment")), expected), probabilities, expected)
+
+
+def test_three_augment_turns_grey_solarises_or_blurs_like_deit_iii() -> None:
+    image = photo(32, 32)
+    grey = np.asarray(Image.fromarray(image).convert("L").convert("RGB"))
+    solarised = np.where(image < 128, image, 255 - image)
+    counts, spreads = Counter[str](), []
+    for view in views(image, Settings(policy="three-augment")):
+        kind = "grey" if np.array_equal(view, grey) else "solarised" if np.array_equal(view, solarised) else "blurred"
+        counts[kind] += 1
+        if kind == "blurred":
+            spreads.append(view.std())
+    assert all(abs(count - DRAWS / 3) < 5 * (DRAWS * 2 / 9) ** 0.5 for count in counts.values()), counts
+    radii = np.linspace(0.1, 2.0, 400)
+    source = [
+        np.asarray(Image.fromarray(image).filter(ImageFilter.GaussianBlur(float(radius)))).std() for radius in radii
+    ]
+    assert kolmogorov(spreads, source) < 0.06
+
+
+@pytest.mark.parametrize("strength", [0.3, 0.8])
+def test_jitter_is_torchvisions(strength: float) -> None:
+    image = photo(8, 8)
+    rng = np.random.default_rng(0)
+    ours = [jitter(image, strength, rng) for _ in range(3000)]
+    torch.manual_seed(0)
+    source = ColorJitter(strength, strength, strength)
+    theirs = [np.asarray(source(Image.fromarray(image))) for _ in range(3000)]
+    for measure in (np.mean, np.std, np.min, np.max, lambda view: np.ptp(view, axis=-1).mean()):
+        assert kolmogorov([measure(view) for view in ours], [measure(view) for view in theirs]) < 0.06
+
+
+def kolmogorov(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the largest difference of two samples' distribution functions."""
+    places = np.sort(np.concatenate([ours, theirs]))
+    one, other = (np.searchsorted(np.sort(sample), places, side="right") / len(sample) for sample in (ours, theirs))
+    return float(np.abs(one - other).max())
+
+
+@pytest.mark.parametrize("policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment"])
+def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone(policy: Policy) -> None:
+    image = photo(40, 40)
+    how = Augmentation(crop="none", policy=policy, jitter=0.3, magnitude=9.0)
+    torch.manual_seed(1)
+    states = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
+    drawn = [augment(image, how, size=(40, 40), rng=np.random.default_rng(seed)) for seed in (0, 0, *range(1, 12))]
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
+    assert torch.equal(drawn[0], drawn[1])
+    assert len({view.numpy().tobytes() for view in drawn}) > 10
+
+
+def test_what_comes_in_from_beyond_the_edge_is_the_mean() -> None:
+    image = np.zeros((32, 32, 3), dtype=np.uint8)
+    how = Augmentation(crop="none", flip=False, policy="timm-randaugment", operations=1, magnitude=10.0)
+    drawn = [
+        augment(image, how, size=(32, 32), rng=np.random.default_rng(seed), fill=(10, 20, 30)) for seed in range(60)
+    ]
+    assert any((view == torch.tensor([10, 20, 30]).view(3, 1, 1)).all(0).any() for view in drawn)
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (("augmentation.policy=timm-randaugment", "augmentation.magnitude=11"), "from 0 to 10, not 11"),
+        (("augmentation.policy=big-vision-randaugment", "augmentation.magnitude=31"), "from 0 to 30, not 31"),
+        (("augmentation.policy=big-vision-randaugment", "augmentation.magnitude_std=0.5"), "magnitude_std"),
+        (("augmentation.policy=randaugment",), "timm-randaugment"),
+        (("augmentation.magnitude=-1",), "augmentation.magnitude"),
+    ],
+)
+def test_a_magnitude_that_the_source_does_not_define_is_refused_in_one_line(
+    override: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(RecipeError) as refused:
+        load_recipe("scratch").changed(override)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300

@@ -1,0 +1,137 @@
+"""Single changes of an image by Pillow, whose results timm's and torchvision's pipelines on Pillow images have bit by bit.
+
+Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value pass over it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+
+Colour = tuple[int, int, int]
+HALF = 128  # brightness from which on an image is solarised
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """What an image is moved on.
+
+    Attributes:
+        fill: what comes in from beyond the edge: red, green, blue, 0 to 255.
+        resample: how a pixel between pixels is had.
+    """
+
+    fill: Colour
+    resample: Image.Resampling
+
+
+Operation = Callable[[Image.Image, float, Canvas], Image.Image]
+
+
+def autocontrast(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
+    """Stretch each channel over the whole range."""
+    return ImageOps.autocontrast(image)
+
+
+def equalize(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
+    """Make each channel's values equally frequent."""
+    return ImageOps.equalize(image)
+
+
+def invert(image: Image.Image, value: float, canvas: Canvas) -> Image.Image:
+    """Turn an image into its negative."""
+    return ImageOps.invert(image)
+
+
+def rotate(image: Image.Image, degrees: float, canvas: Canvas) -> Image.Image:
+    """Turn an image counterclockwise about its middle."""
+    return image.rotate(degrees, resample=canvas.resample, fillcolor=canvas.fill)
+
+
+def posterize(image: Image.Image, bits: float, canvas: Canvas) -> Image.Image:
+    """Keep the highest bits, 0 to 8, of each value; of none remains black, which Pillow used to allow."""
+    return image.point([value >> 8 - int(bits) << 8 - int(bits) for value in range(256)] * 3)
+
+
+def solarize(image: Image.Image, threshold: float, canvas: Canvas) -> Image.Image:
+    """Turn the values from a threshold on, 0 to 256, into their negative."""
+    return ImageOps.solarize(image, threshold)  # type: ignore[arg-type]  # a fraction is compared like a whole number
+
+
+def solarize_add(image: Image.Image, addition: float, canvas: Canvas) -> Image.Image:
+    """Brighten the darker half of the values."""
+    table = [min(255, value + int(addition)) if value < HALF else value for value in range(256)]
+    return image.point(table * 3)
+
+
+def color(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
+    """Blend an image with its grey version, of which a factor of 0 leaves nothing else."""
+    return ImageEnhance.Color(image).enhance(factor)
+
+
+def contrast(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
+    """Blend an image with its mean grey, of which a factor of 0 leaves nothing else."""
+    return ImageEnhance.Contrast(image).enhance(factor)
+
+
+def brightness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
+    """Blend an image with black, of which a factor of 0 leaves nothing else."""
+    return ImageEnhance.Brightness(image).enhance(factor)
+
+
+def sharpness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
+    """Blend an image with its smoothed version, of which a factor of 0 leaves nothing else."""
+    return ImageEnhance.Sharpness(image).enhance(factor)
+
+
+def shear_x(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
+    """Move each row by `slope` times its number, to the left for a slope above 0."""
+    return _affine(image, (1, slope, 0, 0, 1, 0), canvas)
+
+
+def shear_y(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
+    """Move each column by `slope` times its number, upwards for a slope above 0."""
+    return _affine(image, (1, 0, 0, slope, 1, 0), canvas)
+
+
+def translate_x(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Image:
+    """Move an image to the left."""
+    return _affine(image, (1, 0, pixels, 0, 1, 0), canvas)
+
+
+def translate_y(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Image:
+    """Move an image upwards."""
+    return _affine(image, (1, 0, 0, 0, 1, pixels), canvas)
+
+
+def grey(image: Image.Image) -> Image.Image:
+    """Take the colour away."""
+    return image.convert("L").convert("RGB")
+
+
+def blur(image: Image.Image, radius: float) -> Image.Image:
+    """Blur an image by Pillow's approximation of a Gaussian of that standard deviation, pixels."""
+    return image.filter(ImageFilter.GaussianBlur(radius))
+
+
+def _affine(image: Image.Image, matrix: tuple[float, ...], canvas: Canvas) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, matrix, canvas.resample, fillcolor=canvas.fill)
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "AutoContrast": autocontrast,
+    "Equalize": equalize,
+    "Invert": invert,
+    "Rotate": rotate,
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "SolarizeAdd": solarize_add,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
+    "ShearX": shear_x,
+    "ShearY": shear_y,
+    "TranslateX": translate_x,
+    "TranslateY": translate_y,
+}

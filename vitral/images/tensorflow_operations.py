@@ -1,0 +1,190 @@
+"""Single changes of an image as big_vision's pp/autoaugment.py has them, which is a fork of EfficientNet's for TPUs.
+
+They give what TensorFlow 2.15 gives: nearest neighbours, fractions cut off, bytes that overflow (big_vision's issue 110).
+Every operation takes pixels (height, width, 3) and a value in the operation's own unit; those that need no value pass over it.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import cv2
+import numpy as np
+from jaxtyping import Float32
+from PIL import Image, ImageOps
+
+from vitral.images.decode import Pixels
+
+Operation = Callable[[Pixels, float], Pixels]
+Number = float | np.float32
+Values = Float32[np.ndarray, "..."]
+
+GREY = 128  # what comes in from beyond the edge, and what a cut leaves
+GREY_SHARES = (0.2989, 0.5870, 0.1140)  # of red, green and blue, in tf.image.rgb_to_grayscale
+VALUES = np.arange(256, dtype=np.float32)
+
+
+def autocontrast(image: Pixels, value: float) -> Pixels:
+    """Stretch each channel over the whole range."""
+    tables = [VALUES] * 3
+    for channel, plane in enumerate(cv2.split(image)):
+        low, high = np.float32(plane.min()), np.float32(plane.max())
+        if high > low:
+            scale = np.float32(255) / (high - low)
+            tables[channel] = VALUES * scale + -low * scale
+    return cv2.LUT(image, _bytes(np.stack(tables, axis=-1)[None]))
+
+
+def equalize(image: Pixels, value: float) -> Pixels:
+    """Make each channel's values equally frequent, by Pillow's rule."""
+    return np.asarray(ImageOps.equalize(Image.fromarray(image)))
+
+
+def invert(image: Pixels, value: float) -> Pixels:
+    """Turn an image into its negative."""
+    return 255 - image
+
+
+def rotate(image: Pixels, degrees: float) -> Pixels:
+    """Turn an image counterclockwise about its middle."""
+    bottom, end = (np.float32(side - 1) for side in image.shape[:2])
+    radians = np.float32(math.radians(degrees))
+    cosine, sine = np.cos(radians), np.sin(radians)
+    right = (end - (cosine * end - sine * bottom)) / 2
+    down = (bottom - (sine * end + cosine * bottom)) / 2
+    return _transform(image, (cosine, -sine, right), (sine, cosine, down))
+
+
+def posterize(image: Pixels, bits: float) -> Pixels:
+    """Keep the highest bits of each value; of none, and of more than 8, remains one.
+
+    TensorFlow shifts a byte by 7 at most, and the number of places to shift by is a byte, too, so that -1 is 255.
+    """
+    shift = min((8 - int(bits)) % 256, 7)
+    return image & np.uint8((0xFF >> shift) << shift)
+
+
+def solarize(image: Pixels, threshold: float) -> Pixels:
+    """Turn the values from a threshold on into their negative; the threshold becomes a byte, so that 256 is 0."""
+    lowest = int(threshold) % 256
+    return _by_value(image, np.concatenate([VALUES[:lowest], 255 - VALUES[lowest:]]))
+
+
+def solarize_add(image: Pixels, addition: float) -> Pixels:
+    """Brighten the darker half of the values."""
+    return _by_value(image, np.where(VALUES < 128, VALUES + int(addition), VALUES))
+
+
+def color(image: Pixels, factor: float) -> Pixels:
+    """Blend an image with its grey version, of which a factor of 0 leaves nothing else."""
+    return _blend(_grey(image)[..., None], image, factor)
+
+
+def contrast(image: Pixels, factor: float) -> Pixels:
+    """Blend an image with one grey, which is not the mean but, by an error of the source, the number of pixels over 256."""
+    grey = min(image.shape[0] * image.shape[1] / 256, 255)
+    return _by_value(image, _blended(np.asarray(int(grey), np.float32), VALUES, factor))
+
+
+def brightness(image: Pixels, factor: float) -> Pixels:
+    """Blend an image with black, of which a factor of 0 leaves nothing else."""
+    return _by_value(image, _blended(np.zeros_like(VALUES), VALUES, factor))
+
+
+def sharpness(image: Pixels, factor: float) -> Pixels:
+    """Blend an image with its smoothed version, of which a factor of 0 leaves nothing but the border."""
+    smooth = image.copy()
+    if min(image.shape[:2]) > 2:
+        smooth[1:-1, 1:-1] = _smooth(image.astype(np.float32))[1:-1, 1:-1]
+    return _blend(smooth, image, factor)
+
+
+def shear_x(image: Pixels, slope: float) -> Pixels:
+    """Move each row by `slope` times its number, to the left for a slope above 0."""
+    return _transform(image, (1, slope, 0), (0, 1, 0))
+
+
+def shear_y(image: Pixels, slope: float) -> Pixels:
+    """Move each column by `slope` times its number, upwards for a slope above 0."""
+    return _transform(image, (1, 0, 0), (slope, 1, 0))
+
+
+def translate_x(image: Pixels, pixels: float) -> Pixels:
+    """Move an image to the left."""
+    return _transform(image, (1, 0, pixels), (0, 1, 0))
+
+
+def translate_y(image: Pixels, pixels: float) -> Pixels:
+    """Move an image upwards."""
+    return _transform(image, (1, 0, 0), (0, 1, pixels))
+
+
+def cutout(image: Pixels, half: int, row: int, column: int) -> Pixels:
+    """Lay a grey square of twice `half` pixels about a place, cut off at the edges."""
+    image = image.copy()
+    image[max(row - half, 0) : row + half, max(column - half, 0) : column + half] = GREY
+    return image
+
+
+def _bytes(values: Values) -> Pixels:
+    return np.clip(values, 0, 255).astype(np.uint8)
+
+
+def _by_value(image: Pixels, values: Values) -> Pixels:
+    return cv2.LUT(image, _bytes(values))
+
+
+def _blended(one: Values, other: Values, factor: float) -> Values:
+    return one + np.float32(factor) * (other - one)
+
+
+def _blend(one: Pixels, other: Pixels, factor: float) -> Pixels:
+    """Return what lies at `factor` on the line from one image at 0 to another at 1, or beyond it."""
+    if factor == 1:
+        return other
+    return _bytes(_blended(one.astype(np.float32), other.astype(np.float32), factor))
+
+
+def _grey(image: Pixels) -> Pixels:
+    shares = (VALUES * np.float32(1 / 255) * np.float32(share) for share in GREY_SHARES)
+    red, green, blue = (share[image[..., channel]] for channel, share in enumerate(shares))
+    return ((red + green + blue) * np.float32(255.5)).astype(np.uint8)
+
+
+def _smooth(image: Values) -> Pixels:
+    kernel = np.ones((3, 3), dtype=np.float32)
+    kernel[1, 1] = 5
+    return _bytes(cv2.filter2D(image, cv2.CV_32F, kernel / np.float32(13)))
+
+
+def _transform(image: Pixels, column: tuple[Number, Number, Number], row: tuple[Number, Number, Number]) -> Pixels:
+    """Return the image whose pixel (x, y) is the given one's at (column · (x, y, 1), row · (x, y, 1)), the nearest."""
+    height, width = image.shape[:2]
+    x, y = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
+
+    def nearest(weights: tuple[Number, Number, Number]) -> Values:
+        across, along, shift = (np.float32(weight) for weight in weights)
+        place = across * x + along * y + shift
+        return np.trunc(place + np.copysign(np.float32(0.5), place))  # halves away from 0, as in C
+
+    return cv2.remap(
+        image, nearest(column), nearest(row), cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=(GREY,) * 3
+    )
+
+
+OPERATIONS: Mapping[str, Operation] = {
+    "AutoContrast": autocontrast,
+    "Equalize": equalize,
+    "Invert": invert,
+    "Rotate": rotate,
+    "Posterize": posterize,
+    "Solarize": solarize,
+    "SolarizeAdd": solarize_add,
+    "Color": color,
+    "Contrast": contrast,
+    "Brightness": brightness,
+    "Sharpness": sharpness,
+    "ShearX": shear_x,
+    "ShearY": shear_y,
+    "TranslateX": translate_x,
+    "TranslateY": translate_y,
+}
