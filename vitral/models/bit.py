@@ -130,8 +130,7 @@ class BiT(Model):
                 lecun_normal_(module.weight, generator)
             elif isinstance(module, nn.GroupNorm):
                 init_norm(module)
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, self.config.head_bias)
+        self.init_head(generator)
 
 
 def _convolution(channels: int, out: int, kernel: int, stride: int, config: BiTConfig) -> StandardizedConvolution:

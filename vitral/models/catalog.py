@@ -95,6 +95,7 @@ WIDTHS: dict[str, Width] = {
     "g": Width(1408, 40, 6144, 16),
     "G": Width(1664, 48, 8192, 16),
 }
+OWN_WIDTHS = ("nano", "micro")
 PATCHES = (8, 14, 16, 32)
 SMALL_PATCH = 4  # for pictures of 32 pixels, such as CIFAR's and the digits
 SMALL_WIDTHS = ("mu", "nano", "micro", "ti", "s")
@@ -178,6 +179,7 @@ def _vits() -> dict[str, ViTConfig]:
                     image_size=(native, native),
                     patch_size=(patch, patch),
                     pooling=pooling,  # type: ignore[arg-type]
+                    initialization="vit" if pooling == "token" or name in OWN_WIDTHS else "big_vision",
                     **dataclasses.asdict(width),
                 )
     return rows
@@ -201,6 +203,7 @@ def _deits() -> dict[str, ViTConfig]:
                     gelu="exact",
                     position_resize="bicubic",
                     distilled=distilled,
+                    initialization="deit",
                     **dataclasses.asdict(WIDTHS[name]),
                 )
     return rows

@@ -238,12 +238,15 @@ class CoAtNet(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Weights normal with standard deviation 0.02, tables and biases 0, unit norms, zero head."""
+        """Weights and tables normal with standard deviation 0.02, biases 0, unit norms.
+
+        The paper does not say; so does MaxViT, of the same authors (maxvit/models/maxvit.py).
+        """
         generator = seeded(self, seed)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init_convolution(module, generator, std=INIT_STD)
-            elif isinstance(module, nn.Linear):
+            elif isinstance(module, nn.Linear) and module is not self.head:
                 module.weight.normal_(std=INIT_STD, generator=generator)
                 nn.init.zeros_(module.bias)
             elif isinstance(module, nn.BatchNorm2d):
@@ -253,9 +256,14 @@ class CoAtNet(Model):
         for stage, grid in zip(self.stages, _grids(self.config), strict=True):
             for block in stage.children():
                 if isinstance(block, TransformerBlock):
-                    nn.init.zeros_(block.attention.bias)
+                    block.attention.bias.normal_(std=INIT_STD, generator=generator)
                     block.attention.index.copy_(relative_index(grid))
-        nn.init.zeros_(self.head.weight)
+        self.init_head(generator)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head like every other layer."""
+        self.head.weight.normal_(std=INIT_STD, generator=generator)
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
 

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, init_batch_norm
-from vitral.models.layers import Gelu, Mlp, StochasticDepth, Tokens, attend, init_linear_deit, init_norm
+from vitral.models.layers import (
+    Gelu,
+    Mlp,
+    StochasticDepth,
+    Tokens,
+    attend,
+    init_linear_deit,
+    init_norm,
+    init_torch_default,
+)
 from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
 
 NORM_EPS = 1e-5
@@ -199,10 +208,12 @@ class CvT(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Truncated normal of standard deviation 0.02 (linear, convolution, class token), unit norms, zero head."""
+        """Truncated normal of standard deviation 0.02 (linear, class token), torch's own convolutions, unit norms."""
         generator = seeded(self, seed)
         for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
+            if isinstance(module, nn.Conv2d):
+                init_torch_default(module, generator)
+            elif isinstance(module, nn.Linear) and module is not self.head:
                 init_linear_deit(module, generator)
             elif isinstance(module, nn.LayerNorm):
                 init_norm(module)
@@ -210,5 +221,11 @@ class CvT(Model):
                 init_batch_norm(module)
             elif isinstance(module, CvTStage) and module.class_token is not None:
                 nn.init.trunc_normal_(module.class_token, std=0.02, generator=generator)
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, self.config.head_bias)
+        self.init_head(generator)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head: weights normal with standard deviation 0.02, torch's own bias."""
+        init_torch_default(self.head, generator)
+        nn.init.trunc_normal_(self.head.weight, std=0.02, generator=generator)
+        self.head.bias.add_(self.config.head_bias)

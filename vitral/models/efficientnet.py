@@ -133,14 +133,20 @@ class EfficientNet(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Convolutions normal with variance 2 / fan-out, unit norms, zero head."""
+        """Convolutions normal with variance 2 / fan-out, unit norms."""
         generator = seeded(self, seed)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
             elif isinstance(module, nn.BatchNorm2d):
                 init_batch_norm(module)
-        nn.init.zeros_(self.head.weight)
+        self.init_head(generator)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head: weights uniform within 1/sqrt(classes) (noisystudent, efficientnet_model.py)."""
+        limit = self.head.out_features**-0.5
+        self.head.weight.uniform_(-limit, limit, generator=generator)
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
 

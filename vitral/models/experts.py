@@ -17,7 +17,7 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.layers import Gelu, full_precision, gelu_layer
+from vitral.models.layers import Gelu, full_precision, gelu_layer, lecun_normal_
 from vitral.models.model import LATER
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
@@ -230,8 +230,8 @@ class MixtureOfExperts(nn.Module):
         return experts.transpose(0, 1).flatten(), unranked.flatten(), values.transpose(0, 1).flatten()
 
     def init_weights(self, generator: torch.Generator) -> None:
-        """LeCun-normal router; experts all alike."""
-        nn.init.normal_(self.router.weight, std=self.router.in_features**-0.5, generator=generator)
+        """LeCun-normal router, truncated at 2 standard deviations, flax's default for a dense layer; experts all alike."""
+        lecun_normal_(self.router.weight, generator)
         self.fc1.init_weights(generator)
         self.fc2.init_weights(generator)
 

@@ -42,6 +42,15 @@ def init_linear_deit(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -
         layer.bias.zero_()
 
 
+@torch.no_grad()
+def init_torch_default(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
+    """Weights and biases uniform within 1/sqrt(fan_in): what torch does where a network does not say otherwise."""
+    limit = layer.weight[0].numel() ** -0.5
+    layer.weight.uniform_(-limit, limit, generator=generator)
+    if layer.bias is not None:
+        layer.bias.uniform_(-limit, limit, generator=generator)
+
+
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which autocast rounds nothing, for what decides in float32."""
     # The meta device, on which networks are counted, knows no autocast.

@@ -116,10 +116,17 @@ class Model(nn.Module, ABC):
         """Return the logits and whatever else the training losses need."""
         return Outputs(logits=self(images))
 
-    def replace_head(self, num_classes: int) -> None:
-        """Put a zero-initialised linear layer of `num_classes` outputs in place of the head."""
+    def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
+        """Put a linear layer of `num_classes` outputs in place of the head, drawn from `seed` as a new network's is."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, head_bias=0.0)
-        self.head = zero_head(self.head.in_features, num_classes, self.head.weight)
+        self.head = new_head(self.head.in_features, num_classes, self.head.weight)
+        self.init_head(seeded(self, seed))
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head as the family's source does: weights of 0 and a bias of `head_bias`, unless a family says otherwise."""
+        nn.init.zeros_(self.head.weight)
+        nn.init.constant_(self.head.bias, self.config.head_bias)
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Make the network take pictures of another size, an int or (height, width), in pixels.
@@ -174,12 +181,9 @@ class Model(nn.Module, ABC):
             )
 
 
-def zero_head(features: int, num_classes: int, like: Tensor) -> nn.Linear:
-    """Return a linear layer of zeros, on the device and in the precision of `like`."""
-    head = nn.Linear(features, num_classes, device=like.device, dtype=like.dtype)
-    nn.init.zeros_(head.weight)
-    nn.init.zeros_(head.bias)
-    return head
+def new_head(features: int, num_classes: int, like: Tensor) -> nn.Linear:
+    """Return a linear layer whose values are yet to be drawn, on the device and in the precision of `like`."""
+    return nn.Linear(features, num_classes, device="meta", dtype=like.dtype).to_empty(device=like.device)
 
 
 def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:

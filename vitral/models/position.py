@@ -137,9 +137,9 @@ class PositionEmbedding(nn.Module):
         return resize_position_embedding(table, old, new, method=self.method)
 
     @torch.no_grad()
-    def init_weights(self, generator: torch.Generator) -> None:
-        """Draw the learned embeddings from a normal distribution of standard deviation 0.02; build the fixed one."""
+    def init_weights(self, generator: torch.Generator, *, std: float) -> None:
+        """Draw the learned embeddings from a normal distribution; build the fixed one."""
         for parameter in self.parameters():
-            parameter.normal_(std=0.02, generator=generator)
+            parameter.normal_(std=std, generator=generator)
         if self.kind == "sincos-2d":
             self.table = sincos_table(self.grid, self.dim).to(self.table.device)

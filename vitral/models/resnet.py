@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
-from vitral.models.layers import StochasticDepth
+from vitral.models.layers import StochasticDepth, init_torch_default
 from vitral.models.model import (
     Features,
     Images,
@@ -123,12 +123,17 @@ class ResNet(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """He-normal convolutions by their fan-out, unit norms, zero head."""
+        """He-normal convolutions by their fan-out, unit norms, as in torchvision."""
         generator = seeded(self, seed)
         for module in self.modules():
             if isinstance(module, Convolution):
                 init_convolution(module, generator, std=math.sqrt(2.0 / fan_out(module)))
             elif isinstance(module, nn.BatchNorm2d):
                 init_batch_norm(module)
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, self.config.head_bias)
+        self.init_head(generator)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head as torch does."""
+        init_torch_default(self.head, generator)
+        self.head.bias.add_(self.config.head_bias)

@@ -197,19 +197,24 @@ class T2TViT(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Truncated normal of standard deviation 0.02, biases 0; sinusoids; orthogonal random features; zero head."""
+        """Truncated normal of standard deviation 0.02, biases 0, the head too; sinusoids; orthogonal random features."""
         generator = seeded(self, seed)
         nn.init.trunc_normal_(self.class_token, std=0.02, generator=generator)
         self.position.copy_(sinusoid_table(self.position.shape[1], self.config.dim))
         for module in self.modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) and module is not self.head:
                 init_linear_deit(module, generator)
             elif isinstance(module, nn.LayerNorm):
                 init_norm(module)
         for layer in self.token_layers:
             if isinstance(layer, TokenPerformer):
                 nn.init.orthogonal_(layer.features, gain=math.sqrt(FEATURES), generator=generator)
-        nn.init.zeros_(self.head.weight)
+        self.init_head(generator)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head like every other layer: normal, standard deviation 0.02."""
+        init_linear_deit(self.head, generator)
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
 

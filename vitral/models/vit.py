@@ -19,10 +19,12 @@ from vitral.models.layers import (
     LAYER_NORM_EPS,
     Block,
     Gelu,
+    LayerScale,
     MapHead,
     Tokens,
     init_linear_deit,
     init_norm,
+    init_torch_default,
     lecun_normal_,
 )
 from vitral.models.model import (
@@ -34,8 +36,8 @@ from vitral.models.model import (
     ModelConfig,
     Outputs,
     depth_rate,
+    new_head,
     seeded,
-    zero_head,
 )
 from vitral.models.position import PositionEmbedding, PositionKind, PositionResize
 from vitral.models.stem import ResNetStem, StemConfig
@@ -66,6 +68,7 @@ class ViTConfig(ModelConfig):
         norm_eps: epsilon of the layer norms.
         qkv_bias: whether the query, key and value projections have biases.
         position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
+        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
     """
 
     patch_size: tuple[int, int] = (16, 16)
@@ -86,6 +89,7 @@ class ViTConfig(ModelConfig):
     norm_eps: float = field(default=LAYER_NORM_EPS, metadata=LATER)
     qkv_bias: bool = field(default=True, metadata=LATER)
     position_resize: PositionResize = field(default="bilinear", metadata=LATER)
+    initialization: Literal["vit", "big_vision", "deit"] = field(default="vit", metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -151,6 +155,10 @@ def _check_extras(config: ViTConfig) -> None:
         raise ModelError("A network with a distillation head has no representation layer before its heads.")
     if config.experts and not all(0 <= block < config.depth for block in config.experts.blocks):
         raise ModelError(f"Experts stand in blocks {config.experts.blocks}, but there are only {config.depth} blocks.")
+    if config.initialization not in ("vit", "big_vision", "deit"):
+        raise ModelError(f"initialization must be 'vit', 'big_vision' or 'deit', not '{config.initialization}'.")
+    if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
+        raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
     if config.layer_scale is not None and config.experts:
         raise ModelError("Experts and LayerScale do not go together.")
 
@@ -282,13 +290,15 @@ class ViT(Model):
                 block.mlp.losses = {}
         return auxiliary
 
-    def replace_head(self, num_classes: int) -> None:
-        """Put a single zero-initialised linear layer in place of the head and its tanh layer (paper section 3.2)."""
+    def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
+        """Put a single linear layer in place of the head and its tanh layer (paper section 3.2); zero, but for DeiT's."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, representation_size=None, head_bias=0.0)
         self.pre_logits = None
-        self.head = zero_head(self.config.dim, num_classes, self.head.weight)
+        like = self.head.weight
+        self.head = new_head(self.config.dim, num_classes, like)
         if self.config.distilled:
-            self.distillation_head = zero_head(self.config.dim, num_classes, self.head.weight)
+            self.distillation_head = new_head(self.config.dim, num_classes, like)
+        self.init_head(seeded(self, seed))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take pictures of another size: the position embedding is interpolated (paper section 3.2).
@@ -331,32 +341,40 @@ class ViT(Model):
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
-        """Draw every parameter as vit_jax does, a pure function of `seed`.
+        """Draw every parameter as the source does that `initialization` names, a pure function of `seed`.
 
-        | parameter | distribution |
-        |---|---|
-        | patch embedding | LeCun normal, truncated at 2 standard deviations; bias 0 |
-        | class token, head's weight | 0 |
-        | position embedding, registers | normal, standard deviation 0.02 |
-        | query, key, value, output | Xavier uniform, each alone; bias 0 |
-        | MLP | Xavier uniform; bias normal, standard deviation 1e-6 |
-        | tanh layer | LeCun normal; bias 0 |
-        | norms | scale 1, bias 0 |
-        | head's bias | `head_bias` |
-        | stem, experts | see their own files |
-        | distillation token and head | normal, standard deviation 0.02, truncated at 2; bias 0 (DeiT) |
+        | parameter | vit_jax and big_vision | DeiT (timm 0.3.2) |
+        |---|---|---|
+        | patch embedding | LeCun normal, truncated at 2 standard deviations; bias 0 | both uniform, 1/sqrt(fan_in) |
+        | class and distillation token | 0 | normal, standard deviation 0.02 |
+        | position embedding | normal, 0.02; big_vision 1/sqrt(dim) | normal, 0.02 |
+        | query, key, value, output | Xavier uniform, each alone; bias 0 | normal, 0.02; bias 0 |
+        | MLP | Xavier uniform; bias normal, 1e-6 | normal, 0.02; bias 0 |
+        | tanh layer | LeCun normal; bias 0 | normal, 0.02; bias 0 |
+        | heads | 0 | normal, 0.02 |
+
+        DeiT's normal distributions are cut at +-2, not at 2 standard deviations. Norms have scale 1 and bias 0, the head's
+        bias is `head_bias`, registers are normal with 1e-6 (DINOv2); stem, experts and pooling head: see their own files.
         """
         generator = seeded(self, seed)
         if self.stem is not None:
             self.stem.init_weights(generator)
+        if self.config.registers:
+            self.registers.normal_(std=1e-6, generator=generator)
+        if self.config.initialization == "deit":
+            self._init_as_deit(generator)
+        else:
+            self._init_as_original(generator)
+        self.init_head(generator)
+
+    def _init_as_original(self, generator: torch.Generator) -> None:
         lecun_normal_(self.patch_embedding.weight, generator)
         assert self.patch_embedding.bias is not None
         nn.init.zeros_(self.patch_embedding.bias)
         if self.config.pooling == "token":
             nn.init.zeros_(self.class_token)
-        if self.config.registers:
-            self.registers.normal_(std=0.02, generator=generator)
-        self.position.init_weights(generator)
+        std = self.config.dim**-0.5 if self.config.initialization == "big_vision" else 0.02
+        self.position.init_weights(generator, std=std)
         for block in self._encoder():
             block.init_weights(generator)
         init_norm(self.norm)
@@ -365,10 +383,33 @@ class ViT(Model):
         if self.pre_logits is not None:
             lecun_normal_(self.pre_logits.weight, generator)
             nn.init.zeros_(self.pre_logits.bias)
-        nn.init.zeros_(self.head.weight)
-        nn.init.constant_(self.head.bias, self.config.head_bias)
-        if self.distillation_head is not None:
+        if self.config.distilled:
             nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
+
+    def _init_as_deit(self, generator: torch.Generator) -> None:
+        if self.config.pooling == "token":
+            nn.init.trunc_normal_(self.class_token, std=0.02, generator=generator)
+        if self.config.distilled:
+            nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
+        self.position.init_weights(generator, std=0.02)
+        init_torch_default(self.patch_embedding, generator)
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module not in (self.head, self.distillation_head):
+                init_linear_deit(module, generator)
+            elif isinstance(module, nn.LayerNorm):
+                init_norm(module)
+            elif isinstance(module, LayerScale):
+                nn.init.constant_(module.scale, module.initial)
+
+    @torch.no_grad()
+    def init_head(self, generator: torch.Generator) -> None:
+        """Draw the head: 0, or as DeiT draws every layer; the distillation head is DeiT's in any case."""
+        if self.config.initialization == "deit":
+            init_linear_deit(self.head, generator)
+            nn.init.constant_(self.head.bias, self.config.head_bias)
+        else:
+            super().init_head(generator)
+        if self.distillation_head is not None:
             init_linear_deit(self.distillation_head, generator)
 
 

@@ -77,8 +77,9 @@ def finetune(
 ) -> RunResult:
     """Fine-tune a network on labelled pictures; the run folder holds everything that it made.
 
-    The head becomes a single zero-initialised linear layer and the position embedding is interpolated to the new size, as
-    in the paper. Before training the plan and two baselines on frozen features are told to the listener.
+    The head becomes a single linear layer, zero as in the paper or as the network's own source draws it, and the position
+    embedding is interpolated to the new size. Before training the plan and two baselines on frozen features are told to the
+    listener.
 
     Under torchrun every process calls this; they share the work, and the main one writes.
 
@@ -274,7 +275,7 @@ def _told(request: Request) -> dict[str, str]:
 def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Recipe) -> Classifier:
     """Return the classifier in its starting state: new head, new size, the data's class names, the recipe's rates."""
     model = start.model
-    model.replace_head(len(data.class_names))
+    model.replace_head(len(data.class_names), seed=derive(recipe.seed, "head"))
     if image_size is not None:
         model.resize(image_size)
     rates = recipe.regularization

@@ -114,6 +114,7 @@ def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
         distilled=distilled,
         qkv_bias="blocks.0.attn.qkv.bias" in shapes,
         position_resize="bicubic" if own else "bilinear",
+        initialization="deit" if own and pooling != "map" and stem is None else "vit",
         norm_eps=LAYER_NORM_EPS,
     )
     return config, class_row

@@ -114,6 +114,7 @@ def read(stored: Stored) -> Reading:
         norm_eps=float(stored.config.get("layer_norm_eps", TRANSFORMERS_EPS)),
         qkv_bias=query in shapes,
         position_resize="bicubic" if token in shapes else "bilinear",
+        initialization="deit" if token in shapes else "vit",
     )
     rules = table(config, base, layer, in_memory=in_memory)
     if lonely:
