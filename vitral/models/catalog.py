@@ -448,7 +448,7 @@ def _value(name: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  # JSON val
     plain = all(not dataclasses.is_dataclass(part) for part in parts)
     if not (fits(hint, value) if plain else value is None and type(None) in parts):
         raise ModelError(f"The architecture's '{name}' cannot be {_short(value)}.")
-    counts = value if isinstance(value, list) else [value]
+    counts = value if isinstance(value, list | tuple) else [value]
     if name in REPEATED and any(count > (MOST_LAYERS if isinstance(count, int) else MOST_FACTOR) for count in counts):
         raise ModelError(f"The architecture's '{name}' of {_short(value)} is more than any network has.")
     return _tuple(value)
