@@ -9,6 +9,7 @@ from vitral.classifier import folder
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
 from vitral.outputs import check_file, check_folder
+from vitral.weights.beside import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
 VITRAL = "vitral"
@@ -28,7 +29,10 @@ def convert(
     architecture: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Written:
-    """Write a classifier in another format; its preprocessing goes with it where the format has a place for that.
+    """Write a classifier in another format; nothing that belongs to it is lost.
+
+    Preprocessing and class names go into the format where it has a place for them, and else into a small file beside it
+    (NAME.vitral.json), which `load` finds again and a note names.
 
     Args:
         source: whatever `load` takes.
@@ -56,7 +60,14 @@ def convert(
     if format == VITRAL:
         path = folder.save(classifier, target)
         return Written(path, f"vitral.load({str(path)!r})")
-    return write_weights(classifier.model, classifier.preprocessing, classifier.class_names, target, format)
+    return write_weights(
+        classifier.model,
+        classifier.preprocessing,
+        classifier.class_names,
+        target,
+        format,
+        multi_label=classifier.multi_label,
+    )
 
 
 def _check_target(target: Path, format_name: str, source: str | Path, *, overwrite: bool) -> None:
@@ -64,6 +75,7 @@ def _check_target(target: Path, format_name: str, source: str | Path, *, overwri
         check_folder(target, own=FOLDERS[format_name], inputs=[source], overwrite=overwrite)
     else:
         check_file(target, inputs=[source], overwrite=overwrite)
+        check_file(description_path(target), inputs=[source], mark=MARK, overwrite=overwrite)
 
 
 def settings(overrides: Sequence[str]) -> dict[str, Any]:

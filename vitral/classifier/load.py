@@ -69,7 +69,13 @@ def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, 
 def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     loaded = read_weights(path, architecture=architecture, image_size=size)
     provenance = Provenance(loaded.source, notes=loaded.notes)
-    return Classifier(loaded.model, loaded.preprocessing, loaded.class_names, provenance=provenance)
+    return Classifier(
+        loaded.model,
+        loaded.preprocessing,
+        loaded.class_names,
+        provenance=provenance,
+        multi_label=loaded.multi_label,
+    )
 
 
 def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:

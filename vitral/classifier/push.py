@@ -33,5 +33,6 @@ def push(source: str | Path, name: str, *, format: str = VITRAL, private: bool =
         if format == VITRAL:
             folder.save(classifier, place)
         else:
-            write_weights(classifier.model, classifier.preprocessing, classifier.class_names, place, format)
+            parts = (classifier.model, classifier.preprocessing, classifier.class_names)
+            write_weights(*parts, place, format, multi_label=classifier.multi_label)
         return upload(place, name, private=private)

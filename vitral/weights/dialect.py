@@ -54,6 +54,7 @@ class Reading:
         class_names: in order, where the source says them.
         absent: our tensors that it has none of, which become zeros: a head that was never released.
         notes: what a user should know, one line each.
+        multi_label: whether an image may have several of the classes, or none.
     """
 
     config: ModelConfig
@@ -62,6 +63,7 @@ class Reading:
     class_names: tuple[str, ...] | None = None
     absent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    multi_label: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,15 @@ def broken(stored: Stored, error: Exception) -> WeightsError:
 DESCRIPTION = "vitral"
 
 
-def self_description(config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str]) -> str:
+def self_description(
+    config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str], *, multi_label: bool = False
+) -> str:
     """Return what a file of another library's names has no place for, as the text that goes beside its tensors."""
     said = {
         "architecture": config_to_json(config),
         "preprocessing": preprocessing.to_json(),
         "class_names": list(class_names),
+        "multi_label": multi_label,
     }
     return json.dumps(said)
 
@@ -158,7 +163,12 @@ def described(found: Reading, text: str) -> Reading:
         raise ValueError("what it says of itself is about another network than its tensors are")
     names = tuple(str(name) for name in said["class_names"])
     return dataclasses.replace(
-        found, config=config, preprocessing=Preprocessing.from_json(said["preprocessing"]), class_names=names, notes=()
+        found,
+        config=config,
+        preprocessing=Preprocessing.from_json(said["preprocessing"]),
+        class_names=names,
+        notes=(),
+        multi_label=said.get("multi_label") is True,  # a file of an earlier version does not say it
     )
 
 

@@ -33,6 +33,7 @@ class LoadedWeights:
         format: the library whose names it has.
         class_names: in order, where the source says them.
         notes: what a user should know, one line each.
+        multi_label: whether an image may have several of the classes, or none.
     """
 
     model: Model
@@ -41,6 +42,7 @@ class LoadedWeights:
     format: str
     class_names: tuple[str, ...] | None
     notes: tuple[str, ...]
+    multi_label: bool
 
 
 def read_weights(
@@ -94,6 +96,7 @@ def read_weights(
         found.dialect.name,
         _fitting(reading.class_names, model),
         tuple(notes),
+        reading.multi_label,
     )
 
 

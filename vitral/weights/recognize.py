@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitral.errors import WeightsError
+from vitral.weights.beside import said_beside
 from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.names import bit, coatnet, cvt, efficientnet, resnet, t2t, vit, vit_torch, vit_transformers
@@ -123,10 +124,20 @@ def recognize(container: Container) -> Recognized:
         )
     try:
         found = dialect.read(stored)
-        said = container.metadata.get(DESCRIPTION)
-        return Recognized(dialect, stored, found if said is None else described(found, said), places)
+        several = stored.config.get("problem_type") == "multi_label_classification"  # as transformers says it
+        return Recognized(dialect, stored, _told(replace(found, multi_label=several), container), places)
     except BROKEN as error:
         raise broken(stored, error) from error
+
+
+def _told(found: Reading, container: Container) -> Reading:
+    """Return what a file holds by what it says of itself, or what we wrote beside it; as it was if neither is there."""
+    said = container.metadata.get(DESCRIPTION)
+    if said is not None:
+        return described(found, said)
+    said, note = said_beside(container.path)
+    found = found if said is None else described(found, said)
+    return replace(found, notes=(*found.notes, note)) if note else found
 
 
 def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[str, Shape]]:

@@ -1,5 +1,6 @@
 """From a network with its preprocessing to another library's file or folder, opened there with our logits."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
 from vitral.outputs import check_folder
+from vitral.weights.beside import describe_beside
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
 from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
@@ -61,17 +63,21 @@ def write_weights(
     class_names: Sequence[str],
     target: str | Path,
     format_name: str,
+    *,
+    multi_label: bool = False,
 ) -> Written:
     """Write a network for another library; an interrupted write leaves what stood there before.
 
     Args:
         model: the network.
         preprocessing: what belongs to it; transformers' folder carries it, and so does text beside the tensors of a
-            .safetensors file, which Vitral reads again and others pass over.
+            .safetensors file, which Vitral reads again and others pass over. The other files have no place for it: it
+            goes into a file beside them, which Vitral reads again and a note names.
         class_names: in order; likewise.
         target: a folder for "transformers", a file for the others: .npz for the original's and big_vision's formats,
             .safetensors or .pth for those of torch.
         format_name: "original", "big_vision", "timm" or "transformers".
+        multi_label: whether an image may have several of the classes, or none; like the preprocessing.
 
     Raises:
         WeightsError: the format cannot hold this network, or `target` has the wrong kind of name.
@@ -82,7 +88,7 @@ def write_weights(
     dialect = _dialect(model, "timm" if deit else format_name)
     rules = dialect.rules(model.config)
     if format_name == "transformers":
-        return _write_transformers(model, preprocessing, class_names, path, rules)
+        return _write_transformers(model, preprocessing, class_names, path, rules, multi_label=multi_label)
     numpy = dialect.name in ("original", "big_vision") and dialect.family in NUMPY_FAMILIES
     _check_target(path, numpy=numpy)
     written = Written(path, f"vitral.load({str(path)!r})")
@@ -90,16 +96,23 @@ def write_weights(
         how, notes = timm.describe(model.config, path)
         written = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, rules, counters=not numpy)
+    said = self_description(model.config, preprocessing, class_names, multi_label=multi_label)
     with new_file(path) as partial:
         if numpy:
             with open(partial, "wb") as file:  # an open file keeps numpy from adding its own suffix
                 np.savez(file, **{name: tensor.numpy() for name, tensor in tensors.items()})  # type: ignore[arg-type]
         elif path.suffix == ".safetensors":
-            said = self_description(model.config, preprocessing, class_names)
             write_safetensors(tensors, partial, {DESCRIPTION: said})
         else:
             write_torch({DEIT_WRAPPER: tensors} if deit else tensors, partial)
-    return written
+    return written if path.suffix == ".safetensors" else _described(written, said)
+
+
+def _described(written: Written, said: str) -> Written:
+    """Write beside a file what it has no place for, and say so."""
+    path = describe_beside(written.path, said)
+    note = f"The format has no place for class names and preprocessing; they are in '{path}', keep it beside the file."
+    return dataclasses.replace(written, notes=(*written.notes, note))
 
 
 def _dialect(model: Model, format_name: str) -> Dialect:
@@ -138,7 +151,13 @@ def _theirs(model: Model, rules: Sequence[Any], *, counters: bool) -> dict[str, 
 
 
 def _write_transformers(
-    model: Model, preprocessing: Preprocessing, class_names: Sequence[str], path: Path, rules: Sequence[Any]
+    model: Model,
+    preprocessing: Preprocessing,
+    class_names: Sequence[str],
+    path: Path,
+    rules: Sequence[Any],
+    *,
+    multi_label: bool,
 ) -> Written:
     if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
         raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
@@ -147,10 +166,10 @@ def _write_transformers(
         **DESCRIPTIONS[family(model.config)](model.config),
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
-        "problem_type": "single_label_classification",
+        "problem_type": f"{'multi' if multi_label else 'single'}_label_classification",
         "dtype": "float32",
     }
-    processor = transformers.describe_preprocessing(preprocessing)
+    processor = transformers.whole_preprocessing(preprocessing)
     with new_folder(path) as partial:
         write_safetensors(_theirs(model, rules, counters=True), partial / WEIGHT_FILES[0])
         sync_file(partial / WEIGHT_FILES[0])

@@ -21,6 +21,7 @@ ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gel
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 # The one processor that resizes in float32 without antialiasing, as the original does; its name is its first model's.
 EXACT_PROCESSOR = "DepthProImageProcessor"
+OWN = "vitral"  # the entry of what no processor does, which Vitral reads again and others pass over
 SHORTER_SIDE = ("ConvNext", "Bit")
 SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
 
@@ -64,6 +65,10 @@ def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing
 
 
 def _read(settings: Mapping[str, Any]) -> Preprocessing:
+    if OWN in settings:
+        own = Preprocessing.from_json(settings[OWN])
+        if {**describe_preprocessing(own), OWN: settings[OWN]} == settings:  # what somebody changed since is to hold
+            return own
     size, crop = settings.get("size", 224), settings.get("crop_size")
     kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
     edges = size if isinstance(size, Mapping) else _edges(size, kind)
@@ -103,7 +108,7 @@ def _edges(size: Any, kind: str) -> Mapping[str, Any]:  # noqa: ANN401  # a JSON
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Return the preprocessor_config.json whose processor does with a picture what `preprocessing` does."""
+    """Return the preprocessor_config.json whose processor does with an image what `preprocessing` does, or nearly."""
     height, width = preprocessing.image_size
     rows, columns = (math.floor(side / preprocessing.crop_fraction + 1e-6) for side in (height, width))
     exact = preprocessing.resampler == "float32" and not preprocessing.antialias and preprocessing.resize == "squash"
@@ -126,6 +131,12 @@ def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
         "image_mean": list(preprocessing.mean),
         "image_std": list(preprocessing.std),
     }
+
+
+def whole_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return the same, and where the processor does it nearly, what would be exact as an entry of our own."""
+    described = describe_preprocessing(preprocessing)
+    return described if _read(described) == preprocessing else {**described, OWN: preprocessing.to_json()}
 
 
 def pictures_note(preprocessing: Preprocessing) -> str | None:
