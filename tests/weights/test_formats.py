@@ -201,7 +201,7 @@ class TestConvert:
         for change, message in (
             ({"mlp_dim": 10**6}, "another network than its tensors"),
             ({"num_classes": 10**9}, "another network than its tensors"),
-            ({"depth": 10**9}, "at most 1000 blocks"),
+            ({"depth": 10**9}, "more than any network has"),
             ({"image_size": [10**9, 10**9]}, "at most 16384 pixels"),
             ({"image_size": [64, 64]}, "does not fit the network"),
         ):
