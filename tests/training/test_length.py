@@ -43,6 +43,12 @@ def test_our_own_recipe_gives_way_to_a_small_dataset_and_says_so() -> None:
     assert fit_length(fitted, 100) == (fitted, [])
 
 
+def test_a_rate_that_stands_for_an_epoch_stands_for_as_many_steps() -> None:
+    fitted, _ = fit_length(load_recipe("deit-b16"), 10_240)
+    assert (fitted.schedule.hold_steps, fitted.schedule.hold_epochs, fitted.schedule.warmup_steps) == (10, None, 50)
+    assert fit_length(fitted, 10_240) == (fitted, [])
+
+
 def test_a_warm_up_longer_than_half_the_run_is_cut_and_said() -> None:
     fitted, reasons = fit_length(load_recipe("vit-b16-imagenet"), 40_960)
     assert (fitted.steps, fitted.schedule.warmup_steps) == (3_000, 300)

@@ -299,6 +299,18 @@ def test_warm_up_from_a_rate_and_a_cool_down_at_one() -> None:
     assert rates == pytest.approx([0.2, 0.6, 1.0, 0.55, 0.1, 0.1])
 
 
+@pytest.mark.parametrize(
+    ("epoch", "expected"),
+    # timm 1.0's CosineLRScheduler(t_initial=300, lr_min=1e-5, warmup_t=5, warmup_lr_init=1e-6) at DeiT's rate of 1e-3
+    [(0, 1e-6), (1, 2.008e-4), (4, 8.002e-4), (5, 9.99321619703514e-4), (150, 5.05e-4), (299, 1.002714116407149e-5)],
+)
+def test_timms_cosine_counts_from_the_start_and_changes_once_an_epoch(epoch: int, expected: float) -> None:
+    options: dict[str, Any] = {"base": 1e-3, "total_steps": 3000, "warmup_steps": 50, "decay": "cosine", "final": 1e-5}
+    options |= {"warmup_lr": 1e-6, "curve_from": "start", "hold_steps": 10}
+    for step in (10 * epoch, 10 * epoch + 9):
+        assert learning_rate(step, **options) == pytest.approx(expected, rel=1e-12)
+
+
 def test_mixing_mixes_each_picture_with_the_one_before_it() -> None:
     images = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 4, 4).contiguous()
     labels = torch.arange(5)

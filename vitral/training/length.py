@@ -56,5 +56,9 @@ def _schedule(schedule: ScheduleSettings, steps_an_epoch: float) -> ScheduleSett
         warmup = round(schedule.warmup_epochs * steps_an_epoch)
     if schedule.cooldown_epochs is not None:
         cooldown = round(schedule.cooldown_epochs * steps_an_epoch)
-    in_steps = {"warmup_steps": warmup, "warmup_epochs": None, "cooldown_steps": cooldown, "cooldown_epochs": None}
-    return schedule.model_copy(update=in_steps)
+    hold = schedule.hold_steps
+    if schedule.hold_epochs is not None:
+        hold = max(1, round(schedule.hold_epochs * steps_an_epoch))
+    in_steps = {"warmup_steps": warmup, "cooldown_steps": cooldown, "hold_steps": hold}
+    no_epochs = dict.fromkeys(("warmup_epochs", "cooldown_epochs", "hold_epochs"))
+    return schedule.model_copy(update=in_steps | no_epochs)

@@ -317,6 +317,8 @@ class _Trainer:
             cooldown_steps=min(schedule.cooldown_steps, total // 2),
             timescale=schedule.timescale,
             milestones=schedule.milestones,
+            curve_from=schedule.curve_from,
+            hold_steps=schedule.hold_steps,
         )
 
     def report(self, loss: float, accuracy: float, rate: float, log: MetricsLog) -> None:

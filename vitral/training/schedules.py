@@ -4,6 +4,7 @@ import math
 from typing import Literal
 
 Decay = Literal["cosine", "linear", "constant", "rsqrt", "steps"]
+CurveFrom = Literal["warmup", "start"]
 STEP_FACTOR = 0.1  # BiT-HyperRule's
 
 
@@ -19,11 +20,13 @@ def learning_rate(
     cooldown_steps: int = 0,
     timescale: int = 10_000,
     milestones: tuple[float, ...] = (),
+    curve_from: CurveFrom = "warmup",
+    hold_steps: int = 1,
 ) -> float:
     """Return the learning rate of update `step`, counted from 0.
 
-    Linear warm-up multiplies the decay curve, which begins where the warm-up ends. As in the original the first update of a
-    run with warm-up has a rate of 0.
+    Linear warm-up leads to the decay curve, which begins where the warm-up ends, or, as in timm, with the run, and is then
+    entered where the warm-up meets it. As in the original the first update of a run with warm-up has a rate of 0.
 
     Args:
         step: updates made so far; between two of them for a run that a time budget made shorter.
@@ -37,9 +40,14 @@ def learning_rate(
         cooldown_steps: updates at the end, in which "rsqrt" goes linearly to 0 and the others stay as they are.
         timescale: of "rsqrt", updates.
         milestones: of "steps", shares of the run, ascending.
+        curve_from: where a cosine or linear curve begins: at the end of the warm-up or at the start of the run (timm's).
+        hold_steps: updates for which a rate is held: 1 for a new rate at each update, an epoch's as timm has it.
     """
-    curve_steps = max(total_steps - cooldown_steps - warmup_steps, 1)
-    progress = min(max((step - warmup_steps) / curve_steps, 0.0), 1.0)
+    if hold_steps > 1:
+        step = step // hold_steps * hold_steps
+    first = warmup_steps if curve_from == "warmup" else 0
+    curve_steps = max(total_steps - cooldown_steps - first, 1)
+    progress = min(max((step - first) / curve_steps, 0.0), 1.0)
     if decay == "cosine":
         rate = final + (base - final) * 0.5 * (1 + math.cos(math.pi * progress))
     elif decay == "linear":
@@ -51,4 +59,7 @@ def learning_rate(
         rate = base * STEP_FACTOR ** sum(step > share * total_steps for share in milestones)
     else:
         rate = base
-    return warmup_lr + (rate - warmup_lr) * step / warmup_steps if step < warmup_steps else rate
+    if step >= warmup_steps:
+        return rate
+    top = rate if curve_from == "warmup" else base
+    return warmup_lr + (top - warmup_lr) * step / warmup_steps

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
 from vitral.training.adafactor import FACTORED_FROM
-from vitral.training.schedules import Decay
+from vitral.training.schedules import CurveFrom, Decay
 
 OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -101,6 +101,9 @@ class ScheduleSettings(Section):
         cooldown_epochs: the same in passes over the data; None to follow `cooldown_steps`.
         timescale: of "rsqrt", updates.
         milestones: of "steps", shares of the run.
+        curve_from: where a cosine or linear curve begins: "warmup", at its end, or "start", with the run, as in timm.
+        hold_steps: updates for which a rate is held.
+        hold_epochs: the same in passes over the data, 1 in timm; None to follow `hold_steps`.
     """
 
     decay: Decay = "cosine"
@@ -112,6 +115,9 @@ class ScheduleSettings(Section):
     cooldown_epochs: float | None = Field(default=None, ge=0)
     timescale: int = Field(default=10_000, ge=1)
     milestones: tuple[Share, ...] = ()
+    curve_from: CurveFrom = "warmup"
+    hold_steps: int = Field(default=1, ge=1)
+    hold_epochs: float | None = Field(default=None, gt=0)
 
 
 class RegularizationSettings(Section):
