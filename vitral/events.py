@@ -1,6 +1,6 @@
 """What happens during a long job, told to whoever listens; the command line draws it, a program may collect it.
 
-A job takes one `Listener` and calls it with the events below. It never prints.
+A job takes one `Listener` and calls it with the events below. It never prints; `vitral.progress` does, for who passes none.
 """
 
 from collections.abc import Callable

@@ -31,6 +31,10 @@ class Run:
         self.folder = folder
         self.model: Model
 
+    def figure(self, network: Model) -> float:
+        """A figure that stands for how good the network is."""
+        return float(network.head.weight.detach().abs().sum())
+
     def recipe(self, **changes: object) -> Recipe:
         values: dict[str, object] = {
             "steps": 30,
@@ -70,7 +74,7 @@ class Run:
             recipe=recipe,
             normalize=normalize,
             folder=self.folder,
-            validate=lambda network, listener: {"validation/accuracy": float(network.head.weight.detach().abs().sum())},
+            validate=lambda network, listener: {"validation/accuracy": self.figure(network)},
             resume=resume,
             budget=Budget(budget),
             listener=listener,

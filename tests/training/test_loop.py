@@ -144,6 +144,15 @@ def test_damaged_weights_send_the_run_back_to_its_checkpoint(run: Run, other_run
     assert run.bits() == other_run.bits()
 
 
+def test_a_validation_without_a_number_stops_the_run_before_it_is_written_down(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "figure", lambda network: float("nan"))
+    with pytest.raises(TrainingError, match=r"diverged: after step 15 .*step-00000010.*Lower optimizer\.lr"):
+        run.train()
+    assert "NaN" not in (run.folder / "metrics.jsonl").read_text()
+
+
 @pytest.mark.requirement(id="R8")
 def test_too_many_bad_batches_stop_the_run(run: Run) -> None:
     with pytest.raises(TrainingError, match="after 3 skipped batches"):

@@ -13,10 +13,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from vitral.errors import ImageError, ModelError
-from vitral.events import Listener, Message, Progress, ignore
+from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels, list_images, read_image, to_rgb
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images, Logits, Model
+from vitral.progress import show
 
 Picture = str | Path | bytes | Image.Image | np.ndarray
 
@@ -125,7 +126,7 @@ class Classifier(nn.Module):
         top: int = 5,
         batch_size: int = 16,
         skip_bad_images: bool = False,
-        listener: Listener = ignore,
+        listener: Listener = show,
     ) -> list[Prediction]:
         """Return a prediction for each picture, in order.
 
@@ -135,10 +136,11 @@ class Classifier(nn.Module):
             top: how many classes to name.
             batch_size: pictures computed at once.
             skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
-            listener: hears progress and warnings.
+            listener: hears progress and warnings; they are written to the screen if left out.
 
         Raises:
             ImageError: a picture cannot be read; the message names it.
+            ModelError: the network gives no number, as damaged weights do.
         """
         sources = list(_sources(pictures))
         predictions: list[Prediction] = []
@@ -146,6 +148,7 @@ class Classifier(nn.Module):
         while batch := list(islice(loaded, batch_size)):
             names, images = zip(*batch, strict=True)
             probabilities = self.probabilities(torch.stack(images))
+            check_finite(probabilities, names)
             predictions += [self._prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
             listener(Progress("predict", len(predictions), len(sources)))
         return predictions
@@ -188,6 +191,20 @@ def _sources(pictures: Picture | Iterable[Picture]) -> Iterator[tuple[str, Pictu
             yield from ((str(path), path) for path in list_images(Path(picture)))
         else:
             yield (str(picture) if isinstance(picture, str | Path) else f"picture {index}"), picture
+
+
+def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:
+    """Refuse what a network with damaged weights says.
+
+    Raises:
+        ModelError: a value is no finite number; the message names the first image.
+    """
+    broken = (~torch.isfinite(values)).any(dim=1).nonzero()
+    if len(broken):
+        raise ModelError(
+            f"The network gives no number (NaN) for '{names[int(broken[0])]}': its weights are damaged, or its training "
+            "diverged; load an earlier checkpoint."
+        )
 
 
 def to_pixels(picture: Picture) -> Pixels:

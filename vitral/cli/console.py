@@ -1,6 +1,7 @@
 """What the commands share in showing: progress bars on standard error, tables and JSON on standard output."""
 
 import json
+import sys
 from types import TracebackType
 from typing import Any
 
@@ -12,17 +13,14 @@ from vitral.classifier.classifier import Classifier
 from vitral.distributed import is_main
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
-
-FIGURES = {
-    "loss": "loss {:.3f}",
-    "accuracy": "accuracy {:.1%}",
-    "validation/accuracy": "validation {:.1%}",
-    "images_per_second": "{:.0f} images/s",
-}
+from vitral.progress import PlainLines, readable
 
 
 class ConsoleListener:
-    """Draws a job's events: messages as lines, progress as bars with the time left; use it as a context manager."""
+    """Draws a job's events: messages as lines, progress as bars with the time left; use it as a context manager.
+
+    Without a terminal, as in a log, progress is a plain line every so often.
+    """
 
     def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
@@ -35,6 +33,8 @@ class ConsoleListener:
             console=self.console,
         )
         self.tasks: dict[str, TaskID] = {}
+        self.finished: dict[str, TaskID] = {}
+        self.lines = PlainLines(sys.stderr)
 
     def __enter__(self) -> "ConsoleListener":
         return self
@@ -52,6 +52,8 @@ class ConsoleListener:
         if isinstance(event, Message):
             style = "yellow" if event.warning else None
             self.progress.console.print(event.text, style=style, markup=False, soft_wrap=True)
+        elif not self.console.is_terminal:
+            self.lines(event)
         elif isinstance(event, ProgressEvent):
             self._advance(event)
 
@@ -61,14 +63,15 @@ class ConsoleListener:
             self(Message(note, warning=True))
 
     def _advance(self, event: ProgressEvent) -> None:
-        figures = "  ".join(FIGURES[name].format(value) for name, value in event.figures.items() if name in FIGURES)
+        figures = readable(event.figures)
         self.progress.start()  # at the first bar; after that it does nothing
         if event.task not in self.tasks:
+            if event.task in self.finished:  # a task that comes again, as validation does, takes its old bar's place
+                self.progress.remove_task(self.finished.pop(event.task))
             self.tasks[event.task] = self.progress.add_task(event.task, total=event.total, figures=figures)
         self.progress.update(self.tasks[event.task], completed=event.done, total=event.total, figures=figures)
         if event.done >= event.total:
-            # A finished task may come again, as evaluation does after every epoch; it then gets a bar of its own.
-            del self.tasks[event.task]
+            self.finished[event.task] = self.tasks.pop(event.task)
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds

@@ -81,6 +81,10 @@ class DataSet:
     multi_label: bool = False
     endless_epoch: int | None = None
 
+    def scored_split(self) -> str:
+        """Return the split that tells how good a network is: test, else validation; train where there is neither."""
+        return next((split for split in ("test", "validation") if split in self.splits), "train")
+
     def images_an_epoch(self) -> int:
         """Return how many training images an epoch has: all of them, or what an endless source declares."""
         return self.endless_epoch or len(self.splits["train"])

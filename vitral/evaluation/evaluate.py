@@ -18,6 +18,7 @@ from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
 from vitral.events import Listener, Message, Progress, ignore
 from vitral.images.preprocessing import Preprocessing
+from vitral.progress import show
 
 BATCH_SIZE = 64
 AnyEvaluation = Evaluation | MultiLabelEvaluation
@@ -31,7 +32,7 @@ def evaluate(
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     skip_bad_images: bool = False,
-    listener: Listener = ignore,
+    listener: Listener = show,
 ) -> AnyEvaluation:
     """Score a classifier on one split of labelled pictures.
 
@@ -41,11 +42,12 @@ def evaluate(
     Args:
         classifier: what to score.
         data: "digits", a folder with one sub-folder a class, or a data set already open.
-        split: "test", "validation" or "train"; None for test, or validation where there is no test.
+        split: "test", "validation" or "train"; None for test, or validation where there is no test,
+            or train where there is neither.
         batch_size: pictures computed at once.
         workers: processes that decode; 0 decodes here.
         skip_bad_images: leave out pictures that cannot be read, in place of an error.
-        listener: hears progress and warnings.
+        listener: hears progress and warnings; they are written to the screen if left out.
 
     Raises:
         DataError: no such data or split, or a class that the classifier does not know.
@@ -65,7 +67,14 @@ def evaluate(
         several = "may have several labels" if data.multi_label else "have one class each"
         raise DataError(f"The pictures of {data.name} {several}, which is not what the classifier was made for.")
     if split is None:
-        split = "test" if "test" in data.splits else "validation"
+        split = data.scored_split()
+        if split == "train":
+            listener(
+                Message(
+                    f"{data.name} has no test or validation images; these are scores of the training images.",
+                    warning=True,
+                )
+            )
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")

@@ -56,7 +56,7 @@ def score_baselines(
     Raises:
         ImageError: a picture cannot be read.
     """
-    split = "test" if "test" in data.splits else "validation"
+    split = data.scored_split()
     train = _sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training pictures")
     test = _sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test pictures")
     train_features, train_labels = extract_features(classifier, train, batch_size=batch_size, listener=listener)

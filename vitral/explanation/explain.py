@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float32
 
-from vitral.classifier.classifier import Classifier, Picture, to_pixels
-from vitral.errors import ModelError
+from vitral.classifier.classifier import Classifier, Picture, check_finite, to_pixels
 from vitral.explanation.attention import as_transformer, attend, has_attention
 from vitral.explanation.drawing import Box, Sitting, Style, draw
 from vitral.explanation.gradcam import ClassEvidence, grad_cam
@@ -119,8 +118,7 @@ def explain(classifier: Classifier, picture: Picture, *, top: int = 5) -> Explan
     attentive = has_attention(classifier.model)
     evidence = _rollout(classifier.model, images) if attentive else grad_cam(classifier.model, images)
     probabilities = classifier.to_probabilities(evidence.logits)[0]
-    if not probabilities.isfinite().all():
-        raise ModelError("The network gives no number (NaN): its weights are damaged; load an earlier checkpoint.")
+    check_finite(probabilities[None], [str(picture) if isinstance(picture, str | Path) else "the image"])
     values, indices = probabilities.topk(min(top, len(classifier.class_names)))
     ranked = zip(indices.tolist(), values.tolist(), strict=True)
     named = tuple((classifier.class_names[index], probability) for index, probability in ranked)

@@ -17,6 +17,7 @@ from vitral.events import Listener, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, list_models
 from vitral.models.experts import change_experts
+from vitral.progress import show
 from vitral.seeds import derive
 from vitral.training.automatic import choose_recipe, fitting_size, look
 from vitral.training.durations import asked_seconds
@@ -73,7 +74,7 @@ def finetune(
     baselines: bool = True,
     sweep: bool = False,
     started: float | None = None,
-    listener: Listener = ignore,
+    listener: Listener = show,
 ) -> RunResult:
     """Fine-tune a network on labelled pictures; the run folder holds everything that it made.
 
@@ -103,7 +104,7 @@ def finetune(
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
             result could be scored on, the choice is by training images held out, and the validation split is scored once.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: hears messages and progress.
+        listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.

@@ -1,6 +1,7 @@
 """The one training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
 
 import contextlib
+import math
 import signal
 import time
 from collections.abc import Callable, Generator
@@ -369,6 +370,8 @@ class _Trainer:
         def listen(event: Event) -> None:
             if request.signal is not None and distributed.world() == 1 and self.state.step < self.state.total_steps:
                 raise _Stopped
+            if isinstance(event, Progress):
+                self.listener(replace(event, task="validate"))
 
         average = self.updater.average
         try:
@@ -378,6 +381,7 @@ class _Trainer:
             return True
         finally:
             self.model.train()
+        self.refuse_divergence(figures)
         log.write(self.state.step, figures)
         self.listener(Scalars(self.state.step, figures))
         figure = next(iter(figures.values()))
@@ -387,6 +391,22 @@ class _Trainer:
         if self.state.best_accuracy is None or figure > self.state.best_accuracy:
             self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)
         return False
+
+    def refuse_divergence(self, figures: dict[str, float]) -> None:
+        """Stop a run whose network gives no numbers any more: its weights are finite, and nothing mends them.
+
+        Raises:
+            TrainingError: a figure is no finite number.
+        """
+        if all(math.isfinite(value) for value in figures.values()):
+            return
+        self.writer.wait()
+        whole = checkpoints(self.folder / "checkpoints")
+        last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint from before"
+        raise TrainingError(
+            f"The training diverged: after step {self.state.step} the network gives no number (NaN) for validation images; "
+            f"{last}. Lower optimizer.lr, which is {self.recipe.optimizer.lr:g}."
+        )
 
     def save(self, log: MetricsLog) -> None:
         """Write a checkpoint of this moment, while training goes on."""

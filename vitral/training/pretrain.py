@@ -11,6 +11,7 @@ from vitral.data.source import DataSet
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
+from vitral.progress import show
 from vitral.seeds import derive
 from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
@@ -41,7 +42,7 @@ def pretrain(
     resume: bool = False,
     overwrite: bool = False,
     started: float | None = None,
-    listener: Listener = ignore,
+    listener: Listener = show,
 ) -> RunResult:
     """Pre-train a network from random weights; the run folder holds everything that it made.
 
@@ -61,7 +62,7 @@ def pretrain(
         resume: go on with the run in `out`, to the same bits.
         overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: hears messages and progress.
+        listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.

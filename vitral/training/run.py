@@ -54,6 +54,10 @@ from vitral.training.run_folder import RUN_FILE
 Kind = Literal["fine-tune", "pre-train"]
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
 PROBE_PICTURES = 4000  # likewise, to fit a head on
+UNSCORED = (
+    "There are no images to validate or score on, so the scores will be of the training images themselves: give a class at "
+    "least three images, or put some into a val/ folder."
+)
 WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 FEW_PICTURES = 5000  # for which starting workers takes longer than they save
 
@@ -126,7 +130,7 @@ class RunResult:
     @property
     def split(self) -> str:
         """The split that `evaluation` is of."""
-        return scored_split(self.plan.data)
+        return self.plan.data.scored_split()
 
     def command(self) -> str:
         """Return what one would type to make the run again."""
@@ -154,15 +158,11 @@ class RunResult:
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
         return [
             "Next:",
-            f"  vitral evaluate --data {data} --classifier {folder}",
+            f"  vitral evaluate --data {data} --classifier {folder}"
+            + (" --split train" if self.split == "train" else ""),
             f"  vitral predict {picture} --classifier {folder}",
             f"  vitral explain {picture} --classifier {folder}",
         ]
-
-
-def scored_split(data: DataSet) -> str:
-    """Return the split that a run is scored on: test, or validation where there is no test."""
-    return "test" if "test" in data.splits else "validation"
 
 
 def execute(plan: Plan, listener: Listener) -> RunResult:
@@ -185,7 +185,8 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
         _write_description(plan)
         _write_pictures(plan, batches)
     # Several labels have neither neighbours' votes nor a closed form of the kind.
-    baselines = _baselines(plan, listener) if plan.baselines and not plan.data.multi_label else None
+    comparable = not plan.data.multi_label and plan.data.scored_split() != "train"
+    baselines = _baselines(plan, listener) if plan.baselines and comparable else None
     training = train(
         plan.classifier.model,
         batches,
@@ -213,6 +214,8 @@ def _announce(plan: Plan, listener: Listener) -> None:
     ]
     for line in lines:
         listener(Message(line))
+    if plan.data.scored_split() == "train":
+        listener(Message(UNSCORED, warning=True))
     for bad in plan.data.bad_images:
         listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))
 
@@ -281,6 +284,8 @@ def _validation(plan: Plan, source: Source | None) -> Validate | None:
         probabilities, labels = predict_probabilities(
             classifier, source, limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
         )
+        if not torch.isfinite(probabilities).all():
+            return {"validation/accuracy": math.nan}
         if plan.data.multi_label:
             scores = evaluate_multi_label(probabilities, labels, class_names=classifier.class_names)
             return {"validation/map": scores.mean_average_precision, "validation/f1": scores.f1_micro}
@@ -296,7 +301,7 @@ def _validation(plan: Plan, source: Source | None) -> Validate | None:
 
 def _within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Budget]:
     """Return the plan with as many images to score on as the budget allows, those of each validation, and the budget."""
-    splits, split = plan.data.splits, scored_split(plan.data)
+    splits, split = plan.data.splits, plan.data.scored_split()
     validation = splits.get("validation")
     if plan.budget_seconds is None:
         return plan, validation, Budget(None)
@@ -322,7 +327,7 @@ def _within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, B
 
 
 def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
-    split = scored_split(plan.data)
+    split = plan.data.scored_split()
     return (
         f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
         f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
@@ -343,7 +348,7 @@ def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
 
 
 def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
-    split = scored_split(plan.data)
+    split = plan.data.scored_split()
     trained = _classifier(plan, training.model)
     if plan.recipe.objective.name == "masked-patches":
         _fit_head(plan, trained, listener)

@@ -1,0 +1,86 @@
+"""Progress as text: lines now and then without a terminal, one written over in a notebook, silence on request."""
+
+import io
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from vitral.events import Message, Progress, Scalars
+from vitral.progress import NotebookBar, PlainLines, in_notebook, show
+
+
+class Time:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_long_job_is_told_of_every_ten_seconds_and_later_every_thirty() -> None:
+    stream, clock = io.StringIO(), Time()
+    lines = PlainLines(stream, clock)
+    told: list[int] = []
+    for second in range(301):
+        clock.now = float(second)
+        lines(Progress("train", second, 400, {"loss": 1.5}))
+        if len(stream.getvalue().splitlines()) > len(told):
+            told.append(second)
+    assert told == [10, 20, 30, 40, 50, *range(80, 301, 30)]
+    assert "train 10/400  loss 1.500  6 min left" in stream.getvalue()
+
+
+def test_a_short_job_says_nothing_and_a_message_is_said_at_once() -> None:
+    stream, clock = io.StringIO(), Time()
+    lines = PlainLines(stream, clock)
+    for done in range(9):
+        clock.now = float(done)
+        lines(Progress("predict", done, 8))
+    lines(Message("Found photos."))
+    lines(Message("Left out: a.jpg", warning=True))
+    assert stream.getvalue().splitlines() == ["Found photos.", "Warning: Left out: a.jpg"]
+
+
+def test_a_task_that_was_told_of_is_told_of_when_it_ends_and_names_the_last_validation() -> None:
+    stream, clock = io.StringIO(), Time()
+    lines = PlainLines(stream, clock)
+    lines(Progress("train", 1, 3))
+    lines(Scalars(1, {"validation/accuracy": 0.25, "loss": 2.0}))
+    clock.now = 11.0
+    lines(Progress("train", 2, 3))
+    clock.now = 12.0
+    lines(Progress("train", 3, 3))
+    middle, end = stream.getvalue().splitlines()
+    assert "train 2/3  validation 25.0%" in middle
+    assert end.startswith("train 3/3")
+
+
+def test_a_notebook_gets_one_line_that_is_written_over() -> None:
+    stream, clock = io.StringIO(), Time()
+    bar = NotebookBar(stream, clock)
+    for done in range(1, 5):
+        clock.now += 1.0
+        bar(Progress("train", done, 4, {"loss": 1.0}))
+    bar(Message("Done."))
+    text = stream.getvalue()
+    assert text.count("\r") == 3
+    assert text.splitlines()[-1] == "Done."
+    assert "█" * 24 + " 4/4" in text
+
+
+def test_a_notebook_is_recognised_without_importing_ipython(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    assert not in_notebook()
+    for shell, answer in ((None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=object()), True)):
+        loaded = SimpleNamespace(get_ipython=lambda shell=shell: shell)
+        monkeypatch.setitem(sys.modules, "IPython", loaded)
+        assert in_notebook() == answer
+
+
+def test_who_passes_no_listener_hears_messages(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Message("Found photos."))
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Found photos.\n")

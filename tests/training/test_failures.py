@@ -1,0 +1,101 @@
+"""What goes wrong while training ends in one line, and little data in a run that says what it cannot say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.cli.conftest import QUICK, write_pictures
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
+from vitral.cli.main import main
+from vitral.errors import ModelError, TrainingError
+from vitral.evaluation.evaluate import evaluate
+from vitral.events import Event, Message
+from vitral.explanation.explain import explain
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.vit import ViTConfig
+from vitral.training.finetune import finetune
+
+FEW = {"steps": "2", "batch_size": "4", "workers": "0"}
+
+
+def tune(folder: Path, out: Path, *overrides: str, listener: object = None) -> list[Event]:
+    heard: list[Event] = []
+    finetune(
+        folder,
+        source="vit-mu16",
+        image_size=32,
+        out=out,
+        overrides=[*(f"{key}={value}" for key, value in FEW.items()), *overrides],
+        listener=heard.append,
+    )
+    return heard
+
+
+def test_too_high_a_learning_rate_is_called_divergence(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "photos", {"red": 12, "green": 12})
+    changes = (
+        "optimizer.lr=1e30",
+        "schedule.warmup_steps=0",
+        "steps=6",
+        "evaluation.every_steps=2",
+        "optimizer.name=sgd",
+    )
+    with pytest.raises(TrainingError, match=r"Lower optimizer\.lr") as stopped:
+        tune(tmp_path / "photos", tmp_path / "run", *changes, "optimizer.clip_norm=none", "optimizer.weight_decay=0")
+    assert "\n" not in str(stopped.value)
+    log = tmp_path / "run" / "metrics.jsonl"
+    assert all(np.isfinite(value) for line in log.read_text().splitlines() for value in json.loads(line).values())
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_one_or_two_images_a_class_are_trained_on_and_said_not_to_be_scored(tmp_path: Path, count: int) -> None:
+    write_pictures(tmp_path / "photos", {"red": count, "green": count})
+    heard = tune(tmp_path / "photos", tmp_path / "run")
+    warnings = [event.text for event in heard if isinstance(event, Message) and event.warning]
+    assert any("no images to validate or score on" in text for text in warnings)
+    scores = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert scores["num_examples"] == 2 * count
+    assert not (tmp_path / "run" / "baselines.json").exists()
+
+
+def test_an_empty_validation_folder_is_no_hindrance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_pictures(tmp_path / "photos" / "train", {"red": 4, "green": 4})
+    (tmp_path / "photos" / "val").mkdir()
+    out = tmp_path / "run"
+    assert main(["finetune", "--data", str(tmp_path / "photos"), "--out", str(out), *QUICK]) == 0
+    next_line = next(line for line in capsys.readouterr().out.splitlines() if "vitral evaluate" in line)
+    assert main(next_line.split()[1:]) == 0
+
+
+@pytest.fixture
+def damaged(tiny_config: ViTConfig) -> Classifier:
+    model = build(tiny_config, seed=0)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    return Classifier(model, PHOTOS.with_size((16, 16)), ["red", "green", "blue"])
+
+
+def test_weights_that_are_no_numbers_predict_nothing(damaged: Classifier, tmp_path: Path) -> None:
+    image = np.zeros((20, 20, 3), dtype=np.uint8)
+    for ask in (damaged.predict, lambda picture: explain(damaged, picture)):
+        with pytest.raises(ModelError, match="gives no number"):
+            ask(image)
+    write_pictures(tmp_path / "photos" / "test", {"red": 2, "green": 2, "blue": 2})
+    with pytest.raises(ModelError, match="gives no number"):
+        evaluate(damaged, tmp_path / "photos")
+
+
+def test_weights_that_are_no_numbers_end_commands_in_one_line(
+    damaged: Classifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(damaged, tmp_path / "classifier")
+    write_pictures(tmp_path / "photos", {"red": 1})
+    assert main(["predict", str(tmp_path / "photos"), "--classifier", str(tmp_path / "classifier")]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "gives no number" in err.splitlines()[-1]
