@@ -103,10 +103,13 @@ def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
 VALID = list(valid())
 
 
-def test_there_are_sixty_kinds() -> None:
+@pytest.mark.requirement(id="R15")
+def test_there_are_sixty_kinds(record_counts: Record) -> None:
     assert len(VALID) >= 60
+    record_counts("R15", {"kinds of valid images": len(VALID)})
 
 
+@pytest.mark.requirement(id="R15")
 @pytest.mark.parametrize(("name", "data", "expected", "off"), VALID, ids=[case[0] for case in VALID])
 def test_a_valid_picture_is_read_right(name: str, data: bytes, expected: np.ndarray, off: int, tmp_path: Path) -> None:
     path = tmp_path / "picture.txt"  # the extension says nothing

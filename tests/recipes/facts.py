@@ -176,7 +176,7 @@ def idle(values: dict[str, object]) -> set[str]:
     return {key for key, does in needed.items() if key in values and not does}
 
 
-RANDOM_POLICIES = ("timm-randaugment", "big-vision-randaugment")
+RANDOM_POLICIES = ("randaugment", "timm-randaugment", "big-vision-randaugment")
 
 
 def defaults(recipe: Recipe) -> dict[str, object]:

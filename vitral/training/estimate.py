@@ -22,7 +22,7 @@ from vitral.training.recipe import Recipe
 STATE_BYTES = 4 * 4 + 2
 WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
 SAM_PASSES = 2  # through the network, in place of one
-PROBE_IMAGES, PROBE_MACS = 16, 3e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
+PROBE_IMAGES, PROBE_MACS = 16, 1e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
 FEWEST = 2  # images of a timed step, where there is no time for more
 MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
 TIMED_STEPS = 3
