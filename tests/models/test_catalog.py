@@ -49,6 +49,12 @@ PARAMETERS = {
     "deit-s16-distilled": 22_436_432,
     "deit-b16-distilled": 87_338_192,
     "deit-b16-distilled-384": 87_630_032,
+    # deit/models_v2.py
+    "deit3-s16": 22_059_496,
+    "deit3-m16": 38_849_512,
+    "deit3-b16": 86_585_320,
+    "deit3-l16": 304_374_760,
+    "deit3-h14": 632_126_440,
     # T2T-ViT: what is learned; the fixed tensors below
     "t2t-vit-7": 4_255_694,
     "t2t-vit-10": 5_834_702,
@@ -200,6 +206,8 @@ def test_parameter_count_with_the_pre_training_head() -> None:
         ("vit-b16", 17.56),
         ("vit-l16", 61.55),
         ("vit-h14", 167.30),
+        ("deit3-s16", 4.60),
+        ("deit3-m16", 8.00),
         ("resnet-18", 1.81),
         ("resnet-50", 4.09),
         ("resnet-152", 11.51),

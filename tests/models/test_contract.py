@@ -33,6 +33,9 @@ CONFIGS: dict[str, ModelConfig] = {
     "distilled": dataclasses.replace(
         VIT, gelu="exact", position_resize="bicubic", distilled=True, initialization="deit"
     ),
+    "deit3": dataclasses.replace(
+        VIT, gelu="exact", position_resize="bicubic", layer_scale=1e-4, class_position=False, even_depth=True
+    ),
     "distilled-registers": dataclasses.replace(VIT, distilled=True, registers=2),
     "experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(1,), num_experts=4)),
     "every-experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(0, 1), num_experts=3, batch_priority=True)),

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from vitral.errors import ModelError
-from vitral.models.catalog import build, create_model
-from vitral.models.layers import Attention, Block, attend
+from vitral.models.catalog import build, create_model, variant, variant_name
+from vitral.models.layers import Attention, Block, StochasticDepth, attend
 from vitral.models.position import resize_position_embedding, sincos_table
 from vitral.models.record import record
 from vitral.models.vit import ViT, ViTConfig
@@ -20,6 +20,7 @@ CHANGES: dict[str, dict[str, object]] = {
     "registers": {"registers": 3},
     "registers-gap": {"registers": 3, "pooling": "gap"},
     "layer-scale": {"layer_scale": 0.1},
+    "token-without-position": {"class_position": False},
     "tanh-head": {"representation_size": 24},
     "learned-2d": {"position": "learned-2d"},
     "sincos-2d": {"position": "sincos-2d"},
@@ -210,3 +211,29 @@ def test_create_model_takes_a_stride() -> None:
     assert isinstance(model, ViT)
     assert model.config.grid == (5, 5)
     assert model(torch.zeros(1, 3, 48, 48)).shape == (1, 5)
+
+
+def test_deit3s_class_token_has_no_position_and_its_blocks_all_one_rate() -> None:
+    config = dataclasses.replace(variant("deit3-s16"), depth=3, dim=48, num_heads=3, stochastic_depth=0.3)
+    model = ViT(config)
+    model.init_weights(0)
+    rates = [layer for layer in model.modules() if isinstance(layer, StochasticDepth)]
+    assert model.position.embedding.shape == (1, 196, 48)
+    pictures = torch.randn(1, 3, 224, 224)
+    class_token, patches = torch.split(model.embed(pictures), [1, 196], dim=1)
+    assert torch.equal(class_token, model.class_token)
+    plain = model.patch_embedding(pictures).flatten(2).transpose(1, 2)
+    torch.testing.assert_close(patches, plain + model.position.embedding)
+    assert [layer.rate for layer in rates] == [0.3, 0.3, 0.3]
+    model.set_rates(dropout=0.0, attention_dropout=0.0, stochastic_depth=0.5)
+    assert [layer.rate for layer in rates] == [0.5, 0.5, 0.5]
+    table = model.position.embedding.detach().clone()
+    model.resize(384)
+    square = table.view(1, 14, 14, 48).permute(0, 3, 1, 2)
+    larger = torch.nn.functional.interpolate(square, size=(24, 24), mode="bicubic").permute(0, 2, 3, 1).flatten(1, 2)
+    torch.testing.assert_close(model.position.embedding.detach(), larger, rtol=1e-4, atol=1e-5)
+
+
+def test_deit3_is_recognised_by_name_at_each_size() -> None:
+    for name in ("deit3-s16", "deit3-s16-384", "deit3-h14", "deit-s16"):
+        assert variant_name(variant(name)) == name

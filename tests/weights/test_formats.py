@@ -34,6 +34,8 @@ NAMES = ("ape", "bee", "cat")
 UNSAID: dict[tuple[str, str], dict[str, Any]] = {
     ("deit", "timm"): {"num_heads": 2},
     ("deit", "original"): {"num_heads": 2},
+    ("deit3", "timm"): {"num_heads": 2},
+    ("deit3", "original"): {"num_heads": 2},
     ("distilled", "timm"): {"num_heads": 2},
     ("distilled", "original"): {"num_heads": 2},
     ("unbiased", "timm"): {"num_heads": 2, "gelu": "tanh", "norm_eps": 1e-5},
@@ -65,7 +67,7 @@ def target(format_name: str, family: str) -> str:
 def written(name: str, format_name: str, folder: Path) -> tuple[Model, Path]:
     model = make(name)
     family = config_to_json(model.config)["family"]
-    numpy = target(format_name, "torch" if name in ("deit", "distilled") else family)
+    numpy = target(format_name, "torch" if name in ("deit", "deit3", "distilled") else family)
     preprocessing = PHOTOS.with_size(model.image_size)
     return model, write_weights(model, preprocessing, NAMES, folder / numpy, format_name).path
 
@@ -107,6 +109,28 @@ def test_a_tensor_that_does_not_belong_is_named(name: str, format_name: str, dam
         assert f"{key}_more" in str(refused.value)
 
 
+def test_deit3s_own_files_have_its_own_names(tmp_path: Path) -> None:
+    model, path = written("deit3", "original", tmp_path)
+    block = ["norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"]
+    names = {"cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias"}
+    names |= {f"{part}.{kind}" for part in ("norm", "head") for kind in ("weight", "bias")}
+    for index in range(model.config.depth):
+        names |= {f"blocks.{index}.{part}.{kind}" for part in block for kind in ("weight", "bias")}
+        names |= {f"blocks.{index}.gamma_{branch}" for branch in (1, 2)}
+    tensors = load_file(path)
+    assert set(tensors) == names
+    assert tensors["pos_embed"].shape == (1, 16, model.config.dim)  # the class token has none
+    file = tmp_path / "deit_3_small_224_1k.pth"
+    torch.save({"model": tensors}, file)
+    read = vitral.load(file, architecture={"num_heads": 2})
+    config = read.model.config
+    assert (config.class_position, config.even_depth, config.layer_scale) == (False, True, 1e-4)
+    assert (config.initialization, config.position_resize, config.gelu) == ("deit", "bicubic", "exact")
+    assert (read.preprocessing.crop_fraction, read.preprocessing.interpolation) == (1.0, "bicubic")
+    with torch.inference_mode():
+        torch.testing.assert_close(read(images(model)), model(images(model)), atol=1e-5, rtol=1e-5)
+
+
 def test_each_family_says_its_formats() -> None:
     formats = {name: formats_of(build(CONFIGS[name], seed=None)) for name in CONFIGS}
     assert formats["hybrid"] == ["big_vision", "original", "timm", "transformers"]
@@ -125,6 +149,8 @@ def test_each_family_says_its_formats() -> None:
         ({"position": "learned-2d"}, "original", "a.npz", "position embedding 'learned-2d'"),
         ({"representation_size": 8}, "timm", "a.pth", "representation layer"),
         ({"experts": ExpertsConfig(blocks=(1,))}, "timm", "a.pth", "experts"),
+        ({"class_position": False}, "original", "a.npz", "a class token without a position"),
+        ({"class_position": False}, "transformers", "folder", "a class token without a position"),
         ({"experts": ExpertsConfig(blocks=(1,))}, "big_vision", "a.npz", "experts"),
         ({"pooling": "gap"}, "transformers", "a", "pooling 'gap'"),
         ({"patch_stride": (4, 4)}, "timm", "a.pth", "overlapping patches"),

@@ -57,6 +57,7 @@ FAMILIES: dict[str, Family] = {
             "distilled",
             "experts",
             "layer_scale",
+            "class_position",
         ),
         ("gelu", "position_resize", "image_size"),
     ),
@@ -111,6 +112,15 @@ HYBRIDS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "r50-vit-l16": ((3, 4, 9), 1, "l"),
     "r50-vit-l32": ((3, 4, 6, 3), 1, "l"),
 }
+# Width, patch and published sizes (deit/models_v2.py; README_revenge.md).
+DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
+    "s": (WIDTHS["s"], 16, (224, 384)),
+    "m": (Width(512, 12, 2048, 8), 16, (224,)),
+    "b": (WIDTHS["b"], 16, (224, 384)),
+    "l": (WIDTHS["l"], 16, (224, 384)),
+    "h": (WIDTHS["h"], 14, (224,)),
+}
+DEIT3_LAYER_SCALE = 1e-4
 # Blocks of the four stages (BiT table 7.1 of bit_pytorch/models.py; ResNet table 1).
 RESNET_STAGES: dict[int, tuple[int, int, int, int]] = {
     18: (2, 2, 2, 2),
@@ -209,6 +219,24 @@ def _deits() -> dict[str, ViTConfig]:
     return rows
 
 
+def _deit3s() -> dict[str, ViTConfig]:
+    return {
+        f"deit3-{name}{patch}" + ("" if size == 224 else f"-{size}"): ViTConfig(
+            image_size=(size, size),
+            patch_size=(patch, patch),
+            gelu="exact",
+            position_resize="bicubic",
+            layer_scale=DEIT3_LAYER_SCALE,
+            class_position=False,
+            even_depth=True,
+            initialization="deit",
+            **dataclasses.asdict(width),
+        )
+        for name, (width, patch, sizes) in DEIT3S.items()
+        for size in sizes
+    }
+
+
 def _t2ts() -> dict[str, T2TConfig]:
     def row(number: int, tokens: Literal["performer", "transformer"]) -> T2TConfig:
         dim, depth, heads, ratio = T2TS[number]
@@ -271,6 +299,7 @@ VARIANTS: dict[str, ModelConfig] = {
     **_vits(),
     **_hybrids(),
     **_deits(),
+    **_deit3s(),
     **_t2ts(),
     **_cvts(),
     **_coatnets(),

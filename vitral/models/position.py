@@ -58,7 +58,7 @@ def sincos_table(grid: tuple[int, int], dim: int) -> Float[Tensor, "1 tokens dim
 class PositionEmbedding(nn.Module):
     """Adds to every token what says where it stands.
 
-    `learned` is the paper's default: one vector a token, the class token's included, in raster order. `learned-2d`
+    `learned` is the paper's default: one vector a token, in raster order after the class token's, if that has one. `learned-2d`
     has a table for rows and one for columns, each of half the width, concatenated (appendix D.4); it and `sincos-2d`
     leave the class token as it is.
 
@@ -67,6 +67,7 @@ class PositionEmbedding(nn.Module):
         grid: rows and columns of patches.
         dim: width of a token.
         prefix: how many tokens (class, distillation) stand before the patches.
+        prefix_rows: whether a learned embedding has rows for them.
         method: how it is interpolated to another grid.
     """
 
@@ -79,6 +80,7 @@ class PositionEmbedding(nn.Module):
         dim: int,
         *,
         prefix: int,
+        prefix_rows: bool = True,
         method: PositionResize = "bilinear",
     ) -> None:
         super().__init__()
@@ -86,9 +88,10 @@ class PositionEmbedding(nn.Module):
         self.grid = grid
         self.dim = dim
         self.prefix = prefix
+        self.rows_before = prefix if prefix_rows else 0
         self.method = method
         if kind == "learned":
-            self.embedding = nn.Parameter(torch.empty(1, self.prefix + grid[0] * grid[1], dim))
+            self.embedding = nn.Parameter(torch.empty(1, self.rows_before + grid[0] * grid[1], dim))
         elif kind == "learned-2d":
             self.rows = nn.Parameter(torch.empty(1, grid[0], 1, dim // 2))
             self.columns = nn.Parameter(torch.empty(1, 1, grid[1], dim // 2))
@@ -98,7 +101,7 @@ class PositionEmbedding(nn.Module):
     def patch_embedding(self) -> Float[Tensor, "1 patches dim"] | None:
         """Return what is added to the patches, in row-major order; None where nothing is."""
         if self.kind == "learned":
-            return self.embedding[:, self.prefix :]
+            return self.embedding[:, self.rows_before :]
         if self.kind == "learned-2d":
             rows, columns = self.grid
             halves = [self.rows.expand(1, rows, columns, -1), self.columns.expand(1, rows, columns, -1)]
@@ -107,7 +110,7 @@ class PositionEmbedding(nn.Module):
 
     def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Return the tokens, class token first where there is one, with their positions added."""
-        if self.kind == "learned":
+        if self.kind == "learned" and self.rows_before == self.prefix:
             return tokens + self.embedding
         patches = self.patch_embedding()
         if patches is None:
@@ -123,8 +126,8 @@ class PositionEmbedding(nn.Module):
         if old == grid:
             return
         if self.kind == "learned":
-            patches = self._resized(self.embedding[:, self.prefix :], old, grid)
-            self.embedding = nn.Parameter(torch.cat([self.embedding[:, : self.prefix], patches], dim=1))
+            patches = self._resized(self.embedding[:, self.rows_before :], old, grid)
+            self.embedding = nn.Parameter(torch.cat([self.embedding[:, : self.rows_before], patches], dim=1))
         elif self.kind == "learned-2d":
             rows = self._resized(self.rows.flatten(1, 2), (old[0], 1), (grid[0], 1))
             columns = self._resized(self.columns.flatten(1, 2), (1, old[1]), (1, grid[1]))

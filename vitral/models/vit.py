@@ -68,6 +68,8 @@ class ViTConfig(ModelConfig):
         norm_eps: epsilon of the layer norms.
         qkv_bias: whether the query, key and value projections have biases.
         position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
+        class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
+        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), in place of one that grows from 0.
         initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
     """
 
@@ -89,6 +91,8 @@ class ViTConfig(ModelConfig):
     norm_eps: float = field(default=LAYER_NORM_EPS, metadata=LATER)
     qkv_bias: bool = field(default=True, metadata=LATER)
     position_resize: PositionResize = field(default="bilinear", metadata=LATER)
+    class_position: bool = field(default=True, metadata=LATER)
+    even_depth: bool = field(default=False, metadata=LATER)
     initialization: Literal["vit", "big_vision", "deit"] = field(default="vit", metadata=LATER)
 
     def __post_init__(self) -> None:
@@ -194,7 +198,12 @@ class ViT(Model):
         if config.registers:
             self.registers = nn.Parameter(torch.empty(1, config.registers, dim))
         self.position = PositionEmbedding(
-            config.position, config.grid, dim, prefix=config.num_pooled_tokens, method=config.position_resize
+            config.position,
+            config.grid,
+            dim,
+            prefix=config.num_pooled_tokens,
+            prefix_rows=config.class_position,
+            method=config.position_resize,
         )
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_block(config, index) for index in range(config.depth))
@@ -317,7 +326,7 @@ class ViT(Model):
             block.set_rates(
                 dropout=config.dropout,
                 attention_dropout=config.attention_dropout,
-                stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
+                stochastic_depth=_depth_rate(config, index),
             )
             if isinstance(block.mlp, MixtureOfExperts):
                 block.mlp.dropout.p = _expert_dropout(config)
@@ -413,6 +422,11 @@ class ViT(Model):
             init_linear_deit(self.distillation_head, generator)
 
 
+def _depth_rate(config: ViTConfig, index: int) -> float:
+    rate = config.stochastic_depth
+    return rate if config.even_depth else depth_rate(rate, index, config.depth)
+
+
 def _expert_dropout(config: ViTConfig) -> float:
     own = None if config.experts is None else config.experts.dropout
     return config.dropout if own is None else own
@@ -433,7 +447,7 @@ def _block(config: ViTConfig, index: int) -> Block:
         qkv_bias=config.qkv_bias,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
-        stochastic_depth=depth_rate(config.stochastic_depth, index, config.depth),
+        stochastic_depth=_depth_rate(config, index),
         layer_scale=config.layer_scale,
         mlp=mixture,
     )

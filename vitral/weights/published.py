@@ -5,6 +5,10 @@ yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weight
 of 8 experts are published as shards of a checkpoint library that Vitral does not read.
 """
 
+_DEIT3 = (
+    *("deit3-s16", "deit3-m16", "deit3-b16", "deit3-l16", "deit3-h14"),
+    *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
+)
 # The original's own files: npz of vision_transformer (imagenet21k/, augreg/, sam/, gsam/) and of BiT; DeiT's, T2T-ViT's,
 # CvT's and torchvision's state_dicts.
 _ORIGINAL = (
@@ -14,6 +18,7 @@ _ORIGINAL = (
     *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+    *_DEIT3,
     *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
     *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
     *("cvt-13", "cvt-21", "cvt-w24"),
@@ -25,6 +30,7 @@ _TIMM = (
     *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+    *_DEIT3,
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
     *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
 )

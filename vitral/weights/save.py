@@ -20,7 +20,7 @@ from vitral.outputs import check_folder
 from vitral.weights.beside import describe_beside
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
-from vitral.weights.names import bit, cvt, timm, transformers, vit_transformers
+from vitral.weights.names import bit, cvt, timm, transformers, vit_torch, vit_transformers
 from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
 
 NUMPY_FAMILIES = ("vit", "bit")  # whose original files are .npz; the others' are torch's
@@ -86,7 +86,7 @@ def write_weights(
     path = Path(target)
     deit = format_name == "original" and _is_deit(model)  # whose own files have timm's names
     dialect = _dialect(model, "timm" if deit else format_name)
-    rules = dialect.rules(model.config)
+    rules = (vit_torch.own_rules if deit else dialect.rules)(model.config)
     if format_name == "transformers":
         return _write_transformers(model, preprocessing, class_names, path, rules, multi_label=multi_label)
     numpy = dialect.name in ("original", "big_vision") and dialect.family in NUMPY_FAMILIES

@@ -133,6 +133,8 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
         arguments["qkv_bias"] = False
     if config.registers:
         arguments |= {"reg_tokens": config.registers}
+    if config.pooling == "token" and not config.class_position:
+        arguments["no_embed_class"] = True
     if config.layer_scale is not None:
         arguments["init_values"] = config.layer_scale
     return BASE, arguments

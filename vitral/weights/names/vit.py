@@ -76,7 +76,7 @@ def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
     if config.pooling == "token":
         rules.append(rule("class_token", "cls"))
     if spelling.position is not None:
-        padded = config.pooling == "token" and not spelling.class_row
+        padded = config.pooling == "token" and not spelling.class_row and config.class_position
         rules.append(rule("position.embedding", spelling.position, CLASS_ROW if padded else SAME))
     if config.pooling == "map":
         rules += _map_head(config.num_heads)
@@ -244,6 +244,8 @@ def original_rules(config: ViTConfig) -> list[Rule]:
     generation = VMOE if config.experts else ORIGINAL
     if config.pooling == "map" or config.position == "sincos-2d":
         raise cannot_hold("original", "attention pooling or a sin-cos position embedding; take 'big_vision'")
+    if config.pooling == "token" and not config.class_position:
+        raise cannot_hold("original", "a class token without a position; take 'big_vision'")
     return table(config, Spelling(generation, POSITION.format(encoder=generation.encoder)))
 
 

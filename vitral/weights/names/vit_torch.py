@@ -8,7 +8,7 @@ from vitral.models.layers import LAYER_NORM_EPS
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import CLASS_ROW, SAME, Renames, Rule, renamed, split
+from vitral.weights.layouts import Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
 
@@ -45,21 +45,13 @@ DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
 TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
 
 
-def table(config: ViTConfig, *, class_row: bool, renames: Renames = ()) -> list[Rule]:
-    """Return the rules for one network.
-
-    Args:
-        config: of the network.
-        class_row: whether the position embedding has a row for the class token.
-        renames: what this file calls otherwise.
-    """
+def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
+    """Return the rules for one network; `renames` are what this file calls otherwise."""
     mixed = re.compile(r"map_head\.attention\.(key|value)\.")
-    padded = config.pooling == "token" and not class_row and config.position == "learned"
     roots = ROOT_ONLY if config.stem and not config.stem.stages else ()
     rules = renamed(
         [name for name in our_names(config) if not mixed.match(name)],
         (*RENAMES, *roots, *renames),
-        lambda name: CLASS_ROW if padded and name == "position.embedding" else SAME,
     )
     if config.pooling == "map":
         for kind in ("weight", "bias"):
@@ -76,17 +68,17 @@ def read(stored: Stored) -> Reading:
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
-    config, class_row = _config(shapes, own=own)
+    config = _config(shapes, own=own, third=third or "deit3" in named or "deit_3" in named)
     head = "head.weight" in shapes
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
         default = dataclasses.replace(default, crop_fraction=1.0)
     preprocessing, notes = timm_preprocessing(stored, default)
-    found = table(config, class_row=class_row, renames=DEIT_III if third else ())
+    found = table(config, DEIT_III if third else ())
     return reading(config, found, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
 
 
-def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
+def _config(shapes: Shapes, *, own: bool, third: bool) -> ViTConfig:
     dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
     stem = _stem_config(shapes)
     if channels != (stem.channels if stem else 3):
@@ -97,7 +89,7 @@ def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
     pooling: Any = "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
     depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
     scaled = {"blocks.0.ls1.gamma", "blocks.0.gamma_1"} & shapes.keys()
-    config = ViTConfig(
+    return ViTConfig(
         image_size=(rows * patch_height * unit, rows * patch_width * unit),
         patch_size=(patch_height, patch_width),
         dim=dim,
@@ -116,8 +108,9 @@ def _config(shapes: Shapes, *, own: bool) -> tuple[ViTConfig, bool]:
         position_resize="bicubic" if own else "bilinear",
         initialization="deit" if own and pooling != "map" and stem is None else "vit",
         norm_eps=LAYER_NORM_EPS,
+        class_position=class_row or not token,
+        even_depth=third,
     )
-    return config, class_row
 
 
 def _stem_config(shapes: Shapes) -> StemConfig | None:
@@ -148,7 +141,17 @@ def rules(config: ViTConfig) -> list[Rule]:
     for what, present in problems.items():
         if present:
             raise cannot_hold("timm", what)
-    return table(config, class_row=True)
+    return table(config)
+
+
+def own_rules(config: ViTConfig) -> list[Rule]:
+    """Return the rules for DeiT's own files, in which DeiT III has names of its own.
+
+    Raises:
+        WeightsError: it has a part that they have no place for.
+    """
+    checked = rules(config)
+    return table(config, DEIT_III) if config.layer_scale is not None else checked
 
 
 def _matches(stored: Stored) -> bool:
