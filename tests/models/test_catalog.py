@@ -274,7 +274,7 @@ def test_an_unknown_name_offers_the_nearest() -> None:
     [
         ({"family": "lenet"}, "family 'lenet'"),
         ({"dept": 3}, "unknown field 'dept'. Did you mean 'depth'"),
-        ({"dim": "wide"}, "cannot be built"),
+        ({"dim": "wide"}, "'dim' cannot be 'wide'"),
         ({"depth": -1}, "at least 1"),
     ],
 )
