@@ -2,11 +2,16 @@
 
 import importlib
 import pkgutil
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 import vitral
+from vitral.classifier.folder import save
+from vitral.data.open import open_data
+from vitral.images.preprocessing import PHOTOS
 
 
 @pytest.mark.parametrize("name", vitral.__all__)
@@ -26,3 +31,22 @@ def test_only_public_names_are_visible() -> None:
 def test_other_names_are_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'finetun'"):
         vitral.finetun  # noqa: B018
+
+
+def test_what_takes_a_classifier_takes_its_name_too(tmp_path: Path) -> None:
+    digits = open_data("digits")
+    network = vitral.create_model("vit-mu4", num_classes=10)
+    folder = save(
+        vitral.Classifier(network, PHOTOS.with_size(network.image_size), digits.class_names), tmp_path / "mine"
+    )
+    assert vitral.evaluate(folder, digits).num_examples == len(digits.splits["test"])
+    image = digits.splits["test"].image(0)
+    assert vitral.explain(str(folder), image).label == vitral.load(folder).predict(image)[0].label
+
+
+def test_data_are_checked_in_python(tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (40, 40), "red").save(tmp_path / "photos" / name / "same.png")
+    found = vitral.check(tmp_path / "photos")
+    assert any("different classes" in problem for problem in found.problems())

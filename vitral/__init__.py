@@ -2,7 +2,8 @@
 
 import vitral
 
-result = vitral.finetune("photos/")                 # a folder with one sub-folder a class
+vitral.check("photos/").problems()                  # damage, duplicates, leaks
+result = vitral.finetune("photos/", time="10m")     # a folder with one sub-folder a class
 classifier = vitral.load("runs/photos/classifier")  # or "vit-b16", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
 vitral.evaluate(classifier, "photos/")
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
+    from vitral.studies.check_data import check_data as check
     from vitral.training.finetune import finetune as finetune
     from vitral.training.pretrain import pretrain as pretrain
 
@@ -32,6 +34,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
+    "check": "vitral.studies.check_data:check_data",
     "convert": "vitral.classifier.convert",
     "create_model": "vitral.models.catalog",
     "evaluate": "vitral.evaluation.evaluate",
@@ -46,6 +49,7 @@ _HOMES = {
 __all__ = [
     "Classifier",
     "VitralError",
+    "check",
     "convert",
     "create_model",
     "evaluate",
@@ -61,7 +65,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # PEP 562: a module's attributes have any type
     if name not in _HOMES:
         raise AttributeError(f"module 'vitral' has no attribute '{name}'")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(module), attribute or name)
 
 
 def __dir__() -> list[str]:

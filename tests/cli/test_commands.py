@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -60,6 +61,81 @@ def test_predict_with_nothing_else_said(there: Path, capsys: pytest.CaptureFixtu
     rows = json.loads(capsys.readouterr().out)
     assert len(rows) == 36
     assert len(rows[0]["top"]) == 2
+
+
+def test_the_run_that_answers_is_named(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["predict", "photos/red/0.jpg"], ["evaluate", "--data", "photos"]):
+        assert main(command) == 0
+        assert "Answered by runs/photos, the newest run (" in capsys.readouterr().err
+        assert main([*command, "--classifier", "runs/photos"]) == 0
+        assert "Answered by" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ({"test/top1": 0.3, "test/top1_low": 0.2, "test/chance": 0.25}, "No better than chance: 30.0%"),
+        ({"test/top1": 0.6, "test/baseline_knn": 0.7}, "a mere nearest-neighbour vote got 70.0%"),
+        ({"test/top1": 0.6, "test/baseline_linear_probe": 0.61}, "a mere linear probe got 61.0%"),
+        ({"test/top1": 0.8, "test/top1_low": 0.7, "test/chance": 0.3, "test/baseline_knn": 0.7}, ""),
+    ],
+)
+def test_a_poor_classifier_is_answered_with_a_warning(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], scores: dict[str, float], said: str
+) -> None:
+    shutil.copytree("runs/photos/classifier", tmp_path / "poor")
+    path = tmp_path / "poor" / "classifier.json"
+    description = json.loads(path.read_text())
+    description["provenance"]["scores"] = scores
+    path.write_text(json.dumps(description))
+    assert main(["predict", "photos/red/0.jpg", "--classifier", str(tmp_path / "poor")]) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("predict")]
+    assert len(warned) == (1 if said else 0)
+    assert said in "".join(warned)
+
+
+def test_a_run_keeps_what_its_baselines_scored(home: Path) -> None:
+    scores = json.loads((home / "runs/photos/classifier/classifier.json").read_text())["provenance"]["scores"]
+    baselines = json.loads((home / "runs/photos/baselines.json").read_text())
+    assert scores["test/baseline_knn"] == baselines["knn"]
+    assert scores["test/baseline_linear_probe"] == baselines["linear_probe"]
+
+
+def test_predict_takes_what_finetune_takes(
+    there: Path, tmp_path: Path, refused: Refused, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "table.csv").write_text(
+        "image,label\n" + "".join(f"{there}/photos/red/{n}.jpg,red\n" for n in range(3))
+    )
+    shutil.make_archive(str(tmp_path / "album"), "zip", there / "photos" / "red")  # images alone, in no class folder
+    shutil.make_archive(str(tmp_path / "photos"), "gztar", there / "photos")
+    expected = {"album.zip": 12, "photos.tar.gz": 36, "table.csv": 3}
+    answers = {}
+    for name, count in expected.items():
+        assert main(["predict", str(tmp_path / name), "--json", "--classifier", "runs/photos"]) == 0
+        answers[name] = json.loads(capsys.readouterr().out)
+        assert len(answers[name]) == count, name
+    assert main(["predict", "photos/red/0.jpg", "photos/blue", "--json"]) == 0
+    single, *blue = json.loads(capsys.readouterr().out)
+    assert len(blue) == 12
+    assert all(row["source"].startswith("photos/blue/") for row in blue)
+    assert answers["album.zip"][0]["source"].endswith("album.zip:0.jpg")
+    for answer in (answers["album.zip"][0], answers["table.csv"][0]):  # of another batch: the last bit may differ
+        assert answer["label"] == single["label"]
+        assert answer["probability"] == pytest.approx(single["probability"], abs=1e-5)
+    (tmp_path / "hollow").mkdir()
+    assert "holds no images" in refused("predict", str(tmp_path / "hollow"))
+    assert "has no last image" in refused("predict", "visualatom-mini")
+
+
+def test_the_most_probable_classes_have_one_shape_in_json(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["predict", "photos/red/1.jpg", "--json", "--top", "3"]) == 0
+    predicted = json.loads(capsys.readouterr().out)[0]
+    assert main(["explain", "photos/red/1.jpg", "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    for answer in (predicted, explained):
+        assert [set(row) for row in answer["top"]] == [{"label", "probability"}] * 3
+        assert answer["top"][0] == {"label": answer["label"], "probability": answer["probability"]}
 
 
 def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,7 +113,7 @@ def test_the_newest_run_is_taken(
     monkeypatch.chdir(tmp_path)
     assert main(["predict", str(there / "photos" / "red" / "0.jpg"), "--json"]) == 0
     (prediction,) = json.loads(capsys.readouterr().out)
-    assert "red of a" in dict(prediction["top"])
+    assert "red of a" in [row["label"] for row in prediction["top"]]
 
 
 @pytest.mark.parametrize(

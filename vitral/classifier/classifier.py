@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from vitral.data.unlabelled import Unlabelled, list_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress
-from vitral.images.decode import Pixels, list_images, read_image, to_rgb
+from vitral.images.decode import Pixels, read_image, to_rgb
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images, Logits, Model
 from vitral.progress import show
 
+BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
 Picture = str | Path | bytes | Image.Image | np.ndarray
 
 
@@ -37,6 +40,11 @@ class Prediction:
     label: str
     probability: float
     top: tuple[tuple[str, float], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the prediction as JSON values."""
+        top = [{"label": label, "probability": probability} for label, probability in self.top]
+        return {"source": self.source, "label": self.label, "probability": self.probability, "top": top}
 
 
 @dataclass(frozen=True)
@@ -119,6 +127,16 @@ class Classifier(nn.Module):
                 return f"No better than chance: {accuracy}, where always naming one class gets {chance:.1%}."
         return ""
 
+    def shortfall(self) -> str:
+        """Return in one sentence which simple classifier did better on the same images; empty if none is known to."""
+        for name, best in self.provenance.scores.items():
+            split, _, baseline = name.partition(BASELINE)
+            own = self.provenance.scores.get(f"{split}/top1")
+            if baseline and own is not None and own < best:
+                plain = {"knn": "nearest-neighbour vote"}.get(baseline, baseline.replace("_", " "))
+                return f"A poor classifier: {own:.1%} of its {split} images right, where a mere {plain} got {best:.1%}."
+        return ""
+
     def predict(
         self,
         pictures: Picture | Iterable[Picture],
@@ -131,18 +149,20 @@ class Classifier(nn.Module):
         """Return a prediction for each picture, in order.
 
         Args:
-            pictures: one or several of: a path, a folder (all pictures below it, by name), encoded bytes, a PIL image,
-                or an array (height, width, 3) or (height, width) of uint8.
+            pictures: one or several of: an image file, a folder or archive (all images in it, by name), whatever else
+                `finetune` takes as data (a table, shards, an address, hf:OWNER/NAME, "digits"), encoded bytes, a PIL
+                image, or an array (height, width, 3) or (height, width) of uint8.
             top: how many classes to name.
             batch_size: pictures computed at once.
             skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
             listener: hears progress and warnings; they are written to the screen if left out.
 
         Raises:
-            ImageError: a picture cannot be read; the message names it.
+            ImageError: an image cannot be read; the message names it.
+            DataError: an archive, a table or a data set cannot be read.
             ModelError: the network gives no number, as damaged weights do.
         """
-        sources = list(_sources(pictures))
+        sources = list(_sources(pictures, listener))
         predictions: list[Prediction] = []
         loaded = self._load(sources, skip_bad_images=skip_bad_images, listener=listener)
         while batch := list(islice(loaded, batch_size)):
@@ -165,11 +185,11 @@ class Classifier(nn.Module):
         return (logits.sigmoid() if self.multi_label else logits.softmax(dim=-1)).cpu()
 
     def _load(
-        self, sources: list[tuple[str, Picture]], *, skip_bad_images: bool, listener: Listener
+        self, sources: list[Unlabelled], *, skip_bad_images: bool, listener: Listener
     ) -> Iterator[tuple[str, Tensor]]:
-        for name, picture in sources:
+        for source in sources:
             try:
-                yield name, self.preprocessing(to_pixels(picture))
+                yield source.name, self.preprocessing(source.read())
             except ImageError as error:
                 if not skip_bad_images:
                     raise
@@ -183,14 +203,14 @@ class Classifier(nn.Module):
         return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked)
 
 
-def _sources(pictures: Picture | Iterable[Picture]) -> Iterator[tuple[str, Picture]]:
+def _sources(pictures: Picture | Iterable[Picture], listener: Listener) -> Iterator[Unlabelled]:
     if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray):
         pictures = [pictures]
     for index, picture in enumerate(pictures):
-        if isinstance(picture, str | Path) and Path(picture).is_dir():
-            yield from ((str(path), path) for path in list_images(Path(picture)))
+        if isinstance(picture, str | Path):
+            yield from list_unlabelled(str(picture), listener)
         else:
-            yield (str(picture) if isinstance(picture, str | Path) else f"picture {index}"), picture
+            yield Unlabelled(f"picture {index}", partial(to_pixels, picture))
 
 
 def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:

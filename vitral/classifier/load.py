@@ -47,6 +47,15 @@ def load(
     return classifier
 
 
+def as_classifier(classifier: Classifier | str | Path) -> Classifier:
+    """Return a classifier that is given as itself or by whatever `load` takes.
+
+    Raises:
+        WeightsError: there is no such thing, or it cannot be read.
+    """
+    return classifier if isinstance(classifier, Classifier) else load(classifier)
+
+
 def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     path = Path(source)
     for place in (path, path / RUN_CLASSIFIER):

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
@@ -50,8 +49,7 @@ def check(
             report, inputs=[what, *([classifier] if classifier else [])], mark=mark("check"), overwrite=overwrite
         )
     with ConsoleListener() as listener:
-        judge = None if classifier is None else load(classifier)
-        found = check_data(what, classifier=judge, listener=listener)
+        found = check_data(what, classifier=classifier, listener=listener)
     if report is not None:
         write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
     if json:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.classifier.load import load, newest_run
+from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.metrics import Evaluation
@@ -27,7 +27,8 @@ def evaluate(
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
-        data: "digits", or a folder with one sub-folder a class; classes are matched by name.
+        data: what 'finetune' takes as --data: folders of classes, .zip, .tar, tables, shards, hf:OWNER/NAME, "digits";
+            classes are matched by name.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation where there is no test.
         skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
@@ -39,12 +40,11 @@ def evaluate(
         check_file(
             report, inputs=[data, *([classifier] if classifier else [])], mark=mark("scores"), overwrite=overwrite
         )
-    source = load(classifier or newest_run())
     with ConsoleListener() as listener:
-        listener.note(source)
+        name, source = choose(classifier, listener)
         evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
     if report is not None:
-        facts = (("Classifier", str(classifier or newest_run())), ("Data", data), ("Split", split or "test"))
+        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"))
         labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None
         single = evaluation if isinstance(evaluation, Evaluation) else None
         page = RunReport(title=f"Scores on {data}", facts=facts, evaluation=single, multi_label=labels)

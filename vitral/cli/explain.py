@@ -5,9 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.classifier.load import load, newest_run
+from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.events import Message
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK
 from vitral.explanation.explain import explain as explain_image
@@ -40,12 +39,9 @@ def explain(
     target = out or Path(f"{picture.stem[:LONGEST_STEM]}-explained.jpg")
     check_file(target, inputs=[picture, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)
     image_format(target)  # a name that cannot be written is refused before anything is computed
-    source = load(classifier or newest_run())
     with ConsoleListener() as listener:
-        listener.note(source)
+        _, source = choose(classifier, listener)
         explanation = explain_image(source, picture)
-        if explanation.warning and explanation.warning not in source.provenance.notes:
-            listener(Message(explanation.warning, warning=True))
     explanation.save(target, style=style, overwrite=overwrite)
     if json:
         print_json({"source": str(picture), "drawing": str(target), **explanation.to_json()})

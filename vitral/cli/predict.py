@@ -1,18 +1,16 @@
-"""`vitral predict`: what is in these pictures?"""
+"""`vitral predict`: what is in these images?"""
 
-import dataclasses
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from vitral.classifier.load import load, newest_run
+from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
 
 
 def predict(
-    pictures: Annotated[list[Path], Parameter(negative="")],
+    images: Annotated[list[str], Parameter(negative="")],
     /,
     *,
     classifier: str | None = None,
@@ -23,18 +21,18 @@ def predict(
     """Say what is in images, with probabilities.
 
     Args:
-        pictures: files, or folders of them.
+        images: files; folders, .zip and .tar archives of images; and whatever else 'finetune' takes as --data: tables,
+            shards, hf:OWNER/NAME, "digits". Labels are passed over.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        top: how many classes to name for each picture.
-        skip_bad_images: go on past pictures that cannot be read, naming each, in place of stopping.
+        top: how many classes to name for each image.
+        skip_bad_images: go on past images that cannot be read, naming each, in place of stopping.
         json: print JSON for a program.
     """
-    source = load(classifier or newest_run())
     with ConsoleListener() as listener:
-        listener.note(source)
-        predictions = source.predict(list(pictures), top=top, skip_bad_images=skip_bad_images, listener=listener)
+        _, source = choose(classifier, listener)
+        predictions = source.predict(images, top=top, skip_bad_images=skip_bad_images, listener=listener)
     if json:
-        print_json([dataclasses.asdict(prediction) for prediction in predictions])
+        print_json([prediction.to_json() for prediction in predictions])
         return
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)

@@ -24,7 +24,7 @@ import numpy as np
 from vitral.data.assemble import Entry, Listing, Opening
 from vitral.data.classes import arrange
 from vitral.data.names import ALL
-from vitral.data.stored import Handles, Strings
+from vitral.data.stored import Handles, Store, Strings
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
 
@@ -132,18 +132,36 @@ def list_archive(path: Path, how: Opening) -> Listing:
     Raises:
         DataError: it is no archive, damaged, or a bomb.
     """
-    if path.name.lower().endswith(ZIP_SUFFIXES):
-        members = _zip_members(path)
-        store: ZipPictures | TarPictures = ZipPictures(path, [member.name for member in members])
-    else:
-        plain = _plain_tar(path)
-        members = tar_members(path, plain)
-        store = TarPictures(path, plain, members)
+    members, store = _open_archive(path)
     return _list_members(path, members, store, how)
 
 
+def archive_images(path: Path) -> tuple[Store, list[int]]:
+    """Return an archive's files and the places of the images among them, wherever they lie.
+
+    Raises:
+        DataError: it is no archive, damaged, or a bomb.
+    """
+    members, store = _open_archive(path)
+    found = [place for place, member in enumerate(members) if _is_picture(_parts(member))]
+    return store, sorted(found, key=lambda place: members[place].name)
+
+
+def _open_archive(path: Path) -> tuple[Sequence[Member], "ZipPictures | TarPictures"]:
+    if path.name.lower().endswith(ZIP_SUFFIXES):
+        members = _zip_members(path)
+        return members, ZipPictures(path, [member.name for member in members])
+    plain = _plain_tar(path)
+    members = tar_members(path, plain)
+    return members, TarPictures(path, plain, members)
+
+
+def _parts(member: Member) -> tuple[str, ...]:
+    return PurePosixPath(member.name.replace("\\", "/")).parts
+
+
 def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | TarPictures, how: Opening) -> Listing:
-    parts = [PurePosixPath(member.name.replace("\\", "/")).parts for member in members]
+    parts = [_parts(member) for member in members]
     images = [place for place, name in enumerate(parts) if _is_picture(name)]
     arranged = arrange([parts[place] for place in images], reading=how.classes, wanted=how.class_names)
     entries = {

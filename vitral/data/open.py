@@ -73,6 +73,18 @@ def open_data(
     return assemble(list_data(name, how), how)
 
 
+def is_built_in(spec: str) -> bool:
+    """Tell whether a name is of a data set that comes with Vitral."""
+    return spec == DIGITS or spec in PRESETS
+
+
+def is_data_name(spec: str) -> bool:
+    """Tell whether a name is of a data set by its spelling, and not of a folder or an image file."""
+    if look_at(spec) is not None:
+        return spec.lower().endswith(SUFFIXES)
+    return is_built_in(spec) or spec.startswith((HUB, STREAM)) or is_address(spec) or RANGE.search(spec) is not None
+
+
 def list_data(spec: str, how: Opening) -> Listing:
     """Return the pictures of a data set as its reader finds them, not one of them decoded yet.
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
 from vitral.data.loader import Labels, load_evaluation
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
@@ -25,7 +26,7 @@ AnyEvaluation = Evaluation | MultiLabelEvaluation
 
 
 def evaluate(
-    classifier: Classifier,
+    classifier: Classifier | str | Path,
     data: DataSet | str | Path,
     *,
     split: str | None = None,
@@ -40,8 +41,8 @@ def evaluate(
     split folders that the classifier was trained on, the test split is what training left out; of any other, all of it.
 
     Args:
-        classifier: what to score.
-        data: "digits", a folder with one sub-folder a class, or a data set already open.
+        classifier: what to score: itself, or whatever `load` takes.
+        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a data set already open.
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
         batch_size: pictures computed at once.
@@ -53,6 +54,7 @@ def evaluate(
         DataError: no such data or split, or a class that the classifier does not know.
         ImageError: a picture cannot be read.
     """
+    classifier = as_classifier(classifier)
     if not isinstance(data, DataSet):
         data = open_data(
             data,

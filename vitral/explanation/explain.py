@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from vitral.classifier.classifier import Classifier, Picture, check_finite, to_pixels
+from vitral.classifier.load import as_classifier
 from vitral.explanation.attention import as_transformer, attend, has_attention
 from vitral.explanation.drawing import Box, Sitting, Style, draw
 from vitral.explanation.gradcam import ClassEvidence, grad_cam
@@ -94,7 +95,7 @@ class Explanation:
         }
 
 
-def explain(classifier: Classifier, picture: Picture, *, top: int = 5) -> Explanation:
+def explain(classifier: Classifier | str | Path, picture: Picture, *, top: int = 5) -> Explanation:
     """Show where a classifier looked in an image.
 
     Of a Vision Transformer, hybrids included, by attention rollout (paper appendix D.8). With a class token this is the
@@ -104,7 +105,7 @@ def explain(classifier: Classifier, picture: Picture, *, top: int = 5) -> Explan
     Registers are left out. Of every other network by Grad-CAM (arXiv 1610.02391) on its last feature map.
 
     Args:
-        classifier: a network with its preprocessing.
+        classifier: a network with its preprocessing: itself, or whatever `load` takes.
         picture: a path, encoded bytes, a PIL image or a uint8 array.
         top: how many classes to name.
 
@@ -112,6 +113,7 @@ def explain(classifier: Classifier, picture: Picture, *, top: int = 5) -> Explan
         ImageError: the image cannot be read.
         ModelError: the network has neither attention nor a feature map, or its weights are damaged.
     """
+    classifier = as_classifier(classifier)
     pixels = to_pixels(picture)
     device = next(classifier.parameters()).device
     images = classifier.preprocessing(pixels)[None].to(device)

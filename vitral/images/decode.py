@@ -136,23 +136,6 @@ def to_rgb(image: Image.Image) -> Pixels:
     return np.array(image if image.mode == "RGB" else image.convert("RGB"))
 
 
-def list_images(folder: Path) -> list[Path]:
-    """Return the files below `folder` that are named like pictures, by path; hidden ones are left out.
-
-    Raises:
-        ImageError: there is none.
-    """
-    found = sorted(
-        path
-        for path in folder.rglob("*")
-        if path.suffix.lower() in EXTENSIONS
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )
-    if not found:
-        raise ImageError(f"'{folder}' holds no pictures; they are known by {', '.join(EXTENSIONS)}.")
-    return found
-
-
 def _name(source: str | Path | bytes | BinaryIO) -> str:
     if isinstance(source, str | Path):
         return f"'{source}'"

@@ -18,6 +18,7 @@ from jaxtyping import UInt64
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet, Source
 from vitral.errors import ImageError
@@ -177,17 +178,21 @@ class DataCheck:
         return {**values, "imbalance": self.imbalance, "leaks": self.leaks, "problems": self.problems()}
 
 
-def check_data(data: str | Path, *, classifier: Classifier | None = None, listener: Listener = ignore) -> DataCheck:
-    """Look at every picture of a data set; nothing of it is changed.
+def check_data(
+    data: str | Path, *, classifier: Classifier | str | Path | None = None, listener: Listener = ignore
+) -> DataCheck:
+    """Look at every image of a dataset; nothing of it is changed.
 
     Args:
         data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
-        classifier: doubts labels, if there is one.
+        classifier: doubts labels, if there is one; itself, or whatever `load` takes.
         listener: hears progress.
 
     Raises:
         DataError: there is no such data set.
+        WeightsError: there is no such classifier.
     """
+    judge = None if classifier is None else as_classifier(classifier)
     found = open_data(data, skip_bad_images=True, verify=False, listener=listener)
     looks: list[Look] = []
     bad: list[BadImage] = list(found.bad_images)
@@ -208,7 +213,7 @@ def check_data(data: str | Path, *, classifier: Classifier | None = None, listen
         bad=tuple(bad),
         suspicious=tuple(itertools.chain.from_iterable(_odd(look, middle) for look in looks)),
         duplicates=tuple(duplicates),
-        suspects=() if classifier is None else tuple(_suspects(classifier, found, listener)),
+        suspects=() if judge is None else tuple(_suspects(judge, found, listener)),
         widths=_spread([look.width for look in looks]),
         heights=_spread([look.height for look in looks]),
         formats=dict(Counter(look.format for look in looks).most_common()),

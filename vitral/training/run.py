@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional
 
 from vitral import distributed
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import BASELINE, Classifier, Provenance
 from vitral.classifier.folder import save
 from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.data.loader import TrainingBatches
@@ -355,7 +355,7 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     evaluation = evaluate_source(
         trained, plan.data.splits[split], limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
     )
-    classifier = _classifier(plan, training.model.cpu(), _provenance(plan, training, evaluation, split))
+    classifier = _classifier(plan, training.model.cpu(), _provenance(plan, training, evaluation, baselines, split))
     folder = plan.folder / RUN_CLASSIFIER
     if distributed.is_main():
         save(classifier, folder)
@@ -393,8 +393,16 @@ def _fit_head(plan: Plan, classifier: Classifier, listener: Listener) -> None:
     )
 
 
-def _provenance(plan: Plan, training: TrainingResult, evaluation: AnyEvaluation, split: str) -> Provenance:
+def _provenance(
+    plan: Plan, training: TrainingResult, evaluation: AnyEvaluation, baselines: Baselines | None, split: str
+) -> Provenance:
     scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
+    beside = {} if baselines is None else dataclasses.asdict(baselines)
+    scores |= {
+        f"{split}{BASELINE}{name}": value
+        for name, value in beside.items()
+        if isinstance(value, float) and beside["split"] == split
+    }
     return Provenance(
         source=plan.classifier.provenance.source,
         training={

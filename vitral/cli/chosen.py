@@ -1,0 +1,43 @@
+"""Which classifier answers: the one that was named, or the newest run, which is then named to the user."""
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import RUN_CLASSIFIER, load, newest_run
+from vitral.cli.console import ConsoleListener
+from vitral.events import Message
+from vitral.models.catalog import describe
+
+
+def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Classifier]:
+    """Return the name of the classifier that answers and itself, after telling what a user should know of it.
+
+    Args:
+        classifier: what `--classifier` says; None for the newest run.
+        listener: hears which run answers, and a warning where its own scores say that it is a poor one.
+
+    Raises:
+        WeightsError: there is no such classifier, or no run yet.
+    """
+    name = classifier or _newest()
+    source = load(name)
+    if classifier is None:
+        listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
+    listener.note(source)
+    for warning in (source.doubt(), source.shortfall()):
+        if warning and warning not in source.provenance.notes:
+            listener(Message(warning, warning=True))
+            break
+    return name, source
+
+
+def _newest() -> str:
+    found = newest_run()
+    return str(found.parent if found.name == RUN_CLASSIFIER else found)
+
+
+def _facts(source: Classifier) -> str:
+    scores = [
+        f"{value:.1%} of its {name.removesuffix('/top1')} images right"
+        for name, value in source.provenance.scores.items()
+        if name.endswith("/top1")
+    ]
+    return ", ".join([describe(source.model.config), f"{len(source.class_names)} classes", *scores])
