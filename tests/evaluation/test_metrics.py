@@ -2,17 +2,29 @@
 
 import json
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torchmetrics.functional.classification import multiclass_accuracy, multiclass_calibration_error
+from torchmetrics.functional.classification import (
+    multiclass_accuracy,
+    multiclass_calibration_error,
+    multiclass_confusion_matrix,
+)
 
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
-from vitral.evaluation.metrics import MAX_MISTAKES, Evaluation, evaluate_probabilities, wilson_interval
+from vitral.evaluation.metrics import (
+    MAX_CONFUSED,
+    MAX_MISTAKES,
+    Confusion,
+    Evaluation,
+    evaluate_probabilities,
+    wilson_interval,
+)
 
 
 def score(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> Evaluation:
@@ -37,7 +49,7 @@ def test_small_case_by_hand() -> None:
     assert evaluation.num_examples == 4
     assert evaluation.top1 == 0.5
     assert evaluation.top5 is None
-    assert evaluation.confusion == ((1, 1, 0), (1, 1, 0), (0, 0, 0))
+    assert evaluation.confusion == ((0, 0, 1), (0, 1, 1), (1, 0, 1), (1, 1, 1))
     assert evaluation.precision == (0.5, 0.5, None)
     assert evaluation.recall == (0.5, 0.5, None)
     assert evaluation.support == (2, 2, 0)
@@ -68,7 +80,7 @@ def test_equal_probabilities_never_make_a_class_count_twice() -> None:
     evaluation = score(torch.full((10, 10), 0.1), torch.arange(10))
     assert evaluation.top1 == 0.1
     assert evaluation.top5 == 0.5
-    assert sum(evaluation.confusion[index][index] for index in range(10)) == 1
+    assert evaluation.confusion == tuple((index, 0, 1) for index in range(10))
 
 
 def test_agrees_with_torchmetrics() -> None:
@@ -79,7 +91,58 @@ def test_agrees_with_torchmetrics() -> None:
         assert found == pytest.approx(float(expected))
     error = multiclass_calibration_error(probabilities.double(), labels, num_classes=10, n_bins=15)
     assert evaluation.ece == pytest.approx(float(error), abs=1e-6)
-    assert sum(map(sum, evaluation.confusion)) == 500
+    matrix = multiclass_confusion_matrix(probabilities, labels, num_classes=10).numpy()
+    assert evaluation.confusion == tuple(
+        (int(i), int(j), int(matrix[i, j])) for i, j in zip(*matrix.nonzero(), strict=True)
+    )
+
+
+def test_ties_stand_in_the_order_of_the_classes() -> None:
+    # Quarters, so that many probabilities are equal; the reference sorts all classes by a stable sort.
+    generator = torch.Generator().manual_seed(0)
+    probabilities = torch.randint(4, (300, 9), generator=generator) / 4
+    labels = torch.randint(9, (300,), generator=generator)
+    ranked = np.argsort(-probabilities.numpy(), axis=1, kind="stable")
+    evaluation = score(probabilities, labels)
+    assert evaluation.top5 == (ranked[:, :5] == labels.numpy()[:, None]).any(axis=1).mean()
+    assert evaluation.top1 == (ranked[:, 0] == labels.numpy()).mean()
+
+
+def test_confused_pairs_are_sorted_by_count_and_have_examples() -> None:
+    labels = torch.tensor([0, 0, 0, 1, 2, 0])
+    probabilities = torch.eye(3)[torch.tensor([1, 1, 0, 2, 2, 1])] * torch.tensor([0.7, 0.9, 1, 1, 1, 0.8])[:, None]
+    assert score(probabilities, labels).confused == (
+        Confusion("class 0", "class 1", 3, 0.75, (1, 5, 0)),
+        Confusion("class 1", "class 2", 1, 1.0, (3,)),
+    )
+
+
+def test_few_pairs_are_kept_of_many() -> None:
+    evaluation = score(*random_case(3000, 60))
+    assert len(evaluation.confused) == MAX_CONFUSED
+    counts = [pair.count for pair in evaluation.confused]
+    assert counts == sorted(counts, reverse=True)
+    assert max(count for row, column, count in evaluation.confusion if row != column) == counts[0]
+
+
+def test_thousands_of_classes_take_little_memory_and_a_small_file() -> None:
+    probabilities, labels = random_case(2000, 4000)
+    tracemalloc.start()
+    evaluation = score(probabilities, labels)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80e6  # the probabilities themselves are 32 MB; a dense matrix alone would be 128
+    assert len(json.dumps(evaluation.to_json(), indent=2)) < 1.2e6
+    assert sum(count for _, _, count in evaluation.confusion) == 2000
+
+
+def test_chance_is_what_the_commonest_class_gets() -> None:
+    labels = torch.tensor([0] * 70 + [1] * 30)
+    always, good = torch.eye(2)[torch.zeros(100, dtype=torch.int64)], torch.eye(2)[labels]
+    assert score(always, labels).chance == 0.7
+    assert score(always, labels).at_chance
+    assert not score(good, labels).at_chance
+    assert score(good, labels).scores()["chance"] == 0.7
 
 
 def test_json_round_trip() -> None:

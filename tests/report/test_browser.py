@@ -11,7 +11,7 @@ import torch
 
 from vitral.evaluation.metrics import evaluate_probabilities
 from vitral.images.contact_sheet import contact_sheet
-from vitral.report.page import render_report
+from vitral.report.page import MOST_CONFUSED, render_report
 from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -33,7 +33,8 @@ addEventListener("load", () => {
 
 def report() -> RunReport:
     """Make a report of every kind of drawing, with long names."""
-    names = [f"a rather long class name, number {index}" for index in range(12)]
+    names = [f"a rather long class name, number {index}" for index in range(10)]
+    names += ["שם של מחלקה " * 9, "\u202e</td>" + "verylong" * 20]
     generator = torch.Generator().manual_seed(0)
     probabilities = torch.randn(60, 12, generator=generator).softmax(dim=1)
     labels = torch.randint(12, (60,), generator=generator)
@@ -46,10 +47,17 @@ def report() -> RunReport:
         facts=(("Fingerprint", "0123456789abcdef" * 8),),
         command="vitral finetune --data photos " + "--set optimizer.lr=0.01 " * 8,
         comparison=(Arm("from scratch", (0.8, 0.9)), Arm("pre-trained, then fine-tuned", (0.95, 0.96))),
-        curves=(CurveGroup("Run", (Curve("run", [{"step": step, "loss": 1.0} for step in range(9)]),)),),
+        curves=(
+            CurveGroup(
+                "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)
+            ),
+        ),
         pictures=(Picture(contact_sheet([pixels] * 9, names[:9]), "Training pictures"),),
+        verdict="No better than chance, " + "with-a-long-word-" * 12,
         evaluation=scores,
+        confused_images={index: pixels for pair in scores.confused for index in pair.examples},
         mistakes=(shown,) * 3,
+        examples=(shown,),
         patch_filters=np.zeros((28, 4, 4, 3), dtype=np.float32),
         position_similarity=np.eye(16, dtype=np.float32).reshape(4, 4, 4, 4),
     )
@@ -76,4 +84,7 @@ def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
     body = re.search(r"<body[^>]*>", dom)
     assert body is not None
     found = dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
-    assert found == {"images": "8", "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
+    scores = report().evaluation
+    assert scores is not None
+    examples = sum(len(pair.examples) for pair in scores.confused[:MOST_CONFUSED])
+    assert found == {"images": str(examples + 10), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}

@@ -13,7 +13,8 @@ from vitral.errors import StorageError
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.explanation.distance import AttentionDistance
-from vitral.report.page import confused_pairs, percent, render_report, write_report
+from vitral.report.confusion import confusion_plot, shown_confusion
+from vitral.report.page import MOST_CLASSES, percent, render_report, worst_first, write_report
 from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
 
 EVIL = "<script>alert('x')</script>"
@@ -129,7 +130,7 @@ def test_the_least_report_has_no_empty_parts() -> None:
     assert re.findall(r'<section id="(\w+)">', page) == ["facts"]
 
 
-@pytest.mark.parametrize("num_classes", [2, 26, 27, 300])
+@pytest.mark.parametrize("num_classes", [2, 26, 27, 300, 4000])
 def test_any_number_of_classes_stays_small(num_classes: int) -> None:
     names = tuple(f"class {index}" for index in range(num_classes))
     page = render_report(RunReport(title="Classes", facts=(), evaluation=evaluation(names)))
@@ -185,8 +186,66 @@ def test_arms() -> None:
     assert np.isnan(Arm("a", (0.9,)).deviation)
 
 
-def test_confused_pairs_are_sorted_by_count() -> None:
-    labels = torch.tensor([0, 0, 0, 1, 2])
-    predicted = torch.eye(3)[torch.tensor([1, 1, 0, 2, 2])]
-    scores = evaluate_probabilities(predicted, labels, class_names=["a", "b", "c"], descriptions=list("12345"))
-    assert confused_pairs(scores) == [("a", "b", 2), ("b", "c", 1)]
+def test_worst_classes_come_first_and_those_without_images_last() -> None:
+    assert worst_first([0.5, None, 0.0, 0.5, 1.0], [3, 0, 2, 9, 1]) == [2, 3, 0, 4, 1]
+    assert len(worst_first([0.5] * 4000, [1] * 4000)) == MOST_CLASSES
+    scores = evaluation()
+    page = render_report(RunReport(title="x", facts=(), evaluation=scores))
+    table = page[page.index("Every class, the worst first") :]
+    recalls = [float(share) for share in re.findall(r'</bdi></th><td class="number">([\d.]+)\u202f%', table)]
+    assert len(recalls) > 3
+    assert recalls == sorted(recalls)
+
+
+def test_the_most_confused_pairs_are_shown_with_images() -> None:
+    scores = evaluation()
+    pixels = np.zeros((30, 20, 3), dtype=np.uint8)
+    images = {index: pixels for pair in scores.confused[:12] for index in pair.examples}
+    page = render_report(RunReport(title="x", facts=(), evaluation=scores, confused_images=images))
+    assert page.count('class="examples"><img') == min(12, len(scores.confused))
+    without = render_report(RunReport(title="x", facts=(), evaluation=scores))
+    assert "Most often confused" in without
+    assert "<img" not in without
+
+
+@pytest.mark.parametrize("num_classes", [2, 26, 27, 100, 4000])
+def test_the_confusion_matrix_has_names_whatever_the_number_of_classes(num_classes: int) -> None:
+    names = tuple(f"name{index}" for index in range(num_classes))
+    scores = evaluation(names)
+    shown = shown_confusion(scores)
+    drawn = confusion_plot(scores)
+    assert drawn is not None
+    assert all(f">{names[index]}<" in drawn for index in shown.classes)
+    assert len(shown.classes) == num_classes if num_classes <= 26 else 15 <= len(shown.classes) <= 20
+    assert (">others<" in drawn) == shown.others == (num_classes > 26)
+    support = [scores.support[index] for index in shown.classes]
+    assert shown.counts.sum(axis=1).tolist() == support
+    if shown.others:
+        recalls = [scores.recall[index] for index in shown.classes]
+        assert recalls == sorted(recalls, key=lambda recall: recall or 0.0)
+        wrong = [cell for cell in scores.confusion if cell[0] != cell[1]]
+        worst = max(wrong, key=lambda cell: cell[2])
+        assert worst[0] in shown.classes
+
+
+def test_the_learning_rate_has_its_curve() -> None:
+    rows = [{"step": step, "loss": 1.0, "learning_rate": step / 1000} for step in range(9)]
+    curves = (CurveGroup("Run", (Curve("run", rows),)),)
+    page = render_report(RunReport(title="x", facts=(), curves=curves))
+    assert 'aria-label="learning rate by step: training"' in page
+    assert page.count("<figure") == 2
+
+
+def test_the_verdict_stands_above_all() -> None:
+    page = render_report(RunReport(title="Title", facts=(("Model", "x"),), verdict=f"Failed {EVIL}", summary="Summary"))
+    assert page.index("</h1>") < page.index("Failed &lt;script&gt;") < page.index("Summary")
+    assert 'class="verdict"' not in render_report(RunReport(title="Title", facts=()))
+
+
+def test_names_written_from_right_to_left_do_not_turn_the_page() -> None:
+    names = ("\u202eevil", "קטה", "c")
+    page = render_report(RunReport(title="x", facts=(), evaluation=evaluation(names)))
+    body = page[page.index("<main>") :]
+    for name in names[:2]:
+        bare = re.sub(rf"<bdi>{name}</bdi>|<text[^>]*>[^<]*</text>", "", body)
+        assert name not in bare

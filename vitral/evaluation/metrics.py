@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
-from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+from jaxtyping import Bool, Float, Float64, Int64
+from sklearn.metrics import precision_recall_fscore_support
 from torch import Tensor
 
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
 
 MAX_MISTAKES = 50
+MAX_CONFUSED, MAX_EXAMPLES = 24, 3
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other picture
 Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
@@ -39,6 +40,25 @@ class Mistake:
 
 
 @dataclass(frozen=True)
+class Confusion:
+    """Images of one class that are taken for another.
+
+    Attributes:
+        truth: the name of their class.
+        predicted: the name of the most probable class.
+        count: how many there are.
+        share: of the images of their class, 0 to 1.
+        examples: places in the split of at most three of them, the surest first.
+    """
+
+    truth: str
+    predicted: str
+    count: int
+    share: float
+    examples: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The scores of a classifier on one split.
 
@@ -51,7 +71,9 @@ class Evaluation:
         precision: by class; None for a class that is never predicted.
         recall: by class; None for a class without pictures.
         support: pictures by class.
-        confusion: counts, one row a true class, one column a predicted class.
+        confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the places
+            of the two in `class_names`, and the count. The whole matrix of 4,000 classes would take gigabytes.
+        confused: at most 24 pairs of classes, the most often confused first.
         ece: expected calibration error over 15 bins, 0 to 1.
         reliability: the bins.
         nll: mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
@@ -66,7 +88,8 @@ class Evaluation:
     precision: tuple[float | None, ...]
     recall: tuple[float | None, ...]
     support: tuple[int, ...]
-    confusion: tuple[tuple[int, ...], ...]
+    confusion: tuple[tuple[int, int, int], ...]
+    confused: tuple[Confusion, ...]
     ece: float
     reliability: tuple[ReliabilityBin, ...]
     nll: float
@@ -104,7 +127,10 @@ class Evaluation:
         """Return the scores that `to_json` gave, also after a way through a file."""
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list | tuple)}
         nested = {
-            "confusion": tuple(tuple(row) for row in values["confusion"]),
+            "confusion": tuple(tuple(cell) for cell in values["confusion"]),
+            "confused": tuple(
+                Confusion(**{**pair, "examples": tuple(pair["examples"])}) for pair in values["confused"]
+            ),
             "reliability": tuple(ReliabilityBin(**bin) for bin in values["reliability"]),
             "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
         }
@@ -141,30 +167,43 @@ def evaluate_probabilities(
         DataError: there are no pictures.
         ModelError: a probability is no number, as damaged weights give it.
     """
-    values, truth = probabilities.double().numpy(), labels.numpy()
+    values, truth = probabilities.numpy(), labels.numpy()
     _check(values, class_names)
-    ranked = np.argsort(-values, axis=1, kind="stable")  # equal probabilities: the first class wins, as in argmax
-    predicted = ranked[:, 0]
+    rows = np.arange(len(truth))
+    predicted = values.argmax(axis=1)  # equal probabilities: the first class wins
     correct = predicted == truth
-    confidences = np.take_along_axis(values, ranked[:, :1], axis=1)[:, 0]
+    confidences = values[rows, predicted].astype(np.float64)
     bins = reliability(confidences, correct)
     precision, recall, support = _by_class(truth, predicted, len(class_names))
-    likelihood = np.maximum(values[np.arange(len(truth)), truth], SMALLEST_PROBABILITY)
+    likelihood = np.maximum(values[rows, truth].astype(np.float64), SMALLEST_PROBABILITY)
     return Evaluation(
         num_examples=len(truth),
         top1=float(correct.mean()),
         top1_interval=wilson_interval(int(correct.sum()), len(truth)),
-        top5=float((ranked[:, :5] == truth[:, None]).any(axis=1).mean()) if len(class_names) > 5 else None,
+        top5=float((_ranks(values, truth) < 5).mean()) if len(class_names) > 5 else None,
         class_names=tuple(class_names),
         precision=precision,
         recall=recall,
         support=support,
         confusion=_confusion(truth, predicted, len(class_names)),
+        confused=_confused(truth, predicted, confidences, class_names),
         ece=expected_calibration_error(bins),
         reliability=bins,
         nll=float(-np.log(likelihood).mean()),
         mistakes=_mistakes(truth, predicted, confidences, class_names, descriptions),
     )
+
+
+def _ranks(
+    probabilities: Float[np.ndarray, "examples classes"], truth: Int64[np.ndarray, " examples"]
+) -> Int64[np.ndarray, " examples"]:
+    """Return how many classes stand before the true one: the more probable, and the equally probable of a lower place.
+
+    Sorting the classes of every image would take several times the memory of the probabilities.
+    """
+    own = np.take_along_axis(probabilities, truth[:, None], axis=1)
+    before = np.arange(probabilities.shape[1]) < truth[:, None]
+    return (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
 
 
 def _check(probabilities: Float[np.ndarray, "examples classes"], class_names: Sequence[str]) -> None:
@@ -194,9 +233,30 @@ def _known(shares: Float[np.ndarray, " classes"]) -> tuple[float | None, ...]:
 
 def _confusion(
     truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
-) -> tuple[tuple[int, ...], ...]:
-    counts = confusion_matrix(truth, predicted, labels=np.arange(num_classes))
-    return tuple(tuple(row) for row in counts.tolist())
+) -> tuple[tuple[int, int, int], ...]:
+    cells, counts = np.unique(truth * num_classes + predicted, return_counts=True)
+    rows, columns = np.divmod(cells, num_classes)
+    return tuple(zip(rows.tolist(), columns.tolist(), counts.tolist(), strict=True))
+
+
+def _confused(
+    truth: Int64[np.ndarray, " examples"],
+    predicted: Int64[np.ndarray, " examples"],
+    confidences: Float64[np.ndarray, " examples"],
+    class_names: Sequence[str],
+) -> tuple[Confusion, ...]:
+    wrong = np.flatnonzero(truth != predicted)
+    surest = wrong[np.argsort(-confidences[wrong], kind="stable")]
+    cells = truth * len(class_names) + predicted
+    pairs, counts = np.unique(cells[surest], return_counts=True)
+    most = np.argsort(-counts, kind="stable")[:MAX_CONFUSED]
+    found = []
+    for pair, count in zip(pairs[most].tolist(), counts[most].tolist(), strict=True):
+        row, column = divmod(pair, len(class_names))
+        examples = tuple(surest[cells[surest] == pair][:MAX_EXAMPLES].tolist())
+        share = count / int((truth == row).sum())
+        found.append(Confusion(class_names[row], class_names[column], count, share, examples))
+    return tuple(found)
 
 
 def _mistakes(

@@ -8,18 +8,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitral.evaluation.metrics import Evaluation
+from vitral.evaluation.metrics import Confusion, Evaluation
+from vitral.explanation.scale import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
-from vitral.report.pictures import filter_sheet, inline
-from vitral.report.plots import (
-    comparison_plot,
-    confusion_plot,
-    curve_plot,
-    distance_plot,
-    position_plot,
-    reliability_plot,
-)
+from vitral.report.confusion import confusion_plot, shown_confusion
+from vitral.report.pictures import Inlined, filter_sheet, inline
+from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
 from vitral.report.results import Arm, CurveGroup, RunReport
 
 __all__ = ["Arm", "RunReport", "render_report", "write_report"]
@@ -28,8 +23,10 @@ NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
 SURE_OF_HUNDREDTHS = 2000  # pictures, from which on a second decimal of an accuracy says something
 OPEN_CLASSES = 20  # rows of the table of classes up to which it is shown unfolded
+MOST_CLASSES = 300  # rows of that table: all of thousands would swell the page, and the worst come first
+MOST_CONFUSED = 12  # pairs of classes
 SHOWN_BAD_IMAGES = 20
-LARGEST_SHEET, LARGEST_PICTURE = 1000, 260  # pixels of the longer side
+LARGEST_SHEET, LARGEST_PICTURE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
 
 
 def mark(kind: str) -> bytes:
@@ -60,6 +57,7 @@ def render_report(report: RunReport) -> str:
         curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_classes=OPEN_CLASSES,
+        scale=_scale(),
         **_drawings(report),
     )
 
@@ -94,17 +92,22 @@ def _curve_plots(group: CurveGroup) -> list[Markup]:
     plots = [
         curve_plot(group.curves, "loss", label="loss"),
         curve_plot(group.curves, "accuracy", label="accuracy", percent=True),
+        curve_plot(group.curves, "learning_rate", label="learning rate"),
     ]
     return [plot for plot in plots if plot is not None]
 
 
 def _drawings(report: RunReport) -> dict[str, Any]:
-    evaluation, similarity, filters = report.evaluation, report.position_similarity, report.patch_filters
+    evaluation, labels = report.evaluation, report.multi_label
+    similarity, filters = report.position_similarity, report.patch_filters
     return {
         "comparison": _if_any(comparison_plot, report.comparison),
         "confusion": confusion_plot(evaluation) if evaluation else None,
+        "confusion_part": shown_confusion(evaluation) if evaluation else None,
         "reliability": reliability_plot(evaluation.reliability) if evaluation else None,
-        "confused": confused_pairs(evaluation) if evaluation else [],
+        "confused": _confused(report),
+        "classes": worst_first(evaluation.recall, evaluation.support) if evaluation else [],
+        "labels_shown": worst_first(labels.average_precision, labels.support) if labels else [],
         "positions": position_plot(similarity) if similarity is not None else None,
         "filters": inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         "distances": distance_plot(report.attention_distance) if report.attention_distance else None,
@@ -115,14 +118,29 @@ def _if_any(draw: Callable[[Sequence[Arm]], Markup], arms: Sequence[Arm]) -> Mar
     return draw(arms) if arms else None
 
 
-def confused_pairs(evaluation: Evaluation, *, most: int = 8) -> list[tuple[str, str, int]]:
-    """Return the pairs of true and predicted class that are mixed up most often, with their counts."""
-    pairs = [
-        (count, row, column)
-        for row, counts in enumerate(evaluation.confusion)
-        for column, count in enumerate(counts)
-        if count and row != column
+def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[int]:
+    """Return the places of the classes to list: the lowest score first, of equal ones the largest class, at most 300.
+
+    Classes without images, which have no score, come last.
+    """
+    places = sorted(range(len(scores)), key=lambda place: (_or_last(scores[place]), -support[place], place))
+    return places[:MOST_CLASSES]
+
+
+def _or_last(score: float | None) -> float:
+    return 2.0 if score is None else score
+
+
+def _confused(report: RunReport) -> list[tuple[Confusion, list[Inlined]]]:
+    """Return the pairs of classes that are mixed up most, each with the images that are at hand."""
+    pairs = report.evaluation.confused[:MOST_CONFUSED] if report.evaluation else ()
+    images = report.confused_images
+    return [
+        (pair, [inline(images[index], largest=LARGEST_EXAMPLE) for index in pair.examples if index in images])
+        for pair in pairs
     ]
-    pairs.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-    names = evaluation.class_names
-    return [(names[row], names[column], count) for count, row, column in pairs[:most]]
+
+
+def _scale() -> str:
+    """Return the colours of the maps as the stops of a CSS gradient."""
+    return ", ".join(f"rgb({red} {green} {blue})" for red, green, blue in colour_scale()[::15].tolist())

@@ -5,21 +5,18 @@ import re
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
-from jaxtyping import Float32, Float64
+from jaxtyping import Float32
 from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from vitral.evaluation.calibration import ReliabilityBin
-from vitral.evaluation.metrics import Evaluation
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Arm, Curve
 
@@ -33,21 +30,18 @@ VARIABLES = {
     **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)},
 }
 MOST_POINTS = 200  # of a curve: each is then the mean of its neighbours, which also calms the noise
-LABELLED_CLASSES = 26  # with more of them the confusion matrix has no room for names and counts
 MOST_PANELS = 14  # of position embeddings, each way
-RIGHT, WRONG = (0.29, 0.53, 0.74), (0.82, 0.40, 0.32)  # red, green and blue that read on light and dark pages
-MOST_CELLS = 210  # of a confusion matrix drawn as an image, each way
 SMOOTHED = 840  # pixels from which on an image needs no enlarging
 WIDTH, HEIGHT = 4.7, 3.3  # inches, of which a page shows 96 pixels
 
 
 def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: bool = False) -> Markup | None:
-    """Draw a quantity ("loss", "accuracy") against the steps; None where no curve has it.
+    """Draw a quantity ("loss", "accuracy", "learning_rate") against the steps; None where no curve has it.
 
     Of a single run, training and validation have a colour each; of several runs each name has one, validation solid and
     training thin.
     """
-    figure, axes = _axes()
+    figure, axes = new_axes()
     drawn: set[str] = set()
     names = list(dict.fromkeys(curve.name for curve in curves))
     for curve in curves:
@@ -60,17 +54,20 @@ def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: b
             width = 1.8 if single or kind == "validation" else 0.7
             name = kind if single else f"{curve.name}, {kind}"
             mark = "o" if len(steps) == 1 else None
-            label_once = None if name in drawn else _plain(name)
+            label_once = None if name in drawn else plain(name)
             axes.plot(steps, values, color=colour, linewidth=width, marker=mark, label=label_once)
             drawn.add(name)
     if not drawn:
         return None
     axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_ylabel(label)
     if percent:
         _percent_axis(axes.yaxis)
+    else:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
     _legend(figure)
-    return _svg(figure, f"{label} by step: {', '.join(sorted(drawn))}")
+    return to_svg(figure, f"{label} by step: {', '.join(sorted(drawn))}")
 
 
 def _points(
@@ -87,87 +84,25 @@ def _points(
 
 def comparison_plot(arms: Sequence[Arm]) -> Markup:
     """Draw the accuracy of each arm: a dot a seed, the mean as a bar across, one standard deviation either way."""
-    figure, axes = _axes(height=0.7 + 0.62 * len(arms))
+    figure, axes = new_axes(height=0.7 + 0.62 * len(arms))
     for row, arm in enumerate(arms):
         colour = SERIES[row % len(SERIES)]
         deviation = arm.deviation if len(arm.accuracies) > 1 else 0.0
         axes.plot([arm.mean - deviation, arm.mean + deviation], [row, row], color=colour, linewidth=7, alpha=0.25)
         axes.plot([arm.mean] * 2, [row - 0.24, row + 0.24], color=colour, linewidth=2)
         axes.scatter(arm.accuracies, [row] * len(arm.accuracies), s=26, color=colour, zorder=3)
-    axes.set_yticks(range(len(arms)), [_plain(arm.name) for arm in arms])
+    axes.set_yticks(range(len(arms)), [plain(arm.name) for arm in arms])
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.margins(x=0.08)
     axes.grid(visible=False, axis="y")
     _percent_axis(axes.xaxis)
     axes.set_xlabel("accuracy")
-    return _svg(figure, "Accuracy of " + "; ".join(f"{arm.name}: {arm.mean:.1%}" for arm in arms))
-
-
-def confusion_plot(evaluation: Evaluation) -> Markup:
-    """Draw the confusion matrix, each cell as strong as its share of the true class; names and counts if they fit."""
-    counts = np.array(evaluation.confusion, dtype=np.float64)
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    labelled = len(counts) <= LABELLED_CLASSES
-    side = max(3.6, 0.3 * len(counts) + 1.2) if labelled else 4.6
-    figure, axes = _axes(width=side, height=side)
-    axes.grid(visible=False)
-    axes.set_xlim(-0.5, len(counts) - 0.5)
-    axes.set_ylim(len(counts) - 0.5, -0.5)
-    axes.set_aspect("equal")
-    if labelled:
-        _draw_cells(axes, evaluation, shares)
-    else:
-        # A rectangle a cell would swell the page to megabytes.
-        image = _enlarged(_blocks(_cell_colours(shares)))
-        axes.imshow(image, interpolation="none", extent=_extent(counts.shape, shift=0.5))
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    return _svg(figure, f"Confusion matrix of {len(counts)} classes, rows true, columns predicted")
-
-
-def _draw_cells(axes: Axes, evaluation: Evaluation, shares: np.ndarray) -> None:
-    names = [_plain(name, longest=14) for name in evaluation.class_names]
-    axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
-    axes.set_yticks(range(len(names)), names)
-    for row, column in zip(*np.nonzero(shares), strict=True):
-        colour = SERIES[0] if row == column else SERIES[1]
-        strength = _strength(shares[row, column])
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=strength, linewidth=0))
-        # On a full cell the page's paper colour reads best, on a faint one its ink.
-        text = axes.text(
-            column, row, str(evaluation.confusion[row][column]), ha="center", va="center", fontsize=7.5, color=INK
-        )
-        text.set_gid("on-full" if shares[row, column] > 0.55 else "on-faint")
-
-
-def _cell_colours(shares: np.ndarray) -> Float64[np.ndarray, "classes classes 4"]:
-    colours = np.zeros((*shares.shape, 4))
-    colours[..., :3] = WRONG
-    colours[np.arange(len(shares)), np.arange(len(shares)), :3] = RIGHT
-    colours[..., 3] = np.where(shares > 0, _strength(shares), 0.0)
-    return colours
-
-
-def _blocks(colours: Float64[np.ndarray, "classes classes 4"]) -> Float64[np.ndarray, "blocks blocks 4"]:
-    """Take the strongest cell of each block where the classes are more than pixels: a mean would fade to nothing."""
-    size = -(-len(colours) // MOST_CELLS)
-    if size == 1:
-        return colours
-    padding = -len(colours) % size
-    padded = np.pad(colours, ((0, padding), (0, padding), (0, 0)))
-    blocks = len(padded) // size
-    cells = padded.reshape(blocks, size, blocks, size, 4).transpose(0, 2, 1, 3, 4).reshape(blocks, blocks, -1, 4)
-    strongest = cells[..., 3].argmax(axis=2)[:, :, None, None]
-    return np.take_along_axis(cells, strongest, axis=2)[:, :, 0]
-
-
-def _strength(share: Any) -> Any:  # noqa: ANN401  # a number or an array of them
-    return 0.12 + 0.88 * share
+    return to_svg(figure, "Accuracy of " + "; ".join(f"{arm.name}: {arm.mean:.1%}" for arm in arms))
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     """Draw accuracy against confidence: on the diagonal a probability means what it says."""
-    figure, axes = _axes(width=3.9, height=3.6)
+    figure, axes = new_axes(width=3.9, height=3.6)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)), label="as it should be")
     total = sum(bin.count for bin in bins)
     full = [(bin.confidence, bin.accuracy, bin.count) for bin in bins if bin.confidence is not None]
@@ -182,19 +117,19 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy")
     _legend(figure)
-    return _svg(figure, "Accuracy by confidence; on the diagonal the probabilities are right")
+    return to_svg(figure, "Accuracy by confidence; on the diagonal the probabilities are right")
 
 
 def distance_plot(distance: AttentionDistance) -> Markup:
     """Draw the mean attention distance of every head by layer (figure 7, right)."""
-    figure, axes = _axes()
+    figure, axes = new_axes()
     for layer, heads in enumerate(distance.pixels, start=1):
         axes.scatter([layer] * len(heads), heads, s=22, color=SERIES[0], alpha=0.75, linewidths=0)
     axes.set_xlabel("network depth (layer)")
     axes.set_ylabel("mean attention distance (pixels)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _svg(figure, "Mean attention distance of each head by layer")
+    return to_svg(figure, "Mean attention distance of each head by layer")
 
 
 def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) -> Markup:
@@ -207,7 +142,7 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     for top, row in enumerate(chosen_rows):
         for left, column in enumerate(chosen_columns):
             sheet[top * height : top * height + rows, left * width : left * width + columns] = similarity[row, column]
-    figure, axes = _axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
+    figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
     extent = _extent(sheet.shape)
     image = axes.imshow(_enlarged(sheet), cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
@@ -219,7 +154,7 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
     bar.outline.set_visible(False)
     bar.ax.tick_params(colors=MUTED, labelsize=8, length=0)
     bar.set_label("cosine similarity", color=MUTED, fontsize=9)
-    return _svg(figure, f"Cosine similarity of the position embeddings of {rows} by {columns} patches")
+    return to_svg(figure, f"Cosine similarity of the position embeddings of {rows} by {columns} patches")
 
 
 def _enlarged(image: np.ndarray) -> np.ndarray:
@@ -228,15 +163,16 @@ def _enlarged(image: np.ndarray) -> np.ndarray:
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
 
-def _extent(shape: tuple[int, ...], *, shift: float = 0.0) -> tuple[float, float, float, float]:
-    return -shift, shape[1] - shift, shape[0] - shift, -shift
+def _extent(shape: tuple[int, ...]) -> tuple[float, float, float, float]:
+    return 0.0, shape[1], shape[0], 0.0
 
 
 def _evenly(count: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, MOST_PANELS)).round().astype(int))
 
 
-def _axes(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+def new_axes(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
+    """Return a figure of that size in inches and its only axes, in the page's style."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
@@ -265,13 +201,14 @@ def _legend(figure: Figure) -> None:
         figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
 
 
-def _plain(text: str, *, longest: int = 40) -> str:
+def plain(text: str, *, longest: int = 40) -> str:
     """Make a name fit for a drawing: short, in letters that XML allows, its dollar signs no start of a formula."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return (line if len(line) <= longest else line[: longest - 1] + "…").replace("$", r"\$")
 
 
-def _svg(figure: Figure, description: str) -> Markup:
+def to_svg(figure: Figure, description: str) -> Markup:
+    """Return a figure as inline SVG; the description is its text for those who cannot see it."""
     buffer = io.StringIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitral"}):
         # The browser has the letters that matplotlib's own font lacks.

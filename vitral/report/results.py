@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -82,11 +82,11 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class AttentionPicture:
-    """A classified picture and, where the network has attention, where it looked.
+    """A classified image and, where that says something, where the network looked.
 
     Attributes:
-        image: the picture.
-        overlay: the same with the relevance drawn over it; None for a network without attention.
+        image: the image.
+        overlay: the same with the relevance drawn over it; None of a network at chance.
         truth: its class.
         predicted: the most probable class.
         probability: of that class, 0 to 1.
@@ -133,6 +133,7 @@ class RunReport:
         title: the heading.
         facts: what was trained, on what and how, as pairs of name and value.
         summary: one or two sentences under the heading.
+        verdict: what a reader must know first, such as that the network is no better than chance; shown above all.
         comparison: arms to compare, such as "from scratch" against "pre-trained, then fine-tuned".
         comparison_note: on what terms they were compared.
         command: what one would type to make it again.
@@ -144,8 +145,10 @@ class RunReport:
         evaluation: the scores.
         multi_label: the scores of a multi-label classifier.
         split: which split `evaluation` is of.
+        confused_images: images of the split by their place in it: those that `evaluation.confused` names.
         mistakes: the surest mistakes.
-        examples: pictures classified right.
+        examples: images classified right.
+        method: how it was found where the network looked.
         patch_filters: principal components of the patch embedding, values 0 to 1.
         position_similarity: cosines between position embeddings.
         attention_distance: how far the heads look.
@@ -155,6 +158,7 @@ class RunReport:
     title: str
     facts: tuple[tuple[str, str], ...]
     summary: str = ""
+    verdict: str = ""
     comparison: tuple[Arm, ...] = ()
     comparison_note: str = ""
     command: str = ""
@@ -166,8 +170,10 @@ class RunReport:
     evaluation: Evaluation | None = None
     multi_label: MultiLabelEvaluation | None = None
     split: str = "test"
+    confused_images: Mapping[int, Pixels] = field(default_factory=dict)
     mistakes: tuple[AttentionPicture, ...] = ()
     examples: tuple[AttentionPicture, ...] = ()
+    method: str = ""
     patch_filters: Float32[np.ndarray, "filters patch_height patch_width 3"] | None = None
     position_similarity: Float32[np.ndarray, "rows columns rows columns"] | None = None
     attention_distance: AttentionDistance | None = None

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from itertools import islice
 
+import numpy as np
 import torch
+from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
@@ -16,6 +18,7 @@ from vitral.explanation.explain import explain
 from vitral.images.decode import Pixels
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
+from vitral.report.page import LARGEST_EXAMPLE, MOST_CONFUSED
 from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport
 from vitral.training.environment import environment
 from vitral.training.run import RunResult
@@ -31,14 +34,16 @@ def run_report(result: RunResult) -> RunReport:
     split = result.split
     source = plan.data.splits[split]
     model = result.classifier.model
-    attentive = has_attention(model)
     single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
+    meaningful = single is None or not single.at_chance  # else where it looked says nothing
+    attentive = has_attention(model) and meaningful
     noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
         title=f"{noun} on {plan.data.name}",
         facts=run_facts(result),
         summary=result.evaluation.sentence(split),
+        verdict=result.classifier.doubt(),
         command=result.command(),
         notes=(*plan.data.notes, *plan.reasons),
         bad_images=plan.data.bad_images,
@@ -48,8 +53,10 @@ def run_report(result: RunResult) -> RunReport:
         evaluation=single,
         multi_label=result.evaluation if isinstance(result.evaluation, MultiLabelEvaluation) else None,
         split=split,
+        confused_images={} if single is None else confused_images(source, single),
         mistakes=() if single is None else mistakes(result.classifier, source, single),
-        examples=examples(result.classifier, source) if attentive and single is not None else (),
+        examples=examples(result.classifier, source) if meaningful and single is not None else (),
+        method="attention rollout" if has_attention(model) else "Grad-CAM",
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
         attention_distance=attention_distance(model, first_images(result.classifier, source)) if attentive else None,
@@ -84,15 +91,30 @@ def training_pictures(result: RunResult) -> Picture:
 
 
 def mistakes(classifier: Classifier, source: Source, evaluation: Evaluation) -> tuple[AttentionPicture, ...]:
-    """Return the surest mistakes, each with where the network looked."""
-    return tuple(_shown(classifier, source.image(mistake.index), mistake) for mistake in evaluation.mistakes[:MISTAKES])
+    """Return the surest mistakes, each with where the network looked unless it is at chance."""
+    shown = _plain if evaluation.at_chance else _explained
+    return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in evaluation.mistakes[:MISTAKES])
 
 
-def _shown(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
-    about = {"truth": mistake.truth, "description": mistake.description}
-    if has_attention(classifier.model):
-        return AttentionPicture.of(explain(classifier, image), **about)
-    return AttentionPicture.plain(image, classifier.predict(image)[0], **about)
+def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
+    return AttentionPicture.of(explain(classifier, image), truth=mistake.truth, description=mistake.description)
+
+
+def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
+    prediction = classifier.predict(image)[0]
+    return AttentionPicture.plain(image, prediction, truth=mistake.truth, description=mistake.description)
+
+
+def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]:
+    """Return the examples of the pairs of classes that are mixed up most, small, by their place in the split."""
+    places = {index for pair in evaluation.confused[:MOST_CONFUSED] for index in pair.examples}
+    return {index: _small(source.image(index)) for index in sorted(places)}
+
+
+def _small(image: Pixels) -> Pixels:
+    photo = Image.fromarray(image)
+    photo.thumbnail((2 * LARGEST_EXAMPLE, 2 * LARGEST_EXAMPLE))
+    return np.asarray(photo)
 
 
 def examples(classifier: Classifier, source: Source) -> tuple[AttentionPicture, ...]:

@@ -1,0 +1,95 @@
+"""The confusion matrix as a figure that can be read: all classes where they are few, else those that are mixed up most."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from vitral.evaluation.metrics import Evaluation
+from vitral.report.plots import INK, LINE, SERIES, new_axes, plain, to_svg
+
+MOST_CLASSES = 26  # that have room for names and counts
+WORST_CLASSES = 20  # shown where there are more
+LONGEST_NAME = 16  # letters
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """The part of a confusion matrix that is drawn.
+
+    Attributes:
+        classes: places of the rows' classes; the columns are the same.
+        counts: one row a true class; one column a predicted class, and one more for all others if `others`.
+        others: whether classes are left out.
+    """
+
+    classes: tuple[int, ...]
+    counts: Int64[np.ndarray, "rows columns"]
+    others: bool
+
+
+def shown_confusion(evaluation: Evaluation) -> Shown:
+    """Choose what to draw: every class in order, or the most confused ones, the worst recall first."""
+    num_classes = len(evaluation.class_names)
+    others = num_classes > MOST_CLASSES
+    classes = _most_confused(evaluation) if others else list(range(num_classes))
+    place = {index: row for row, index in enumerate(classes)}
+    counts = np.zeros((len(classes), len(classes) + others), dtype=np.int64)
+    for truth, predicted, count in evaluation.confusion:
+        if truth in place:
+            counts[place[truth], place.get(predicted, len(classes))] += count
+    return Shown(tuple(classes), counts, others)
+
+
+def _most_confused(evaluation: Evaluation) -> list[int]:
+    chosen: dict[int, None] = {}
+    wrong = [cell for cell in evaluation.confusion if cell[0] != cell[1]]
+    for truth, predicted, _ in sorted(wrong, key=lambda cell: -cell[2]):
+        for index in (truth, predicted):
+            if len(chosen) < WORST_CLASSES and evaluation.support[index]:
+                chosen[index] = None
+    return sorted(chosen, key=lambda index: (evaluation.recall[index] or 0.0, index))
+
+
+def confusion_plot(evaluation: Evaluation) -> Markup | None:
+    """Draw the confusion matrix with names and counts, each cell as strong as its share of the true class.
+
+    None where there are too many classes for all, and none of them is mixed up.
+    """
+    shown = shown_confusion(evaluation)
+    if not shown.classes:
+        return None
+    support = np.array([evaluation.support[index] for index in shown.classes])
+    shares = shown.counts / np.maximum(support, 1)[:, None]
+    rows, columns = shares.shape
+    figure, axes = new_axes(width=max(3.6, 0.3 * columns + 1.4), height=max(3.6, 0.3 * rows + 1.4))
+    axes.grid(visible=False)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_aspect("equal")
+    names = [plain(evaluation.class_names[index], longest=LONGEST_NAME) or "·" for index in shown.classes]
+    titles = [*names, "others"] if shown.others else names
+    axes.set_xticks(range(columns), titles, rotation=90 if max(map(len, titles)) > 2 else 0)
+    axes.set_yticks(range(rows), names)
+    if shown.others:
+        axes.axvline(rows - 0.5, color=LINE, linewidth=1)
+    _draw_cells(axes, shown.counts, shares)
+    axes.set_xlabel("predicted")
+    axes.set_ylabel("true")
+    return to_svg(figure, f"Confusion matrix of {rows} classes, rows true, columns predicted")
+
+
+def _draw_cells(
+    axes: Axes, counts: Int64[np.ndarray, "rows columns"], shares: Float64[np.ndarray, "rows columns"]
+) -> None:
+    for row, column in zip(*np.nonzero(counts), strict=True):
+        colour = SERIES[0] if row == column else SERIES[1]
+        strength = 0.12 + 0.88 * shares[row, column]
+        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=strength, linewidth=0))
+        # On a full cell the page's paper colour reads best, on a faint one its ink.
+        size = 7.5 if counts[row, column] < 1000 else 6
+        text = axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=size, color=INK)
+        text.set_gid("on-full" if shares[row, column] > 0.55 else "on-faint")
