@@ -34,7 +34,7 @@ def test_every_packaged_recipe_loads_and_round_trips(name: str, tmp_path: Path) 
         ("lr=0.1", r"unknown key 'lr'.* Did you mean 'optimizer.lr'\?"),
         ("learning.lr=0.1", r"Did you mean 'optimizer.lr'\?"),
         ("decay=cosine", r"Did you mean 'schedule.decay' or 'averaging.decay'\?"),
-        ("dropuot=0.1", r"Did you mean 'regularization.dropout'\?"),
+        ("dropuot=0.1", r"Did you mean 'regularization.dropout' or 'experts.dropout'\?"),
         ("optimizer=adam", r"'optimizer' is a section .* optimizer.name, optimizer.lr"),
         ("batchsize=3", r"Did you mean 'batch_size'"),
         ("augmentation.flipp=true", r"Did you mean 'augmentation.flip'"),

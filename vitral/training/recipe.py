@@ -256,14 +256,13 @@ def _nearest_key(key: str) -> str:
     """Return `` Did you mean 'optimizer.lr'?`` for an unknown key: whole keys, so that the hint can be typed as it stands."""
     known = _known_keys()
     leaf = key.rpartition(".")[2]
-    if same := [name for name in known if name.rpartition(".")[2] == leaf]:
-        return f" Did you mean {' or '.join(repr(name) for name in same)}?"
-    sections = {name.partition(".")[0]: name.partition(".")[0] for name in known}
-    spelled = {**{name.rpartition(".")[2]: name for name in known}, **sections, **{name: name for name in known}}
+    spelled = {name: [name] for name in known} | {name.partition(".")[0]: [name.partition(".")[0]] for name in known}
+    for last in {name.rpartition(".")[2] for name in known}:  # keys of several sections may end alike
+        spelled[last] = [name for name in known if name.rpartition(".")[2] == last]
+    nearest = [leaf] if leaf in spelled else []
     for tried in (key, leaf):
-        if nearest := difflib.get_close_matches(tried, spelled, n=1, cutoff=0.5):
-            return f" Did you mean '{spelled[nearest[0]]}'?"
-    return ""
+        nearest = nearest or difflib.get_close_matches(tried, sorted(spelled), n=1, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(name) for name in spelled[nearest[0]])}?" if nearest else ""
 
 
 def _leaves(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
