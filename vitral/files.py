@@ -18,7 +18,8 @@ from pathlib import Path
 from vitral.errors import StorageError
 from vitral.owners import Owner, this_process
 
-TEMPORARY_PREFIX = ".vitral-partial-"
+OUR_PREFIX = ".vitral-"  # begins the names of what is there only while a process works
+TEMPORARY_PREFIX = f"{OUR_PREFIX}partial-"
 OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"
 LONGEST_NAME = 255  # bytes of one part of a path, on every file system in use
 STALE_SECONDS = 86400.0  # after which what another machine began to write counts as left behind
@@ -166,7 +167,7 @@ def strangers(folder: Path, own: Collection[str]) -> list[str]:
     if not folder.is_dir():
         return []
     names = (entry.name for entry in folder.iterdir())
-    return sorted(name for name in names if name not in own and not name.startswith(TEMPORARY_PREFIX))
+    return sorted(name for name in names if name not in own and not name.startswith(OUR_PREFIX))
 
 
 def _carry_over(old: Path, new: Path, own: Collection[str]) -> None:

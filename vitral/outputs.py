@@ -76,7 +76,7 @@ def check_folder(
         raise StorageError(
             f"'{target}' holds something else ('{others[0]}'), which would be lost; choose another folder."
         )
-    if any(target.iterdir()) and not (replace or overwrite):
+    if strangers(target, ()) and not (replace or overwrite):
         raise StorageError(f"'{target}' is there already; {OTHERWISE}.")
 
 

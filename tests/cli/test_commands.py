@@ -31,11 +31,12 @@ FLAGS = {
     "demo": "--json --out",
     "check": "--classifier --data --from --json --report --source --strict --overwrite",
     "pretrain": (
-        "--data --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time --overwrite"
+        "--data --data-changed --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time"
+        " --overwrite"
     ),
     "finetune": (
-        "--data --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --source --sweep --time"
-        " --overwrite"
+        "--data --data-changed --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --source"
+        " --sweep --time --overwrite"
     ),
     "evaluate": "--classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",
@@ -49,7 +50,16 @@ FLAGS = {
 
 def test_the_run_folder_is_whole(home: Path) -> None:
     run = home / "runs" / "photos"
-    expected = {"recipe.toml", "run.json", "pictures", "baselines.json", "metrics.jsonl", "tensorboard", "checkpoints"}
+    expected = {
+        "recipe.toml",
+        "run.json",
+        "data.json",
+        "pictures",
+        "baselines.json",
+        "metrics.jsonl",
+        "tensorboard",
+        "checkpoints",
+    }
     assert {path.name for path in run.iterdir()} == expected | {"classifier", "evaluation.json", "report.html"}
     assert json.loads((run / "classifier" / "classifier.json").read_text())["class_names"] == ["blue", "green", "red"]
 

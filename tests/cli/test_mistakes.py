@@ -227,7 +227,9 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     again = ("finetune", "--data", "photos", "--out", "runs/photos", *QUICK)
     assert "already holds a run; go on with it by --resume" in refused(*again, "--seed", "7")
     assert "began with another 'seed'" in refused(*again, "--resume", "--seed", "7")
-    assert "another network" in refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
+    line = refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
+    assert "began with --from vit-mu16; it cannot go on with --from vit-nano16" in line
+    assert "is of 'vitral finetune'" in refused("pretrain", "--resume", "--out", "runs/photos")
     pretrain = ("pretrain", "--data", "photos", "--model", "vit-mu16", "--out", "runs/photos")
     assert "already holds a run" in refused(*pretrain)
     assert contents(there / "runs" / "photos") == before

@@ -24,7 +24,7 @@ from vitral.training.recipe import Recipe
 
 FOLDER = Path(__file__).parent / "ledger"
 HEADER = ("expected", "run_time")
-WITHOUT_MEANING = ("name",)
+WITHOUT_MEANING = ("name", "schedule.bends")  # what a recipe is called; what became of a run
 SOURCE = re.compile(r"\(arXiv \d{4}\.\d{5}\)|^[\w-]+/[\w-]+( [\d.]+)?, ")
 ROUNDING = 1e-5  # recipes write thirds and logarithms with six digits
 

@@ -15,7 +15,7 @@ from vitral.training.finetune import finetune as train
 
 def finetune(
     *,
-    data: str,
+    data: str | None = None,
     source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
     out: Path | None = None,
     recipe: str | None = None,
@@ -25,6 +25,7 @@ def finetune(
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    data_changed: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -43,7 +44,8 @@ def finetune(
         time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
-        resume: go on with the run in --out, to the same bits.
+        resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
+        data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         json: print JSON for a program.
@@ -60,6 +62,7 @@ def finetune(
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,
+            data_changed=data_changed,
             overwrite=overwrite,
             sweep=sweep,
             started=began(),

@@ -15,7 +15,7 @@ from vitral.training.pretrain import pretrain as train
 
 def pretrain(
     *,
-    data: str = "visualatom",
+    data: str | None = None,
     model: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
@@ -25,13 +25,14 @@ def pretrain(
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
+    data_changed: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Pre-train a network from random weights, on generated images or a large labelled set.
 
     Args:
-        data: "visualatom" (an endless source of generated pictures), or a folder with one sub-folder a class.
+        data: "visualatom" (an endless source of generated pictures; if left out), or a folder with one sub-folder a class.
         model: a model's name ('vitral models' lists them); the recipe's if left out.
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file.
@@ -40,7 +41,8 @@ def pretrain(
         time: a budget such as 10m, 90s or 8h for the whole command, from its start to the report.
         seed: of every random choice.
         skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
-        resume: go on with the run in --out, to the same bits.
+        resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
+        data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
         json: print JSON for a program.
     """
@@ -56,6 +58,7 @@ def pretrain(
             seed=seed,
             skip_bad_images=skip_bad_images,
             resume=resume,
+            data_changed=data_changed,
             overwrite=overwrite,
             started=began(),
             listener=listener,

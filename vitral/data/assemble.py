@@ -1,6 +1,5 @@
 """From a list of labelled pictures to a data set: readable ones, class names in one order, honest splits, a fingerprint."""
 
-import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ import numpy as np
 
 from vitral import distributed
 from vitral.data.classes import Reading
+from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
 from vitral.data.names import ALL, NAMED, natural_key, some
 from vitral.data.source import BadImage, DataSet
 from vitral.data.splits import stratified
@@ -89,8 +89,9 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     notes = list(listing.notes)
     entries, bad = _check(listing, how, notes)
     names = _class_names(listing, entries, how.class_names, notes)
-    fingerprint = _fingerprint(entries)
-    whole = how.trained_on is not None and how.trained_on != fingerprint
+    contents = hash_contents(listing.store, entries, remote=listing.remote)
+    known_as = (fingerprint(entries, contents), former_fingerprint(entries))
+    whole = how.trained_on is not None and how.trained_on not in known_as
     splits = _share_out(entries, names, notes, whole=whole)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
@@ -108,7 +109,8 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         augmentation=AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
-        fingerprint=fingerprint,
+        fingerprint=known_as[0],
+        inventory=take_inventory(splits, contents),
         multi_label=listing.multi_label,
     )
 
@@ -257,8 +259,3 @@ def _stratify(entries: list[Entry], names: tuple[str, ...], shares: tuple[float,
     labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
     parts = stratified(labels, shares, seed=SPLIT_SEED, purpose="folder")
     return [[entries[index] for index in part] for part in parts]
-
-
-def _fingerprint(entries: Mapping[str, list[Entry]]) -> str:
-    lines = sorted(f"{entry.name}\t{entry.size}" for chosen in entries.values() for entry in chosen)
-    return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()

@@ -66,7 +66,9 @@ class DataSet:
         augmentation: how training pictures of this kind may vary.
         bad_images: pictures left out because they could not be read.
         notes: what was found and decided, one line each.
-        fingerprint: SHA-256 of names, sizes, classes and splits.
+        fingerprint: a hash of every image's split, name, classes, size and content; of data over a network without the last,
+            of very many images with that of a part of them.
+        inventory: by split and class how many images there are, and a hash of what they are; empty of built-in sets.
         multi_label: whether a picture may have several classes, or none.
         endless_epoch: images that count as an epoch of an endless training split.
     """
@@ -78,6 +80,7 @@ class DataSet:
     bad_images: tuple[BadImage, ...] = ()
     notes: tuple[str, ...] = field(default=())
     fingerprint: str = ""
+    inventory: Mapping[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
     multi_label: bool = False
     endless_epoch: int | None = None
 

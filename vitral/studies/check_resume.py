@@ -17,7 +17,7 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
 from vitral.seeds import generator
-from vitral.training.resume import kept_recipe
+from vitral.training.run_folder import holds_run
 from vitral.training.state import PATTERN
 
 STEPS, EVERY = 24, 4
@@ -101,7 +101,7 @@ def _command(folder: Path, data: str, source: str | None) -> list[str]:
     )
     changes = [part for setting in settings for part in ("--set", setting)]
     start = ["--from", source] if source else ["--from", SMALL_NETWORK, "--image-size", str(SMALL_SIZE)]
-    resume = ["--resume"] if kept_recipe(folder) is not None else []
+    resume = ["--resume"] if holds_run(folder) else []
     return [sys.executable, "-m", "vitral", "finetune", "--data", data, *start, "--out", str(folder), *changes, *resume]
 
 

@@ -1,5 +1,6 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from vitral.models.catalog import build, list_models
 from vitral.models.experts import change_experts
 from vitral.progress import show
 from vitral.seeds import derive
+from vitral.training.asked import Asked, go_on
 from vitral.training.automatic import choose_recipe, fitting_size, look
 from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
@@ -27,9 +29,8 @@ from vitral.training.network import network_config, routing
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.request import check_finetuning
-from vitral.training.resume import goes_on, kept_recipe, kept_start, run_folder
+from vitral.training.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import Plan, RunResult, execute
-from vitral.training.run_folder import claim_folder
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
@@ -40,6 +41,7 @@ PAPERS = "finetune-paper"  # the recipe that a sweep takes if none is named: the
 class Request:
     """What was asked for; see `finetune`."""
 
+    asked: Asked
     data: DataSet
     data_spec: str
     source: str | Path | None
@@ -50,6 +52,8 @@ class Request:
     budget_seconds: float | None
     seed: int | None
     resume: bool
+    further: bool
+    data_changed: bool
     baselines: bool
     started: float
     listener: Listener
@@ -58,7 +62,7 @@ class Request:
 
 
 def finetune(
-    data: str | Path,
+    data: str | Path | None = None,
     *,
     source: str | Path | None = None,
     out: str | Path | None = None,
@@ -71,6 +75,7 @@ def finetune(
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
+    data_changed: bool = False,
     baselines: bool = True,
     sweep: bool = False,
     started: float | None = None,
@@ -97,7 +102,9 @@ def finetune(
         budget_seconds: the older name of `time`.
         seed: of every random choice; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
-        resume: go on with the run in `out`, to the same bits.
+        resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
+            finished goes on only with more `time`, or with other steps among the overrides.
+        data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
         baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
@@ -112,37 +119,61 @@ def finetune(
     started = monotonic() if started is None else started
     distributed.join()
     listener = listener if distributed.is_main() else ignore
-    resume = goes_on(out, resume=resume)
-    budget_seconds = asked_seconds(time, budget_seconds)
-    kept = Path(out) if resume and out is not None else None
-    start = check_finetuning(
-        kept_start(kept) if kept is not None and source is None else source,
-        recipe=recipe or (PAPERS if sweep else None) or (kept_recipe(kept) if kept is not None else None),
-        overrides=overrides,
-        image_size=image_size,
-        seed=seed,
-        defaults=default_models(),
-    )
-    if out is not None:
-        claim_folder(Path(out), (data, *([source] if source else ())), resume=resume, overwrite=overwrite)
-    found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
-    request = Request(
-        data=found,
-        data_spec=str(data),
-        source=source,
-        folder=run_folder(out, found),
-        recipe=recipe,
+    typed, resume = resume, goes_on(out, resume=resume)
+    run = None if out is None else Path(out)
+    asked = Asked(
+        kind="fine-tune",
+        data=None if data is None else str(data),
+        source=None if source is None else str(source),
+        recipe=None if recipe is None else str(recipe),
         overrides=tuple(overrides),
         image_size=image_size,
-        budget_seconds=budget_seconds,
+        budget_seconds=asked_seconds(time, budget_seconds),
         seed=seed,
-        resume=resume,
+        skip_bad_images=skip_bad_images,
+        sweep=sweep,
         baselines=baselines,
-        started=started,
-        listener=listener,
-        start=None if sweep else start,
+        where=str(Path.cwd()),
     )
-    return _swept(request) if sweep else _run(request)
+    further = typed and asked.budget_seconds is not None
+    if resume and run is not None:
+        asked = replace(go_on(run, asked), budget_seconds=budget_left(run, asked))
+    asked.required_data()
+    kept = run if resume else None
+    start = check_finetuning(
+        kept_start(kept) if kept is not None and asked.source is None else asked.source,
+        recipe=asked.recipe or (PAPERS if asked.sweep else None) or (kept_recipe(kept) if kept is not None else None),
+        overrides=asked.overrides,
+        image_size=asked.image_size,
+        seed=asked.seed,
+        defaults=default_models(),
+    )
+    with contextlib.ExitStack() as stack:
+        if run is not None:
+            stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
+        found = open_data(asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+        if run is None:
+            run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
+        request = Request(
+            asked=asked,
+            data=found,
+            data_spec=asked.required_data(),
+            source=asked.source,
+            folder=run,
+            recipe=asked.recipe,
+            overrides=asked.overrides,
+            image_size=asked.image_size,
+            budget_seconds=asked.budget_seconds,
+            seed=asked.seed,
+            resume=resume,
+            further=further,
+            data_changed=data_changed,
+            baselines=asked.baselines,
+            started=started,
+            listener=listener,
+            start=None if asked.sweep else start,
+        )
+        return _swept(request) if asked.sweep else _run(request)
 
 
 def _swept(request: Request) -> RunResult:
@@ -217,6 +248,9 @@ def _run(request: Request) -> RunResult:
         started=request.started,
         cost=cost,
         resume=request.resume,
+        further=request.further,
+        data_changed=request.data_changed,
+        asked=request.asked,
         baselines=request.baselines,
         validate=request.validate,
     )

@@ -4,7 +4,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,14 @@ from vitral import distributed
 from vitral.data.loader import Batch, TrainingBatches, load_training
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
-from vitral.files import write_file
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training.adaptation import adapt, settle
 from vitral.training.allocator import keep_freed_memory
 from vitral.training.budget import VALIDATIONS, Budget, share_gone
 from vitral.training.logs import MetricsLog, read_metrics
-from vitral.training.recipe import Recipe, first_difference, load_recipe
+from vitral.training.recipe import Recipe
+from vitral.training.recipe_file import claim_recipe, write_recipe
 from vitral.training.schedules import learning_rate
 from vitral.training.state import State, Writer, checkpoints, load_newest
 from vitral.training.stopping import StopRequest, stop_on_signals
@@ -28,23 +28,8 @@ from vitral.training.update import Normalize, Updater
 
 Validate = Callable[[Model, Listener], dict[str, float]]
 
-RECIPE_FILE = "recipe.toml"
 LOG_EVERY = 10  # steps between lines of the log
 NAMED = 4  # pictures that a message names
-# Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.
-FREE = (
-    "steps",
-    "workers",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-    "checkpoint.archive_steps",
-    "compute.sharding",
-    "compute.expert_parallel",
-    "compute.checkpointing",
-    "compute.accumulation",
-    "compute.compile",
-    "faults.max_skipped",
-)
 
 
 @dataclass(frozen=True)
@@ -82,6 +67,8 @@ def train(
     folder: Path,
     validate: Validate | None = None,
     resume: bool = False,
+    further: bool = False,
+    remarks: Sequence[str] = (),
     budget: Budget | None = None,
     listener: Listener = ignore,
 ) -> TrainingResult:
@@ -103,6 +90,8 @@ def train(
         folder: the run folder.
         validate: gives figures of the (averaged) network, the first of which says how good it is.
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
+        further: whether a run that is finished goes on, to the recipe's length: the user gave it more time.
+        remarks: why the recipe, run again, would not give the same weights; written into its file.
         budget: the command's time; the run becomes shorter to keep it, and its schedule with it.
         listener: hears progress and scalars.
 
@@ -115,28 +104,13 @@ def train(
     assert recipe.steps is not None
     keep_freed_memory()
     with distributed.losing_a_process():
-        _claim(folder, recipe, resume=resume)
+        longer = claim_recipe(folder, recipe, remarks, resume=resume)
         adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
         trainer = _Trainer(model, batches, recipe, normalize, folder, validate, listener)
         with stop_on_signals() as request:
             if resume:
-                trainer.restore()
+                trainer.restore(longer=longer, further=further)
             return trainer.run(budget or Budget(None), request)
-
-
-def _claim(folder: Path, recipe: Recipe, *, resume: bool) -> None:
-    path = folder / RECIPE_FILE
-    if path.is_file():
-        if not resume:
-            raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
-        begun = load_recipe(path)
-        if key := first_difference(recipe, begun, ignoring=FREE):
-            raise TrainingError(
-                f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}."
-            )
-    distributed.barrier()  # nobody reads what the main process is about to write
-    if distributed.is_main():
-        write_file(path, recipe.to_toml())
 
 
 class _Stopped(Exception):
@@ -170,18 +144,35 @@ class _Trainer:
         self.trained_seconds = 0.0
         self.first_step = 0
 
-    def restore(self) -> None:
-        """Go back to the newest whole checkpoint, if there is one."""
+    def restore(self, *, longer: bool, further: bool) -> None:
+        """Go back to the newest whole checkpoint, if there is one.
+
+        Args:
+            longer: whether the user gave the run another length.
+            further: whether the user gave it more time, for which it goes on if it is finished.
+        """
         loaded = load_newest(self.folder / "checkpoints", self.listener)
         if loaded is None:
             return
         self.updater.restore(loaded)
-        planned, begun = self.recipe.steps or 0, loaded.state.total_steps
-        # A budget shortened the run for good; another length in the recipe means that the user changed it.
-        extended = loaded.state.step >= begun and not loaded.state.bend_step
-        total = planned if extended else min(planned, begun)
-        self.state = replace(loaded.state, total_steps=total)
+        self.state = loaded.state
         self.saved_step = loaded.state.step
+        step, total, planned = loaded.state.step, loaded.state.total_steps, self.recipe.steps or 0
+        if longer or (further and step >= total and planned > step):
+            self.state = replace(loaded.state, total_steps=max(planned, step), bend_step=0, bend_share=0.0, bends=())
+            self.remark(f"its length was changed from {total} to {self.state.total_steps} steps after step {step}")
+        elif step >= total:
+            self.listener(
+                Message(
+                    f"The run is finished: it made its {total} steps. To go on with it give it more --time, "
+                    "or another length by --set steps=N."
+                )
+            )
+
+    def remark(self, text: str) -> None:
+        """Say in the recipe's file why running it again would not give the same weights."""
+        if distributed.is_main():
+            write_recipe(self.folder, self.recipe, (text,))
 
     def run(self, budget: Budget, request: StopRequest) -> TrainingResult:
         """Make every step that is left."""
@@ -212,21 +203,37 @@ class _Trainer:
 
     def _batches(self, budget: Budget) -> Generator[Batch, None, None]:
         # The length may yet change with a budget, and workers are not to be started anew for it.
-        last = self.state.total_steps if budget.seconds is None else self.recipe.steps or 0
+        fixed = budget.seconds is None and not self.recipe.schedule.bends
+        last = self.state.total_steps if fixed else self.recipe.steps or 0
         return load_training(self.batches, first_step=self.state.step, last_step=last, workers=self.recipe.workers)
 
     def pace(self, budget: Budget) -> None:
-        """Let the budget change how long the run is, and its schedule follow; every process of a job does the same."""
+        """Let the budget change how long the run is, and its schedule follow; every process of a job does the same.
+
+        Without a budget the changes that an earlier one made, as the recipe keeps them, are made again.
+        """
         state = self.state
+        if budget.seconds is None:
+            self.bend(dict(self.recipe.schedule.bends or ()).get(state.step, state.total_steps))
+            return
         planned = budget.plan(step=state.step, validated=state.validated, most=self.recipe.steps or 0)
-        planned = planned if budget.seconds is None else distributed.broadcast(planned)
+        planned = distributed.broadcast(planned)
         if planned is None:
             return
-        if planned.total_steps != state.total_steps:
-            state = replace(
-                state, total_steps=planned.total_steps, bend_step=state.step, bend_share=self.gone(state.step)
+        self.bend(planned.total_steps)
+        self.state = replace(self.state, next_validation=planned.next_validation)
+
+    def bend(self, total_steps: int) -> None:
+        """Change how many updates the run makes in all; the rest of its schedule is spread over those that are left."""
+        state = self.state
+        if total_steps != state.total_steps:
+            self.state = replace(
+                state,
+                total_steps=total_steps,
+                bend_step=state.step,
+                bend_share=self.gone(state.step),
+                bends=(*state.bends, (state.step, total_steps)),
             )
-        self.state = replace(state, next_validation=planned.next_validation)
 
     def gone(self, step: int) -> float:
         """Return how much of its schedule the run has gone through by an update, 0 to 1."""
@@ -295,7 +302,7 @@ class _Trainer:
                 "lower optimizer.lr, or let checkpoint.every_steps be smaller."
             )
         self.updater.restore(loaded)
-        self.state = replace(loaded.state, skipped=skipped, total_steps=self.state.total_steps)
+        self.state = replace(loaded.state, skipped=skipped)
         self.saved_step = loaded.state.step
         log.cut(loaded.state.log_bytes)
         self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
@@ -421,6 +428,9 @@ class _Trainer:
         model = self.updater.engine.whole_network()
         settle(model)
         model.eval()
+        if distributed.is_main() and self.state.bends:
+            bent = self.recipe.schedule.model_copy(update={"bends": self.state.bends})
+            write_recipe(self.folder, self.recipe.model_copy(update={"schedule": bent}))
         distributed.barrier()  # the log is whole
         return TrainingResult(
             model=model,

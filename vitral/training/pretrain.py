@@ -1,6 +1,8 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
+import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
@@ -13,6 +15,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.progress import show
 from vitral.seeds import derive
+from vitral.training.asked import Asked, go_on
 from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
@@ -20,15 +23,15 @@ from vitral.training.network import DEFAULT_MODEL, network_config
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe
 from vitral.training.request import ANY_CLASSES, asked_recipe
-from vitral.training.resume import goes_on, kept_recipe, run_folder
+from vitral.training.resume import budget_left, goes_on, kept_recipe, run_folder
 from vitral.training.run import Plan, RunResult, execute
-from vitral.training.run_folder import claim_folder
 
 DEFAULT_RECIPE = "pretrain"
+DEFAULT_DATA = "visualatom"
 
 
 def pretrain(
-    data: str | Path = "visualatom",
+    data: str | Path | None = None,
     *,
     model: str | None = None,
     out: str | Path | None = None,
@@ -41,14 +44,15 @@ def pretrain(
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
+    data_changed: bool = False,
     started: float | None = None,
     listener: Listener = show,
 ) -> RunResult:
     """Pre-train a network from random weights; the run folder holds everything that it made.
 
     Args:
-        data: "visualatom", the endless source of generated pictures, or what `open_data` takes: a folder with one
-            sub-folder a class, an archive, a table, shards, ...
+        data: "visualatom", the endless source of generated pictures (taken if None), or what `open_data` takes: a folder
+            with one sub-folder a class, an archive, a table, shards, ...
         model: a model's name; None for the recipe's.
         out: the run folder; runs/NAME if None.
         recipe: a recipe's name or a TOML file; "pretrain" if None.
@@ -59,7 +63,9 @@ def pretrain(
         budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
-        resume: go on with the run in `out`, to the same bits.
+        resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
+            finished goes on only with more `time`, or with other steps among the overrides.
+        data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
@@ -68,45 +74,67 @@ def pretrain(
         VitralError: bad input, by kind; one line that names the thing.
     """
     started = monotonic() if started is None else started
-    budget_seconds = asked_seconds(time, budget_seconds)
     distributed.join()
     listener = listener if distributed.is_main() else ignore
-    resume = goes_on(out, resume=resume)
-    kept = kept_recipe(Path(out)) if resume and out is not None else None
-    settings = asked_recipe(recipe or kept or DEFAULT_RECIPE, overrides, image_size=image_size, seed=seed)
-    settings = settings.model_copy(update={"model": model or settings.model or DEFAULT_MODEL})
+    typed, resume = resume, goes_on(out, resume=resume)
+    run = None if out is None else Path(out)
+    asked = Asked(
+        kind="pre-train",
+        data=None if data is None else str(data),
+        model=model,
+        recipe=None if recipe is None else str(recipe),
+        overrides=tuple(overrides),
+        image_size=image_size,
+        budget_seconds=asked_seconds(time, budget_seconds),
+        seed=seed,
+        skip_bad_images=skip_bad_images,
+        where=str(Path.cwd()),
+    )
+    further = typed and asked.budget_seconds is not None
+    if resume and run is not None:
+        asked = replace(go_on(run, asked), budget_seconds=budget_left(run, asked))
+    asked = replace(asked, data=asked.data or DEFAULT_DATA)
+    kept = kept_recipe(run) if resume and run is not None else None
+    settings = asked_recipe(
+        asked.recipe or kept or DEFAULT_RECIPE, asked.overrides, image_size=asked.image_size, seed=asked.seed
+    )
+    settings = settings.model_copy(update={"model": asked.model or settings.model or DEFAULT_MODEL})
     network_config(settings, ANY_CLASSES)
-    if out is not None:
-        claim_folder(Path(out), (data,), resume=resume, overwrite=overwrite)
-    found = open_data(data, skip_bad_images=skip_bad_images, listener=listener)
-    folder = run_folder(out, found)
+    with contextlib.ExitStack() as stack:
+        if run is not None:
+            stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
+        found = open_data(asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+        if run is None:
+            run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
+        plan = _plan(asked, found, run, settings, started)
+        plan = replace(plan, resume=resume, further=further, data_changed=data_changed)
+        return execute(plan, listener)
+
+
+def _plan(asked: Asked, found: DataSet, folder: Path, settings: Recipe, started: float) -> Plan:
     settings, why_length = fit_length(settings, found.images_an_epoch())
     if found.multi_label and settings.objective.name == "softmax":
         objective = settings.objective.model_copy(update={"name": "sigmoid"})
         settings = settings.model_copy(update={"objective": objective})
     classifier = _random_network(settings, found)
-    settings, cost, why_cost = fit_machine(classifier, settings, budget_seconds)
-    plan = Plan(
+    settings, cost, why_cost = fit_machine(classifier, settings, asked.budget_seconds)
+    return Plan(
         kind="pre-train",
         folder=folder,
         data=found,
-        data_spec=str(data),
+        data_spec=asked.required_data(),
         start=None,
         classifier=classifier,
         recipe=settings,
         augmentation=settings.augmentation or found.augmentation,
-        reasons=(
-            f"Recipe: {settings.name} ({settings.summary()}).",
-            *why_length,
-            *why_cost,
-        ),
-        budget_seconds=budget_seconds,
+        reasons=(f"Recipe: {settings.name} ({settings.summary()}).", *why_length, *why_cost),
+        budget_seconds=asked.budget_seconds,
         started=started,
         cost=cost,
-        resume=resume,
+        resume=False,
+        asked=asked,
         baselines=False,
     )
-    return execute(plan, listener)
 
 
 def _random_network(recipe: Recipe, data: DataSet) -> Classifier:

@@ -172,6 +172,8 @@ def change_recipe(values: dict[str, Any], overrides: Sequence[str], source: str)
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
         if any(override.startswith(f"{one}=") for override in overrides):
             values.pop(other, None)  # a length that the user gives replaces the recipe's, in whatever unit
+    if any(override.startswith(("steps=", "epochs=", "schedule.")) for override in overrides):
+        values.get("schedule", {}).pop("bends", None)  # of the length that it had
     for override in overrides:
         _apply(values, override)
     return build_recipe(values, source)

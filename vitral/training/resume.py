@@ -1,13 +1,15 @@
 """Where a run goes, and what a folder says of the run that is in it."""
 
-import json
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from vitral import distributed
-from vitral.data.source import DataSet
 from vitral.errors import TrainingError
-from vitral.training.loop import RECIPE_FILE
-from vitral.training.run_folder import RUN_FILE, make_free_folder
+from vitral.training.asked import Asked, begin, kept, read_run
+from vitral.training.recipe_file import RECIPE_FILE
+from vitral.training.run_folder import holds_run, make_free_folder, occupied
+from vitral.training.state import CHECKPOINTS, newest_state
 
 
 def goes_on(out: str | Path | None, *, resume: bool) -> bool:
@@ -25,19 +27,47 @@ def goes_on(out: str | Path | None, *, resume: bool) -> bool:
     return resume or distributed.is_restart()
 
 
-def run_folder(out: str | Path | None, data: DataSet) -> Path:
-    """Return where a run goes; the same in every process of a job."""
-    if out is not None:
-        return Path(out)
-    return distributed.broadcast(make_free_folder(data.name) if distributed.is_main() else Path())
+@contextlib.contextmanager
+def run_folder(out: Path | None, name: str, asked: Asked, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """Have a run's folder as long as the block lasts, what was asked the first thing in it; in every process the same.
+
+    Args:
+        out: the folder; None to make a free one below runs/.
+        name: what that is called after.
+        asked: what was asked.
+        resume: whether the run in it goes on.
+        overwrite: whether it may begin where something is.
+
+    Raises:
+        TrainingError: there is a run, and nothing was said of it; or another process works there.
+        StorageError: there is something else, or nothing can be written there.
+    """
+    if out is None:
+        out = distributed.broadcast(make_free_folder(name) if distributed.is_main() else Path())
+    inputs = [path for path in (asked.data, asked.source) if path is not None]
+    with occupied(out, inputs, resume=resume, overwrite=overwrite):
+        if distributed.is_main() and not (resume and holds_run(out)):
+            begin(out, asked)
+        yield out
+
+
+def budget_left(folder: Path, asked: Asked) -> float | None:
+    """Return the seconds that a run which goes on may take: those said now, or what is left of those said first.
+
+    Once a budget has shortened the run, that plan holds, and no budget is needed any more.
+    """
+    first = kept(folder)
+    if asked.budget_seconds is not None or first is None or first.budget_seconds is None:
+        return asked.budget_seconds
+    state = newest_state(folder / CHECKPOINTS)
+    if state is None:
+        return first.budget_seconds
+    return None if state.bend_step or state.step >= state.total_steps else first.budget_seconds - state.seconds
 
 
 def kept_start(folder: Path) -> str | None:
     """Return what the run in a folder started from, if there is one that says it."""
-    try:
-        start = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))["from"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    start = read_run(folder).get("from")
     return start if isinstance(start, str) else None
 
 

@@ -42,14 +42,18 @@ from vitral.images.contact_sheet import contact_sheet
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
+from vitral.training.asked import Asked, command_of, kept, read_run
 from vitral.training.budget import Budget, Reserve
+from vitral.training.data_record import check_data, data_changes, keep_data, record_change
 from vitral.training.environment import environment, git_state
 from vitral.training.estimate import Cost
-from vitral.training.loop import RECIPE_FILE, TrainingResult, Validate, train
+from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
 from vitral.training.recipe import Recipe
+from vitral.training.recipe_file import RECIPE_FILE
 from vitral.training.rehearsal import REHEARSAL_SHARE, Allowance, allow, limited, time_images
 from vitral.training.run_folder import RUN_FILE
+from vitral.training.state import CHECKPOINTS, newest_state
 
 Kind = Literal["fine-tune", "pre-train"]
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
@@ -59,6 +63,8 @@ UNSCORED = (
     "least three images, or put some into a val/ folder."
 )
 WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
+RESUMED = "resumed_with"  # in run.json: other means than those it began with
+BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
 FEW_PICTURES = 5000  # for which starting workers takes longer than they save
 
 
@@ -81,6 +87,9 @@ class Plan:
         cost: what training is expected to take.
         resume: whether the folder holds a run to go on with.
         baselines: whether to score the frozen features first.
+        asked: what the user asked for.
+        further: whether a run that is finished goes on: the user gave it more time.
+        data_changed: whether the user said that the data may have changed since the run began.
         validate: whether to look at the validation split while training, and not only to score it at the end.
     """
 
@@ -98,6 +107,9 @@ class Plan:
     cost: Cost
     resume: bool
     baselines: bool
+    asked: Asked
+    further: bool = False
+    data_changed: bool = False
     validate: bool = True
 
     def left(self) -> float:
@@ -133,12 +145,16 @@ class RunResult:
         return self.plan.data.scored_split()
 
     def command(self) -> str:
-        """Return what one would type to make the run again."""
+        """Return what was typed, and what one would type for the same weights again, a line each."""
         plan = self.plan
-        verb = "finetune" if plan.kind == "fine-tune" else "pretrain"
-        start = "" if plan.start is None else f"--from {shlex.quote(plan.start)} "
-        recipe = shlex.quote(str(plan.folder / RECIPE_FILE))
-        return f"vitral {verb} --data {shlex.quote(plan.data_spec)} {start}--recipe {recipe}"
+        first = kept(plan.folder) or plan.asked
+        again = dataclasses.replace(plan.asked, source=plan.start, model=None, sweep=False)
+        return "\n".join(
+            (
+                shlex.join(command_of(first)),
+                f"{shlex.join(command_of(again, recipe=str(plan.folder / RECIPE_FILE)))}  # the same weights again",
+            )
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
@@ -181,6 +197,7 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
         lead=mixes(plan.recipe.mixing),
         fill=plan.classifier.preprocessing.mean_colour,
     )
+    _check_data(plan, listener)
     if distributed.is_main():
         _write_description(plan)
         _write_pictures(plan, batches)
@@ -195,6 +212,8 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
         folder=plan.folder,
         validate=_validation(plan, validating),
         resume=plan.resume,
+        further=plan.further,
+        remarks=_remarks(plan),
         budget=budget,
         listener=listener,
     )
@@ -225,10 +244,10 @@ def _count(source: Source) -> str:
 
 
 def _write_description(plan: Plan) -> None:
-    path = plan.folder / RUN_FILE
-    if plan.resume and path.is_file():
-        return  # it tells how the run began, and the resumption may yet be refused
-    description = {
+    begun = read_run(plan.folder)
+    if "environment" in begun:
+        return  # it tells how the run began
+    description = begun | {
         "kind": plan.kind,
         "data": plan.data_spec,
         "data_fingerprint": plan.data.fingerprint,
@@ -241,7 +260,63 @@ def _write_description(plan: Plan) -> None:
         "environment": environment(),
         "git": git_state(),
     }
-    write_file(path, json.dumps(description, indent=2, default=str))
+    write_file(plan.folder / RUN_FILE, json.dumps(description, indent=2, default=str))
+    keep_data(plan.folder, plan.data)
+
+
+def _check_data(plan: Plan, listener: Listener) -> None:
+    """Refuse to go on with other data, or note it if the user allows them; warn of what else changes the last bits."""
+    if not plan.resume:
+        return
+    refusal: TrainingError | None = None
+    if distributed.is_main():
+        try:
+            changed = check_data(plan.folder, plan.data, changed=plan.data_changed)
+            if changed:
+                state = newest_state(plan.folder / CHECKPOINTS)
+                record_change(plan.folder, plan.data, changed, step=0 if state is None else state.step)
+                listener(
+                    Message(
+                        f"The data changed since the run began, and it goes on: {'; '.join(changed)}.", warning=True
+                    )
+                )
+            _compare_machines(plan, listener)
+        except TrainingError as error:
+            refusal = error
+    if refusal := distributed.broadcast(refusal):
+        raise refusal
+
+
+def _compare_machines(plan: Plan, listener: Listener) -> None:
+    run = read_run(plan.folder)
+    before, now = run.get("environment"), environment()
+    if not isinstance(before, dict):
+        return
+    if differences := [
+        f"{key} {before.get(key)}, now {now.get(key)}" for key in BITS if before.get(key) != now.get(key)
+    ]:
+        listener(
+            Message(
+                f"The run began with other means ({'; '.join(differences)}): it goes on, but its last bits will be others than "
+                "those of a run that was not interrupted.",
+                warning=True,
+            )
+        )
+        resumed = run.get(RESUMED)
+        entry = {key: now.get(key) for key in BITS}
+        write_file(plan.folder / RUN_FILE, json.dumps(run | {RESUMED: [*(resumed or []), entry]}, indent=2))
+
+
+def _remarks(plan: Plan) -> tuple[str, ...]:
+    """Return why running the recipe again would not give the same weights, one line each."""
+    run = read_run(plan.folder)
+    remarks = [f"the data changed after step {change.get('after_step')}" for change in data_changes(plan.folder)]
+    remarks += (
+        ["it was gone on with by other means (threads, versions or processor; see run.json)"]
+        if run.get(RESUMED)
+        else []
+    )
+    return tuple(remarks)
 
 
 def _write_pictures(plan: Plan, batches: TrainingBatches) -> None:
@@ -409,6 +484,7 @@ def _provenance(
             "kind": plan.kind,
             "data": plan.data_spec,
             "data_fingerprint": plan.data.fingerprint,
+            "data_changes": data_changes(plan.folder),
             "steps": training.steps,
             "skipped_batches": list(training.skipped),
             "recipe": plan.recipe.model_dump(mode="json"),

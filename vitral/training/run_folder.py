@@ -1,23 +1,27 @@
 """The run folder as files: which are a run's own, and when a run may begin in a folder."""
 
 import contextlib
+import os
 import shutil
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitral import distributed
 from vitral.classifier import folder as classifier_folder
 from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.errors import StorageError, TrainingError, VitralError
-from vitral.files import remove_partial, strangers
+from vitral.files import remove_partial, storage_errors, strangers
+from vitral.locks import locked
 from vitral.outputs import check_place, refuse_inputs
-from vitral.training.loop import RECIPE_FILE
+from vitral.training.recipe_file import RECIPE_FILE
 
 RUNS = Path("runs")
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
 REPORT_FILE = "report.html"
 SWEEP = "sweep"  # where the runs lie that try a setting
 LONGEST_NAME = 60  # letters of the data's name in the folder's
-FILES = (RECIPE_FILE, RUN_FILE, "data.json", "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
+DATA_FILE = "data.json"  # what the data were
+FILES = (RECIPE_FILE, RUN_FILE, DATA_FILE, "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
 FOLDERS = {
     "pictures": ("training.png",),
     "tensorboard": ("events.out.tfevents.*",),
@@ -31,8 +35,11 @@ def holds_run(folder: Path) -> bool:
     return any((folder / name).is_file() for name in (RUN_FILE, RECIPE_FILE))
 
 
-def claim_folder(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, overwrite: bool) -> None:
-    """Make sure that a run may begin, or go on, in the folder that the user named; the same in every process of a job.
+@contextlib.contextmanager
+def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Have a folder for a run as long as the block lasts; the same in every process of a job.
+
+    What a run that failed before it began to train left in a folder that was free is deleted.
 
     Args:
         folder: where the run goes.
@@ -41,24 +48,38 @@ def claim_folder(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, 
         overwrite: whether to begin anew where a run is, whose own files are deleted, or something else, which stays.
 
     Raises:
-        TrainingError: there is a run, and nothing was said of it.
+        TrainingError: there is a run, and nothing was said of it; or another process works there.
         StorageError: there is something else, or nothing can be written there.
     """
-    refusal: VitralError | None = None
-    if distributed.is_main():
+    with contextlib.ExitStack() as stack:
+        refusal: VitralError | None = None
+        if distributed.is_main():
+            try:
+                _check(folder, inputs, resume=resume, overwrite=overwrite)
+                with storage_errors(folder):
+                    folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(folder))
+                _check(folder, inputs, resume=resume, overwrite=overwrite)  # one that just ended may have been here
+                if not resume:
+                    clear_run(folder, remove=False)
+            except VitralError as error:
+                refusal = error
+        if refusal := distributed.broadcast(refusal):
+            raise refusal
         try:
-            _claim(folder, inputs, resume=resume, overwrite=overwrite)
-        except VitralError as error:
-            refusal = error
-    if refusal := distributed.broadcast(refusal):
-        raise refusal
+            yield
+        except VitralError:
+            if distributed.is_main() and not resume and not (folder / RECIPE_FILE).exists():
+                stack.close()
+                clear_run(folder)
+            raise
 
 
-def _claim(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, overwrite: bool) -> None:
+def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise TrainingError("--resume goes on with a run, and --overwrite begins it anew; say one of them.")
     check_place(folder)
-    if not folder.exists():
+    if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise StorageError(f"'{folder}' is not a folder; choose another --out.")
@@ -74,11 +95,10 @@ def _claim(folder: Path, inputs: tuple[str | Path, ...], *, resume: bool, overwr
         )
     if others and not resume:
         refuse_inputs(folder, inputs)
-        clear_run(folder)
 
 
-def clear_run(folder: Path) -> None:
-    """Delete what a run made in a folder; whatever else is there stays."""
+def clear_run(folder: Path, *, remove: bool = True) -> None:
+    """Delete what a run made in a folder, and the folder if it is empty then; whatever else is there stays."""
     for name in FILES if folder.is_dir() else ():
         (folder / name).unlink(missing_ok=True)
     for name, patterns in FOLDERS.items():
@@ -91,7 +111,8 @@ def clear_run(folder: Path) -> None:
     for trial in (folder / SWEEP).glob("lr-*"):
         clear_run(trial)
     _remove_empty(folder / SWEEP)
-    _remove_empty(folder)
+    if remove:
+        _remove_empty(folder)
 
 
 def _remove_empty(folder: Path) -> None:

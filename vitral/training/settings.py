@@ -104,6 +104,8 @@ class ScheduleSettings(Section):
         curve_from: where a cosine or linear curve begins: "warmup", at its end, or "start", with the run, as in timm.
         hold_steps: updates for which a rate is held.
         hold_epochs: the same in passes over the data, 1 in timm; None to follow `hold_steps`.
+        bends: how a time budget changed the length: after which update, and to how many in all; a run without a budget makes
+            the same changes again. None where it changed nothing.
     """
 
     decay: Decay = "cosine"
@@ -118,6 +120,7 @@ class ScheduleSettings(Section):
     curve_from: CurveFrom = "warmup"
     hold_steps: int = Field(default=1, ge=1)
     hold_epochs: float | None = Field(default=None, gt=0)
+    bends: tuple[tuple[int, int], ...] | None = None
 
 
 class RegularizationSettings(Section):

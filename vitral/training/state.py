@@ -9,12 +9,13 @@ checkpoints/last, checkpoints/best  links to two of them
 import contextlib
 import json
 import os
+import re
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -24,13 +25,15 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from vitral import distributed
-from vitral.errors import TrainingError
+from vitral.described import fits
+from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, sync_file, write_through
 from vitral.training.averaging import Average
 from vitral.weights.containers import write_safetensors
 
-PATTERN = "step-*"
+CHECKPOINTS = "checkpoints"
+PATTERN, STEP = "step-*", re.compile(r"step-(\d{8,})")
 TENSORS, STATE = "tensors-00000-00000.safetensors", "state.json"
 FORMAT_VERSION = 2
 FILE_BYTES = 1 << 30  # beyond which tensors go into another file
@@ -52,6 +55,7 @@ class State:
         bend_step: the update after which a time budget last changed the length; 0 where the recipe's schedule holds.
         bend_share: how much of its schedule the run had gone through by then, 0 to 1.
         next_validation: the update after which a time budget planned the next validation; 0 where the recipe says it.
+        bends: every change of the length by a time budget: after which update, and to how many in all.
     """
 
     step: int
@@ -65,6 +69,7 @@ class State:
     bend_step: int = 0
     bend_share: float = 0.0
     next_validation: int = 0
+    bends: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -255,7 +260,31 @@ def _link(link: Path, target: str) -> None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoint folders by step."""
-    return sorted(path for path in folder.glob(PATTERN) if path.is_dir())
+    return sorted(path for path in folder.glob(PATTERN) if STEP.fullmatch(path.name) and path.is_dir())
+
+
+def newest_state(folder: Path) -> State | None:
+    """Return where a run stands by its newest checkpoint whose state can be read; None if there is none."""
+    for path in reversed(checkpoints(folder)):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            return _state(json.loads((path / STATE).read_text()))
+    return None
+
+
+def _state(description: dict[str, Any]) -> State:
+    """Return the state that a checkpoint's description holds.
+
+    Raises:
+        ValueError: an entry is of the wrong type.
+        KeyError: one is missing.
+    """
+    hints = get_type_hints(State)
+    values = {name: description[name] for name in hints if name in description}
+    if wrong := next((name for name, value in values.items() if not fits(hints[name], value)), None):
+        raise ValueError(f"'{wrong}' is of the wrong type")
+    values["skipped"] = tuple(values["skipped"])
+    values["bends"] = tuple((int(step), int(total)) for step, total in values.get("bends", ()))
+    return State(**values)
 
 
 def load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
@@ -269,14 +298,14 @@ def load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
     """
     if distributed.world() == 1:
         return _load_newest(folder, listener)
-    found: Checkpoint | TrainingError | None = None
+    found: Checkpoint | VitralError | None = None
     if distributed.is_main():
         try:
             found = _load_newest(folder, listener)
-        except TrainingError as error:
+        except VitralError as error:
             found = error
     found = distributed.broadcast(found)
-    if isinstance(found, TrainingError):
+    if isinstance(found, VitralError):
         raise found
     return found
 
@@ -310,8 +339,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     try:
         description: dict[str, Any] = json.loads((path / STATE).read_text())
-        version, files, parts = (description.pop(key) for key in ("version", "files", "parts"))
-        state = State(**{**description, "skipped": tuple(description["skipped"])})
+        version, files, parts = (description[key] for key in ("version", "files", "parts"))
+        if not fits(dict[str, str], files) or not fits(dict[str, list[tuple[str, int]]], parts):
+            raise ValueError(f"{STATE} says its files in another form")
+        state = _state(description)
         if version != FORMAT_VERSION or f"step-{state.step:08d}" != path.name:
             raise ValueError("it is of another version or was renamed")
         for name, digest in files.items():
@@ -322,7 +353,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         )
         _check_parts(checkpoint, files)
         return checkpoint
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except PermissionError as error:
+        raise StorageError(f"The checkpoint '{path}' cannot be read: no permission; mend that, and go on.") from error
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise TrainingError(f"The checkpoint '{path}' is damaged ({' '.join(str(error).split())}).") from error
 
 

@@ -1,0 +1,357 @@
+"""A run goes on as the run that it was: what was asked, the data, the length, one process at a time; or it says why not."""
+
+import dataclasses
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from tests.cli.conftest import write_pictures
+from vitral import locks
+from vitral.data.open import open_data
+from vitral.errors import TrainingError
+from vitral.events import Event, Message
+from vitral.locks import LOCK_FILE, locked
+from vitral.owners import this_process
+from vitral.training.asked import Asked, begin, go_on, kept
+from vitral.training.finetune import finetune
+from vitral.training.recipe import load_recipe
+from vitral.training.run import RunResult
+
+SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
+
+
+class Folder:
+    """Photos of two classes, and runs on them."""
+
+    def __init__(self, root: Path) -> None:
+        self.photos, self.run = root / "photos", root / "run"
+        self.said: list[Event] = []
+        write_pictures(self.photos, {"red": 14, "green": 14})
+
+    def begin(self, **changes: Any) -> RunResult:  # noqa: ANN401
+        asked: dict[str, Any] = {
+            "source": "vit-mu16",
+            "image_size": 32,
+            "overrides": SETTINGS,
+            "baselines": False,
+        } | changes
+        return finetune(self.photos, out=self.run, listener=self.said.append, **asked)
+
+    def go_on(self, **changes: Any) -> RunResult:  # noqa: ANN401
+        return finetune(out=self.run, resume=True, listener=self.said.append, **changes)
+
+    def weights(self) -> str:
+        return hashlib.sha256((self.run / "classifier" / "weights.safetensors").read_bytes()).hexdigest()
+
+    def warnings(self) -> str:
+        return "\n".join(event.text for event in self.said if isinstance(event, Message) and event.warning)
+
+    def cut_back(self) -> None:
+        """Leave what a kill in the middle would have left."""
+        shutil.rmtree(self.run / "classifier")
+        (self.run / "evaluation.json").unlink()
+        for path in sorted((self.run / "checkpoints").glob("step-*"))[1:]:
+            shutil.rmtree(path)
+        newest = next((self.run / "checkpoints").glob("step-*"))
+        assert json.loads((newest / "state.json").read_text())["step"] < 6
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("finished")
+    Folder(root).begin()
+    return root
+
+
+@pytest.fixture
+def folder(finished: Path, tmp_path: Path) -> Folder:
+    """A finished run and its data, at another place than they began."""
+    shutil.copytree(finished / "photos", tmp_path / "elsewhere" / "photos")
+    shutil.copytree(finished / "run", tmp_path / "elsewhere" / "run")
+    shutil.rmtree(tmp_path / "elsewhere" / "photos")
+    folder = Folder(tmp_path / "elsewhere")
+    shutil.rmtree(folder.photos)
+    shutil.copytree(finished / "photos", folder.photos)
+    run = json.loads((folder.run / "run.json").read_text())
+    run["request"]["data"] = str(folder.photos)
+    (folder.run / "run.json").write_text(json.dumps(run))
+    return folder
+
+
+def test_nothing_need_be_said_again(folder: Folder) -> None:
+    weights = folder.weights()
+    folder.cut_back()
+    folder.go_on()
+    assert folder.weights() == weights
+    assert folder.warnings() == ""
+
+
+def added(photos: Path) -> str:
+    shutil.copy(photos / "red" / "0.jpg", photos / "red" / "new.jpg")
+    return "/red has 1[0-9] images, and had"
+
+
+def removed(photos: Path) -> str:
+    (photos / "red" / "0.jpg").unlink()
+    return "/red has 1[0-9] images, and had"
+
+
+def renamed(photos: Path) -> str:
+    (photos / "red" / "0.jpg").rename(photos / "red" / "00.jpg")
+    return "/red has other images"
+
+
+def relabelled(photos: Path) -> str:
+    one, other = photos / "red" / "0.jpg", photos / "green" / "0.jpg"
+    one.rename(photos / "kept.jpg")
+    other.rename(one)
+    (photos / "kept.jpg").rename(other)
+    return "has other images, or other names or contents"
+
+
+def repainted(photos: Path) -> str:
+    path = photos / "green" / "3.jpg"
+    content = bytearray(path.read_bytes())
+    content[-20] ^= 1  # of the same name and size
+    path.write_bytes(content)
+    return "/green has other images, or other names or contents"
+
+
+@pytest.mark.parametrize("change", [added, removed, renamed, relabelled, repainted])
+def test_other_data_are_refused_or_noted(folder: Folder, change: Any) -> None:  # noqa: ANN401
+    folder.cut_back()
+    said = change(folder.photos)
+    before = (folder.run / "run.json").read_bytes()
+    with pytest.raises(TrainingError, match=said) as refused:
+        folder.go_on()
+    assert "--data-changed" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert (folder.run / "run.json").read_bytes() == before
+    assert not (folder.run / "classifier").exists()
+
+
+def test_data_that_may_have_changed_are_noted(folder: Folder) -> None:
+    folder.cut_back()
+    was = open_data(folder.photos).fingerprint
+    added(folder.photos)
+    folder.go_on(data_changed=True)
+    description = json.loads((folder.run / "classifier" / "classifier.json").read_text())
+    (change,) = description["provenance"]["training"]["data_changes"]
+    assert (change["after_step"], change["from"]) == (2, was)
+    assert change["to"] == open_data(folder.photos).fingerprint
+    assert "The data changed since the run began" in folder.warnings()
+    assert "does not give the same weights: the data changed after step 2" in (folder.run / "recipe.toml").read_text()
+    folder.go_on()  # once said, it need not be said again
+
+
+def test_other_classes_are_never_gone_on_with(folder: Folder) -> None:
+    folder.cut_back()
+    write_pictures(folder.photos / "more", {"blue": 1})
+    shutil.copytree(folder.photos / "green", folder.photos / "blue")
+    shutil.rmtree(folder.photos / "more")
+    for changed in (False, True):
+        with pytest.raises(TrainingError, match="'blue' is new"):
+            folder.go_on(data_changed=changed)
+
+
+def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill before the recipe is there leaves what it takes to begin as the same run."""
+    folder = Folder(tmp_path)
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("vitral.training.finetune.open_data", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.begin(seed=5)
+    assert sorted(path.name for path in folder.run.iterdir()) == ["run.json"]
+    for other in ({"seed": 7}, {"overrides": ("optimizer.lr=1",)}, {"image_size": 48}, {"source": "vit-nano16"}):
+        with pytest.raises(TrainingError, match="cannot go on with"):
+            folder.go_on(**other)
+    folder.go_on()
+    recipe = load_recipe(folder.run / "recipe.toml")
+    assert (recipe.seed, recipe.steps, recipe.batch_size, recipe.image_size) == (5, 6, 8, 32)
+    resumed = folder.weights()
+    shutil.rmtree(folder.run)
+    result = folder.begin(seed=5)
+    assert folder.weights() == resumed
+    assert "--set steps=6" in result.command()
+    assert "--seed 5" in result.command()
+
+
+def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    (folder.photos / "red" / "0.jpg").write_bytes(b"no image")
+    with pytest.raises(Exception, match="cannot be read"):
+        folder.begin()
+    assert not folder.run.exists()
+
+
+def test_paths_are_those_of_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "photos").mkdir(parents=True)
+    begin(tmp_path, Asked("fine-tune", data="photos", source="digits", where=str(tmp_path / "here")))
+    monkeypatch.chdir(tmp_path)
+    together = go_on(tmp_path, Asked("fine-tune", where=str(tmp_path)))
+    assert (together.data, together.source) == (str(tmp_path / "here" / "photos"), "digits")
+    with pytest.raises(TrainingError, match="go on with it by that command"):
+        go_on(tmp_path, Asked("pre-train"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"request": 5}', '{"request": {"kind": ["x"]}}'])
+def test_a_damaged_description_is_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    assert kept(tmp_path) is None
+
+
+class TestLength:
+    """A resume does not change the plan."""
+
+    def test_a_finished_run_is_finished(self, folder: Folder) -> None:
+        weights = folder.weights()
+        assert folder.go_on().training.steps == 6
+        assert folder.weights() == weights
+        assert any("The run is finished" in event.text for event in folder.said if isinstance(event, Message))
+        assert folder.go_on(overrides=("steps=8",)).training.steps == 8
+        assert "was changed from 6 to 8 steps after step 6" in (folder.run / "recipe.toml").read_text()
+
+    def test_what_a_budget_made_of_a_run_can_be_made_again(self, tmp_path: Path) -> None:
+        folder = Folder(tmp_path)
+        long = tuple(setting.replace("steps=6", "steps=5000") for setting in SETTINGS)
+        steps = folder.begin(overrides=long, time="20s").training.steps
+        assert 3 < steps < 5000
+        weights = folder.weights()
+        recipe = load_recipe(folder.run / "recipe.toml")
+        assert recipe.schedule.bends
+        assert recipe.schedule.bends[-1][1] == steps
+        assert folder.go_on().training.steps == steps  # finished, whatever the recipe's own length
+        assert folder.weights() == weights
+        shutil.copy(folder.run / "recipe.toml", tmp_path / "again.toml")
+        again = Folder(tmp_path / "again")
+        shutil.rmtree(again.photos)
+        shutil.copytree(folder.photos, again.photos)
+        result = again.begin(overrides=(), image_size=None, recipe=tmp_path / "again.toml")
+        assert result.training.steps == steps
+        assert again.weights() == weights
+
+
+class TestLock:
+    """Two processes never write into one run."""
+
+    def test_a_second_one_is_told_who_works_there(self, tmp_path: Path) -> None:
+        with locked(tmp_path):
+            with pytest.raises(TrainingError, match="Another run of this process"), locked(tmp_path):
+                pass
+            code = (
+                "import sys; from pathlib import Path; from vitral.locks import locked\n"
+                "with locked(Path(sys.argv[1])): pass"
+            )
+            other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+            assert f"Process {this_process().pid} on" in other.stderr
+        with locked(tmp_path):
+            pass
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_killed_process_holds_nothing_even_while_its_workers_live(self, tmp_path: Path) -> None:
+        code = (
+            "import os, sys, time; from pathlib import Path; from vitral.locks import locked\n"
+            "with locked(Path(sys.argv[1])):\n"
+            "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
+            "    print('held', flush=True); time.sleep(60)"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        process.kill()
+        process.wait()
+        with locked(tmp_path):
+            pass
+        process.stdout.close()
+
+    @pytest.mark.parametrize(
+        ("change", "silent", "free"),
+        [
+            ({"machine": "other"}, 5.0, False),  # another machine's, and it gave a sign of life just now
+            ({"machine": "other"}, 100.0, True),
+            ({"boot": "before"}, 5.0, True),  # this machine was started anew since
+            ({"started": 1}, 5.0, True),  # the number is another process's by now
+        ],
+    )
+    @pytest.mark.parametrize("has_locks", [True, False])
+    def test_the_dead_are_told_from_the_living(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        change: dict[str, Any],
+        silent: float,
+        free: bool,
+        has_locks: bool,
+    ) -> None:
+        if not has_locks:
+            monkeypatch.setattr(fcntl, "lockf", _no_locks)
+            monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
+        owner = dataclasses.asdict(dataclasses.replace(this_process(), **change))
+        path = tmp_path / LOCK_FILE
+        path.write_text(json.dumps({"token": "theirs", "host": "node7", "owner": owner}))
+        renewed = time.time() - silent
+        os.utime(path, (renewed, renewed))
+        if free:
+            with locked(tmp_path):
+                pass
+            return
+        with pytest.raises(TrainingError, match="on node7 is working"), locked(tmp_path):
+            pass
+
+    def test_a_damaged_lock_is_none(self, tmp_path: Path) -> None:
+        (tmp_path / LOCK_FILE).write_bytes(b"[" * 5000)
+        with locked(tmp_path):
+            pass
+
+    def test_where_the_system_has_no_locks_the_file_is_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(fcntl, "lockf", _no_locks)
+        monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
+        with locked(tmp_path):
+            locks._held.clear()  # as another process of this machine would find it
+            with pytest.raises(TrainingError, match="is working"), locked(tmp_path):
+                pass
+
+
+def _no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+def test_another_number_of_threads_is_said(folder: Folder) -> None:
+    run = json.loads((folder.run / "run.json").read_text())
+    run["environment"]["threads"] += 1
+    (folder.run / "run.json").write_text(json.dumps(run))
+    folder.go_on()
+    assert "threads 2, now 1" in folder.warnings()
+    assert json.loads((folder.run / "run.json").read_text())["resumed_with"][0]["threads"] == 1
+    assert "by other means" in (folder.run / "recipe.toml").read_text()
+
+
+def test_the_fingerprint_is_of_the_data_wherever_they_lie(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "a", {"x": 4, "y": 4})
+    shutil.copytree(tmp_path / "a", tmp_path / "b" / "c")
+    one, other = open_data(tmp_path / "a"), open_data(tmp_path / "b" / "c")
+    assert one.fingerprint == other.fingerprint
+    assert one.inventory == other.inventory
+    unverified = open_data(tmp_path / "a", verify=False)
+    assert unverified.fingerprint == one.fingerprint
+    Image.new("RGB", (8, 8)).save(tmp_path / "a" / "x" / "0.jpg")
+    assert open_data(tmp_path / "a").fingerprint != one.fingerprint

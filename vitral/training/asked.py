@@ -1,0 +1,177 @@
+"""What was asked of a run: the first thing in its folder, so that a run killed at any moment goes on as the same run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from vitral.described import fits
+from vitral.errors import TrainingError
+from vitral.files import write_file
+from vitral.training.recipe_file import FREE, RECIPE_FILE
+from vitral.training.run_folder import RUN_FILE
+
+FLAGS = {"source": "--from", "image_size": "--image-size"}  # those not called as their field
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a training command was given; see `finetune` and `pretrain`.
+
+    Attributes:
+        kind: "fine-tune" or "pre-train".
+        data: the data's name, path or address.
+        source: what the weights come from.
+        model: the network to pre-train.
+        recipe: a recipe's name or file.
+        overrides: changes to it.
+        image_size: pixels.
+        budget_seconds: the time budget.
+        seed: of every random choice.
+        skip_bad_images: whether to train without unreadable images.
+        sweep: whether to try learning rates.
+        baselines: whether to score frozen features first.
+        where: the folder in which the command was given, to which its paths are relative.
+    """
+
+    kind: str
+    data: str | None = None
+    source: str | None = None
+    model: str | None = None
+    recipe: str | None = None
+    overrides: tuple[str, ...] = ()
+    image_size: int | None = None
+    budget_seconds: float | None = None
+    seed: int | None = None
+    skip_bad_images: bool = False
+    sweep: bool = False
+    baselines: bool = True
+    where: str = ""
+
+    def required_data(self) -> str:
+        """Return the data's name.
+
+        Raises:
+            TrainingError: none was given, and no run says it.
+        """
+        if self.data is None:
+            raise TrainingError("Which data? Name a folder, file, address or built-in set with --data.")
+        return self.data
+
+
+def begin(folder: Path, asked: Asked) -> None:
+    """Write what was asked into a run folder."""
+    # The fingerprint tells readers of data that the folder is a run, and is known only when the data are read.
+    write_file(folder / RUN_FILE, json.dumps({"kind": asked.kind, "request": asdict(asked), "data_fingerprint": ""}))
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """Return what a run folder says of its run; nothing where that is lost or damaged."""
+    try:
+        found = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def kept(folder: Path) -> Asked | None:
+    """Return what was asked of the run in a folder; None where it is not said, as by versions up to 0.2."""
+    said = read_run(folder).get("request")
+    if not isinstance(said, dict):
+        return None
+    hints = get_type_hints(Asked)
+    values = {field.name: said[field.name] for field in fields(Asked) if field.name in said}
+    if "kind" not in values or not all(fits(hints[name], value) for name, value in values.items()):
+        return None
+    values["overrides"] = tuple(values.get("overrides", ()))
+    return Asked(**values)
+
+
+def go_on(folder: Path, asked: Asked) -> Asked:
+    """Return what is to be done by a command that goes on with the run in a folder: what was asked first, unless said anew.
+
+    Raises:
+        TrainingError: what is said anew would make it another run.
+    """
+    first = kept(folder)
+    if first is None:
+        return asked
+    if first.kind != asked.kind:
+        verb = "finetune" if first.kind == "fine-tune" else "pretrain"
+        raise TrainingError(f"The run in '{folder}' is of 'vitral {verb}'; go on with it by that command.")
+    settled = (folder / RECIPE_FILE).is_file() and not first.sweep
+    same = ("source", "sweep") if settled else ("source", "sweep", "model", "recipe", "image_size", "seed")
+    for name in same:
+        _check_same(folder, name, first, asked)
+    if not settled:
+        _check_overrides(folder, first, asked)
+    data = asked.data if asked.data is not None else _from(first.where, first.data)
+    source = _from(first.where, first.source)
+    together = replace(
+        asked,
+        data=data,
+        source=source,
+        sweep=first.sweep,
+        skip_bad_images=asked.skip_bad_images or first.skip_bad_images,
+        baselines=asked.baselines and first.baselines,
+    )
+    if settled:
+        return together
+    new = [change for change in asked.overrides if change not in first.overrides]
+    return replace(
+        together,
+        model=first.model,
+        recipe=_from(first.where, first.recipe),
+        overrides=(*first.overrides, *new),
+        image_size=first.image_size,
+        seed=first.seed,
+    )
+
+
+def _check_same(folder: Path, name: str, first: Asked, asked: Asked) -> None:
+    was, now = getattr(first, name), getattr(asked, name)
+    if now in (None, False) or now == was:
+        return
+    if isinstance(now, str) and isinstance(was, str) and Path(now).resolve() == Path(first.where, was).resolve():
+        return
+    flag = FLAGS.get(name, f"--{name}")
+    began = f"{flag} {was}" if was not in (None, False) else f"no {flag}"
+    raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {flag} {now}.")
+
+
+def _check_overrides(folder: Path, first: Asked, asked: Asked) -> None:
+    for change in asked.overrides:
+        if change not in first.overrides and change.partition("=")[0].strip() not in FREE:
+            raise TrainingError(f"The run in '{folder}' did not begin with --set {change}; it cannot go on with it.")
+
+
+def _from(where: str, name: str | None) -> str | None:
+    """Return a name as it is said from here: a path is relative to where the command was given."""
+    if name is None or not where or Path(where) == Path.cwd():
+        return name
+    there = Path(where, name)
+    return str(there) if there.exists() else name
+
+
+def command_of(asked: Asked, *, recipe: str | None = None) -> Sequence[str]:
+    """Return the words of the command line that asks for this, `recipe` in place of what says the settings."""
+    words = ["vitral", "finetune" if asked.kind == "fine-tune" else "pretrain"]
+    words += ["--data", asked.data] if asked.data is not None else []
+    pairs: list[tuple[str, str | int | None]] = [("--from", asked.source), ("--model", asked.model)]
+    if recipe is not None:
+        pairs.append(("--recipe", recipe))
+    else:
+        pairs += [("--recipe", asked.recipe), *(("--set", change) for change in asked.overrides)]
+        pairs += [
+            ("--image-size", asked.image_size),
+            ("--time", _duration(asked.budget_seconds)),
+            ("--seed", asked.seed),
+        ]
+    words += [part for flag, value in pairs if value is not None for part in (flag, str(value))]
+    switches = {"--skip-bad-images": asked.skip_bad_images, "--sweep": asked.sweep}
+    return [*words, *(flag for flag, on in switches.items() if on)]
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{seconds:g}s"

@@ -1,0 +1,92 @@
+"""What a run's data were, so that a run is not gone on with on others without a word."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vitral.data.fingerprint import Inventory, changes
+from vitral.data.source import DataSet
+from vitral.described import fits
+from vitral.errors import TrainingError
+from vitral.files import write_file
+from vitral.training.asked import read_run
+from vitral.training.run_folder import DATA_FILE, RUN_FILE
+
+NAMED = 3  # changes that a message names
+HISTORY = "data_changes"  # in run.json: what the user said may change
+
+
+def keep_data(folder: Path, data: DataSet) -> None:
+    """Write what the data are into a run folder."""
+    inventory = {
+        split: {name: list(what) for name, what in classes.items()} for split, classes in data.inventory.items()
+    }
+    said = {"fingerprint": data.fingerprint, "class_names": list(data.class_names), "splits": inventory}
+    write_file(folder / DATA_FILE, json.dumps(said, indent=1))
+
+
+def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
+    """Return what became of the data since the run in a folder began; nothing if they are the same.
+
+    Args:
+        folder: the run folder.
+        data: as they are now.
+        changed: whether the user said that they may have changed.
+
+    Raises:
+        TrainingError: they did, and nothing was said; or the classes did, which one network cannot learn.
+    """
+    kept = _read(folder)
+    was = kept.get("fingerprint") or read_run(folder).get("data_fingerprint")
+    if not was or was == data.fingerprint:
+        return []
+    if not kept and "request" not in read_run(folder):
+        return []  # begun by an earlier version, whose fingerprint was of something else
+    names = kept.get("class_names", list(data.class_names))
+    if names != list(data.class_names):
+        gone, new = (
+            sorted(set(one) - set(other)) for one, other in ((names, data.class_names), (data.class_names, names))
+        )
+        what = [*(f"no '{name}' any more" for name in gone), *(f"'{name}' is new" for name in new)]
+        raise TrainingError(
+            f"The classes of '{data.name}' are not those that the run in '{folder}' began with "
+            f"({_some(what) or 'they have another order'}); begin a new run on them, with --from {folder}."
+        )
+    found = changes(kept.get("splits", {}), data.inventory) or ["it is another data set, or other images"]
+    if not changed:
+        raise TrainingError(
+            f"The data changed since the run in '{folder}' began: {_some(found)}. Give it the data as they were, "
+            "or go on with these by --data-changed."
+        )
+    return found
+
+
+def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) -> None:
+    """Note in a run folder that the data changed after update `step`."""
+    run = read_run(folder)
+    entry = {"after_step": step, "from": run.get("data_fingerprint"), "to": data.fingerprint, "what": what}
+    run |= {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]}
+    write_file(folder / RUN_FILE, json.dumps(run, indent=2))
+    keep_data(folder, data)
+
+
+def data_changes(folder: Path) -> list[dict[str, Any]]:
+    """Return the changes of the data that a run went through, in order."""
+    found = read_run(folder).get(HISTORY)
+    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """Return what was kept; nothing where it is lost or damaged."""
+    try:
+        found = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    hints = {"fingerprint": str, "class_names": tuple[str, ...], "splits": Inventory}
+    whole = isinstance(found, dict) and all(name in found and fits(hint, found[name]) for name, hint in hints.items())
+    return found if whole else {}
+
+
+def _some(what: list[str]) -> str:
+    more = f", and {len(what) - NAMED} more" if len(what) > NAMED else ""
+    return "; ".join(what[:NAMED]) + more

@@ -1,0 +1,64 @@
+"""The recipe in a run folder: as resolved, so that running it again gives the same weights; or why it would not."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitral import distributed
+from vitral.errors import TrainingError
+from vitral.files import write_file
+from vitral.training.recipe import Recipe, first_difference, load_recipe
+
+RECIPE_FILE = "recipe.toml"
+# Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.
+FREE = (
+    "steps",
+    "schedule.bends",
+    "workers",
+    "checkpoint.every_steps",
+    "checkpoint.keep",
+    "checkpoint.archive_steps",
+    "compute.sharding",
+    "compute.expert_parallel",
+    "compute.checkpointing",
+    "compute.accumulation",
+    "compute.compile",
+    "faults.max_skipped",
+)
+EXACT = "# Run again on the same data, from the same weights, by the same means, and without --time: it gives the same weights."
+NOT_EXACT = "# Run again, it does not give the same weights: "
+
+
+def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, resume: bool) -> bool:
+    """Write a run's recipe, once it is known to be that of the run in the folder; return whether its length is another.
+
+    Raises:
+        TrainingError: the folder holds a run and `resume` is false, or the recipe is not that of the run.
+    """
+    path = folder / RECIPE_FILE
+    longer = False
+    if path.is_file():
+        if not resume:
+            raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
+        begun = load_recipe(path)
+        if key := first_difference(recipe, begun, ignoring=FREE):
+            raise TrainingError(
+                f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}."
+            )
+        longer = recipe.steps != begun.steps
+    distributed.barrier()  # nobody reads what the main process is about to write
+    if distributed.is_main():
+        write_recipe(folder, recipe, remarks)
+    return longer
+
+
+def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> None:
+    """Write a run's recipe, with what was and is to be remarked on running it again.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    path = folder / RECIPE_FILE
+    before = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    lines = [line for line in before if line.startswith(NOT_EXACT)]
+    lines += [NOT_EXACT + remark for remark in remarks if NOT_EXACT + remark not in lines]
+    write_file(path, "\n".join([*(lines or [EXACT]), "", recipe.to_toml()]))
