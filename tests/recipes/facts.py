@@ -160,6 +160,7 @@ def idle(values: dict[str, object]) -> set[str]:
         "schedule.hold_steps": values["schedule.hold_epochs"] == "none",
         "schedule.hold_epochs": values["schedule.hold_epochs"] != "none",
         "objective.binary_targets": values["objective.name"] == "sigmoid",
+        "objective.mean_over_classes": values["objective.name"] == "sigmoid",
         "objective.masked_share": values["objective.name"] == "masked-patches",
         "steps": values["epochs"] == "none",
         "epochs": values["steps"] == "none",

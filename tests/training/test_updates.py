@@ -27,6 +27,7 @@ from vitral.training.adaptation import adapt, settle
 from vitral.training.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.lamb import Lamb
 from vitral.training.mixing import Mixer, erase
+from vitral.training.objective import Classification
 from vitral.training.optimizers import build_optimizer, layer_depths, set_learning_rate
 from vitral.training.recipe import build_recipe
 from vitral.training.schedules import learning_rate
@@ -365,6 +366,14 @@ def test_labels_as_numbers_or_as_shares(smoothing: float) -> None:
     torch.testing.assert_close(binary, sigmoid_cross_entropy(logits[:1], torch.tensor([[1.0, 1.0, 0.0, 0.0]])))
 
 
+def test_deit3s_loss_is_torchs_own() -> None:
+    network, logits = build(CONFIG, seed=0), torch.randn(5, 10)
+    mixed = torch.rand(5, 10).where(torch.rand(5, 10) < 0.3, 0.0)
+    objective = {"name": "sigmoid", "binary_targets": True, "mean_over_classes": True}
+    loss = Classification(network, build_recipe({"objective": objective}, "test")).loss(logits, mixed)
+    torch.testing.assert_close(loss, nn.BCEWithLogitsLoss()(logits, mixed.gt(0.0).float()))
+
+
 @pytest.mark.parametrize("method", ["probe", "lora"])
 def test_what_is_frozen_stays(run: Run, method: str) -> None:
     start = {name: tensor.clone() for name, tensor in build(CONFIG, seed=1).state_dict().items()}
@@ -472,7 +481,7 @@ def test_a_network_learns_the_colours_of_hidden_patches(run: Run) -> None:
         {"optimizer": {"name": "sgd", "lr": 0.1}},
         {"adaptation": {"method": "lora"}},
         {"compute": {"accumulation": 4, "checkpointing": True}},
-        {"objective": {"name": "sigmoid", "binary_targets": True}},
+        {"objective": {"name": "sigmoid", "binary_targets": True, "mean_over_classes": True}},
         {"objective": {"name": "masked-patches"}},
     ],
     ids=str,
@@ -494,6 +503,7 @@ def test_every_way_of_training_resumes_to_the_same_bits(run: Run, other_run: Run
     [
         ({"mixing": {"mixup": 0.1}, "objective": {"name": "masked-patches"}}, "no labels to mix"),
         ({"objective": {"binary_targets": True}}, "belong to the sigmoid objective"),
+        ({"objective": {"mean_over_classes": True}}, "belong to the sigmoid objective"),
         ({"adaptation": {"method": "probe", "frozen_blocks": 2}}, "freezes all blocks anyway"),
         ({"schedule": {"milestones": [0.5]}}, "belong to the decay 'steps'"),
         ({"augmentation": {"min_area": 7.0}}, "less than or equal to 1"),

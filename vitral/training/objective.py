@@ -66,9 +66,10 @@ class Classification:
         """Return the loss of one head."""
         objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
         if objective.name == "sigmoid":
-            return sigmoid_cross_entropy(
+            loss = sigmoid_cross_entropy(
                 logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
             )
+            return loss / logits.shape[1] if objective.mean_over_classes else loss
         return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)
 
 

@@ -108,8 +108,9 @@ class Recipe(Section):
         """Refuse what would be passed over in silence."""
         if self.objective.name == "masked-patches" and (self.mixing.mixup or self.mixing.cutmix):
             raise ValueError("masked patches have no labels to mix; leave mixing out")
-        if self.objective.binary_targets and self.objective.name != "sigmoid":
-            raise ValueError("binary_targets belong to the sigmoid objective")
+        objective = self.objective
+        if (objective.binary_targets or objective.mean_over_classes) and objective.name != "sigmoid":
+            raise ValueError("binary_targets and mean_over_classes belong to the sigmoid objective")
         if self.adaptation.frozen_blocks and self.adaptation.method != "full":
             raise ValueError(
                 f"adaptation '{self.adaptation.method}' freezes all blocks anyway; leave frozen_blocks out"

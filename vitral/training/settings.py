@@ -146,12 +146,15 @@ class ObjectiveSettings(Section):
         name: "softmax" or "sigmoid" cross-entropy, or "masked-patches" (paper appendix B.1.2), which needs no labels.
         head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
         binary_targets: with "sigmoid", whether mixed labels count in full for both pictures' classes (DeiT III).
+        mean_over_classes: with "sigmoid", whether the losses of the classes are averaged (torch's own, DeiT III), in place of
+            summed (vit_jax, big_vision); it matters to clipping.
         masked_share: of the patches, with "masked-patches".
     """
 
     name: Literal["softmax", "sigmoid", "masked-patches"] = "softmax"
     head_bias: float = 0.0
     binary_targets: bool = False
+    mean_over_classes: bool = False
     masked_share: float = Field(default=0.5, gt=0, lt=1)
 
 
