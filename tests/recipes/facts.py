@@ -171,13 +171,13 @@ def idle(values: dict[str, object]) -> set[str]:
         "augmentation.padding": crop == "padded",
         "augmentation.operations": policy in RANDOM_POLICIES,
         "augmentation.magnitude": policy in RANDOM_POLICIES,
-        "augmentation.magnitude_std": policy in RANDOM_POLICIES,
+        "augmentation.magnitude_std": policy == "timm-randaugment",
         "preprocessing.antialias": values["preprocessing.resampler"] not in ("pillow", "torch"),
     }
     return {key for key, does in needed.items() if key in values and not does}
 
 
-RANDOM_POLICIES = ("randaugment", "timm-randaugment", "big-vision-randaugment")
+RANDOM_POLICIES = ("timm-randaugment", "big-vision-randaugment")
 
 
 def defaults(recipe: Recipe) -> dict[str, object]:

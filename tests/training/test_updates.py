@@ -353,6 +353,35 @@ def test_erasing_is_a_function_of_the_place_in_the_batch() -> None:
     assert 0.02 < float(box.mean()) < 0.4
 
 
+def test_erased_boxes_have_the_areas_and_shapes_of_their_source() -> None:
+    state = torch.get_rng_state()
+    erased = erase(torch.zeros(3000, 3, 48, 64), 0.25, seed=1, step=0, first=0, batch_size=3000)
+    assert torch.equal(torch.get_rng_state(), state)
+    boxes = []
+    for image in erased:
+        rows, columns = torch.nonzero(image[0], as_tuple=True)
+        if len(rows):
+            boxes.append([int(places.max() - places.min()) + 1 for places in (rows, columns)])
+            assert len(rows) == boxes[-1][0] * boxes[-1][1]
+    assert abs(len(boxes) - 750) < 120
+    heights, widths = torch.tensor(boxes, dtype=torch.float64).T
+    areas, aspects = heights * widths / (48 * 64), (heights / widths).log() / math.log(1 / 0.3)
+    assert 0.015 < areas.min() < 0.03
+    assert 0.31 < areas.max() < 0.345
+    assert abs(float((areas < (0.02 + 1 / 3) / 2).double().mean()) - 0.5) < 0.1  # a few tall ones do not fit
+    assert -1.1 < aspects.min() < -0.9
+    assert 0.85 < aspects.max() < 1.1
+    noise = erased[erased != 0]
+    assert abs(float(noise.mean())) < 0.01
+    assert abs(float(noise.std()) - 1) < 0.01
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (2, 3)])
+def test_erasing_leaves_an_image_that_no_box_fits_in(size: tuple[int, int]) -> None:
+    erased = erase(torch.zeros(40, 3, *size), 1.0, seed=0, step=0, first=0, batch_size=40)
+    assert not (erased != 0).flatten(1).all(dim=1).any()
+
+
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_labels_as_numbers_or_as_shares(smoothing: float) -> None:
     logits, labels = torch.randn(6, 4), torch.tensor([0, 1, 2, 3, 1, 1])
