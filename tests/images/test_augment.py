@@ -2,14 +2,16 @@
 
 import functools
 import io
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torchvision import transforms
 
-from vitral.images.augment import Augmentation, augment, resized_box, training_view
+from vitral.images.augment import Augmentation, _padded, augment, resized_box, training_view
 from vitral.images.decode import Pixels, Shrink, read_image
 
 
@@ -95,6 +97,77 @@ def test_every_crop_gives_the_size(crop: str, interpolation: str, size: tuple[in
         views = [augment(image, how, size=size, rng=np.random.default_rng(seed)) for seed in (3, 3, 4)]
         assert views[0].shape == (3, *size)
         assert torch.equal(views[0], views[1])
+
+
+def windows(image: Image.Image, size: tuple[int, int]) -> Pixels:
+    """Return every part of an image that has a size: (top, left, height, width, 3)."""
+    return np.lib.stride_tricks.sliding_window_view(np.asarray(image), (*size, 3))[:, :, 0]
+
+
+def places(how: Augmentation, image: Pixels, whole: list[Image.Image], draws: int) -> Counter[tuple[int, ...]]:
+    """Return how often each part of what a source cuts its crops from was drawn; every view must be one of them."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    parts = np.stack([windows(each, (32, 32)) for each in whole]).astype(int)
+    for seed in range(draws):
+        view = augment(image, how, size=(32, 32), rng=np.random.default_rng(seed)).permute(1, 2, 0).numpy()
+        gaps = np.abs(parts[..., ::8, ::8, :] - view[::8, ::8]).max((-1, -2, -3))
+        place = np.unravel_index(gaps.argmin(), gaps.shape)
+        assert np.abs(parts[place] - view).max() <= 2
+        counts[tuple(int(part) for part in place)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("shape", [(41, 61), (64, 43), (20, 24)])
+@pytest.mark.parametrize("border", ["reflect", "black"])
+def test_the_padded_crop_is_torchvisions_simple_random_crop(shape: tuple[int, int], border: str) -> None:
+    picture = photo(*shape)
+    how = Augmentation(crop="padded", padding=0.125, border=border, interpolation="bicubic", flip=False)  # type: ignore[arg-type]
+    resized = transforms.Resize(32, transforms.InterpolationMode.BICUBIC)(picture)
+    mode = "reflect" if border == "reflect" else "constant"
+    whole = transforms.Pad(4, padding_mode=mode)(resized)
+    counts = places(how, np.asarray(picture), [whole], 600)
+    assert {place[1] for place in counts} == set(range(whole.height - 31))
+    assert {place[2] for place in counts} == set(range(whole.width - 31))
+
+
+def test_the_square_crop_is_bits() -> None:
+    picture = photo(50, 90)
+    how = Augmentation(crop="square", margin=1.125, flip=False)
+    resized = transforms.Resize((36, 36))(picture)
+    counts = places(how, np.asarray(picture), [resized], 500)
+    assert len(counts) == 25
+    assert max(counts.values()) < 45
+
+
+def test_a_random_interpolation_is_either_of_pillows_as_often() -> None:
+    picture = photo(50, 90)
+    how = Augmentation(crop="square", margin=1.0, interpolation="random", flip=False)
+    kinds = (transforms.InterpolationMode.BILINEAR, transforms.InterpolationMode.BICUBIC)
+    counts = places(how, np.asarray(picture), [transforms.Resize((32, 32), kind)(picture) for kind in kinds], 200)
+    assert len(counts) == 2
+    assert min(counts.values()) > 70
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+def test_the_resized_crop_is_pillows(interpolation: str) -> None:
+    picture = photo(150, 210)
+    how = Augmentation(crop="resized", min_area=0.08, interpolation=interpolation, flip=False)  # type: ignore[arg-type]
+    for seed in range(30):
+        top, left, height, width = resized_box((150, 210), 0.08, np.random.default_rng(seed))
+        theirs = picture.crop((left, top, left + width, top + height)).resize(
+            (32, 40), Image.Resampling[interpolation.upper()]
+        )
+        ours = augment(np.asarray(picture), how, size=(40, 32), rng=np.random.default_rng(seed))
+        assert np.abs(ours.permute(1, 2, 0).numpy().astype(int) - np.asarray(theirs)).max() <= 2
+
+
+def test_a_padded_crop_of_a_single_row_stays_small() -> None:
+    strip = np.zeros((1, 60_000, 3), dtype=np.uint8)
+    how = Augmentation(crop="padded")
+    assert augment(strip, how, size=(64, 64), rng=np.random.default_rng(0)).shape == (3, 64, 64)
+    whole = _padded(strip, how, (64, 64), np.random.default_rng(0)).base
+    assert whole is not None
+    assert whole.nbytes < 1_000_000
 
 
 def test_flips_and_jitter_are_as_often_as_said() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitral.images.augment import resized_box
 from vitral.images.pillow_operations import OPERATIONS, Canvas
 from vitral.images.policies import TIMM, Settings, apply_policy
 from vitral.training.mixing import erase
@@ -43,13 +44,14 @@ def test_every_operation_at_every_magnitude_is_timms_pixel_for_pixel(
     with Image.open(photo) as opened:
         image = opened.convert("RGB").resize((121, 96))
     options = {"img_mean": MEAN, "interpolation": kernel}
+    operation: Any = auto_augment.AugmentOp
     for magnitude in np.arange(0, 10.01, 0.5):
         for sign in (1, -1):
             monkeypatch.setattr(auto_augment, "_randomly_negate", lambda value, sign=sign: sign * value)
             value = TIMM[name](magnitude / 10, sign)
             if name == "Posterize" and value == 0:
                 continue  # of which Pillow 13 makes an error, in timm too
-            theirs = auto_augment.AugmentOp(name + SUFFIX.get(name, ""), 1.0, magnitude, options)(image)
+            theirs = operation(name + SUFFIX.get(name, ""), 1.0, magnitude, options)(image)
             value *= {"TranslateX": image.width, "TranslateY": image.height}.get(name, 1)
             ours = OPERATIONS[name](image, value, Canvas(MEAN, kernel))
             assert np.array_equal(np.asarray(ours), np.asarray(theirs)), (magnitude, sign)
@@ -110,7 +112,9 @@ def test_the_whole_policy_gives_timms_distribution(small: Image.Image) -> None:
     ]
     for measure in measures:
         assert kolmogorov([measure(view) for view in ours], [measure(view) for view in theirs]) < 0.022
-    untouched = [float(np.mean([np.array_equal(view, small) for view in views])) for views in (ours, theirs)]
+    untouched = [
+        float(np.mean([np.array_equal(view, np.asarray(small)) for view in views])) for views in (ours, theirs)
+    ]
     assert abs(untouched[0] - untouched[1]) < 0.02
     assert 0.25 < untouched[0] < 0.3
 
@@ -123,7 +127,8 @@ def test_erased_boxes_are_timms(size: tuple[int, int]) -> None:
     ours = erase(images.clone(), 0.4, seed=0, step=0, first=0, batch_size=4000)
     random.seed(0)
     torch.manual_seed(0)
-    theirs = RandomErasing(0.4, mode="pixel", device="cpu")(images.clone())
+    erasing: Any = RandomErasing
+    theirs = erasing(0.4, mode="pixel", device="cpu")(images.clone())
     boxes = [[box for image in erased if (box := box_of(image)) is not None] for erased in (ours, theirs)]
     assert abs(len(boxes[0]) - len(boxes[1])) < 5 * (2 * 4000 * 0.24) ** 0.5
     for measure in (
@@ -137,6 +142,21 @@ def test_erased_boxes_are_timms(size: tuple[int, int]) -> None:
         assert kolmogorov(*(list(map(measure, part)) for part in boxes)) < 0.065
     noise = [erased[erased != 0] for erased in (ours, theirs)]
     assert kolmogorov(*(part[::50].tolist() for part in noise)) < 0.02
+
+
+@pytest.mark.parametrize("shape", [(375, 500), (500, 333), (64, 64), (20, 300), (300, 9), (5, 6)])
+@pytest.mark.parametrize("min_area", [0.08, 0.9])
+def test_random_boxes_are_timms(shape: tuple[int, int], min_area: float) -> None:
+    from timm.data.transforms import RandomResizedCropAndInterpolation
+
+    random.seed(0)
+    image = Image.new("RGB", shape[::-1])
+    crop: Any = RandomResizedCropAndInterpolation
+    theirs = [crop.get_params(image, (min_area, 1.0), (3 / 4, 4 / 3)) for _ in range(4000)]
+    rng = np.random.default_rng(0)
+    ours = [resized_box(shape, min_area, rng) for _ in range(4000)]
+    for part in range(4):
+        assert kolmogorov([box[part] for box in ours], [box[part] for box in theirs]) < 0.04
 
 
 def box_of(image: torch.Tensor) -> tuple[int, int, int, int] | None:

@@ -169,6 +169,7 @@ def idle(values: dict[str, object]) -> set[str]:
         "augmentation.min_area": crop in ("inception", "resized"),
         "augmentation.margin": crop == "square",
         "augmentation.padding": crop == "padded",
+        "augmentation.border": crop == "padded",
         "augmentation.operations": policy in RANDOM_POLICIES,
         "augmentation.magnitude": policy in RANDOM_POLICIES,
         "augmentation.magnitude_std": policy == "timm-randaugment",

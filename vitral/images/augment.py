@@ -11,6 +11,7 @@ import torch
 from annotated_types import Ge, Le
 from jaxtyping import UInt8
 from torch import Tensor
+from torch.nn import functional
 
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.pillow_operations import Colour
@@ -22,6 +23,8 @@ Share = Annotated[float, Ge(0), Le(1)]
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS, TORCHVISION_ATTEMPTS = 100, 10
+LONGEST = 16  # times the shorter side, that the longer one of a "padded" picture has at most
+ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +34,14 @@ class Augmentation:
     Attributes:
         crop: how the view is cut out: "inception" a random box by TensorFlow's rule (the original's), "resized" a random box
             by torchvision's rule (DeiT's), "square" a random place after a resize to a square of `margin` times the size
-            (BiT's), "padded" a random place of the picture reflected by `padding` on all sides (DeiT III's, and CIFAR's
-            shift), "none" the whole picture.
+            (BiT's), "padded" a random place of the picture, its shorter side brought to the size and `padding` added on all
+            sides (DeiT III's simple random crop, and CIFAR's shift), "none" the whole picture.
         min_area: the least share of the picture that a box keeps, 0 to 1.
         margin: of "square"; 8/7 or so.
         padding: of "padded", as a share of the side.
-        interpolation: "bilinear", or "bicubic" with antialiasing, or "random", one of the two.
+        border: what is added there: "reflect" the picture mirrored, "black" nothing.
+        interpolation: "bilinear", "bicubic", or "random", one of the two; with antialiasing, as Pillow has it, but for the
+            bilinear one of "inception" and "none", which averages no more than whole factors away.
         decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
             to slightly other pixels.
         flip: whether half of the pictures are mirrored left to right.
@@ -57,6 +62,7 @@ class Augmentation:
     min_area: Annotated[float, Ge(0.0001), Le(1)] = 0.05
     margin: Annotated[float, Ge(1), Le(4)] = 8 / 7
     padding: Share = 0.125
+    border: Literal["reflect", "black"] = "reflect"
     interpolation: Interpolation = "bilinear"
     decode: Literal["full", "scaled"] = "full"
     flip: bool = True
@@ -129,7 +135,7 @@ def augment(
 def _view(
     image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator, fill: Colour
 ) -> UInt8[Tensor, "3 height width"]:
-    view = _resize(image, size, _interpolation(augmentation, rng))
+    view = _resize(image, size, augmentation, rng)
     if augmentation.shift or augmentation.rotate or augmentation.scale:
         view = _affine(view, augmentation, rng)
     if augmentation.flip and rng.random() < 0.5:
@@ -221,17 +227,26 @@ def _cut(image: Pixels, box: Box) -> Pixels:
 
 def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
     rows, columns = (round(side * augmentation.margin) for side in size)
-    image = _resize(image, (rows, columns), _interpolation(augmentation, rng))
+    image = _resize(image, (rows, columns), augmentation, rng)
     return _place(image, size, rng)
 
 
 def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
-    scale = max(size[0] / image.shape[0], size[1] / image.shape[1])
-    shape = max(size[0], round(image.shape[0] * scale)), max(size[1], round(image.shape[1] * scale))
-    image = _resize(image, shape, _interpolation(augmentation, rng))
+    most = LONGEST * min(image.shape[:2])  # a picture of one row would become enormous
+    image = _place(image, (min(image.shape[0], most), min(image.shape[1], most)), rng)
+    image = _resize(image, _covering(image.shape[:2], size), augmentation, rng)
     vertical, horizontal = (min(round(side * augmentation.padding), side - 1) for side in size)
-    image = cv2.copyMakeBorder(image, vertical, vertical, horizontal, horizontal, cv2.BORDER_REFLECT_101)
+    border = cv2.BORDER_REFLECT_101 if augmentation.border == "reflect" else cv2.BORDER_CONSTANT
+    image = cv2.copyMakeBorder(image, vertical, vertical, horizontal, horizontal, border)
     return _place(image, size, rng)
+
+
+def _covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+    """Return the least height and width of the same shape that `size` fits in, the longer side rounded down."""
+    (rows, columns), (height, width) = shape, size
+    if height * columns >= width * rows:
+        return height, max(width, height * columns // rows)
+    return max(height, width * rows // columns), width
 
 
 def _place(image: Pixels, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
@@ -246,16 +261,14 @@ def _interpolation(augmentation: Augmentation, rng: np.random.Generator) -> str:
     return augmentation.interpolation
 
 
-def _resize(image: Pixels, size: tuple[int, int], interpolation: str) -> Pixels:
+def _resize(image: Pixels, size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Pixels:
     if image.shape[:2] == size:
         return image
-    if interpolation == "bicubic":
-        from torchvision.transforms.v2 import InterpolationMode  # a second of start-up for the few who ask for it
-        from torchvision.transforms.v2 import functional as transforms
-
-        planes = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)
-        resized = transforms.resize(planes, list(size), interpolation=InterpolationMode.BICUBIC, antialias=True)
-        return resized.permute(1, 2, 0).numpy()
+    interpolation = _interpolation(augmentation, rng)
+    if interpolation == "bicubic" or augmentation.crop in ANTIALIASED:
+        planes = torch.from_numpy(np.require(image, requirements=["C", "W"])).permute(2, 0, 1)[None]
+        resized = functional.interpolate(planes, size, mode=interpolation, align_corners=False, antialias=True)
+        return resized[0].permute(1, 2, 0).numpy()
     # Whole factors are averaged away, so that bilinear interpolation skips no pixel; an average by any factor takes longer.
     factor = min(image.shape[0] // size[0], image.shape[1] // size[1])
     if factor > 1:
