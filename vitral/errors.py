@@ -66,3 +66,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the known name nearest to `name`, or an empty string."""
     nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def said(error: BaseException) -> str:
+    """Return what another library's error says, in one line and no more than a line; its kind if it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__

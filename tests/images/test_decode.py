@@ -14,7 +14,7 @@ from PIL import Image
 
 from tests.conftest import Record
 from vitral.errors import ImageError
-from vitral.images.decode import read_image
+from vitral.images.decode import count_scans, read_image
 
 FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp"}
 GREY = np.linspace(0, 255, 48 * 32).reshape(48, 32).astype(np.uint8)
@@ -228,3 +228,31 @@ def test_the_pixel_limit_is_the_callers(tmp_path: Path) -> None:
     data = encode(Image.fromarray(COLOUR), "PNG")
     with pytest.raises(ImageError, match="32x48 pixels, more than the limit of 1,000"):
         read_image(data, max_pixels=1000)
+
+
+def scan_bomb(side: int, copies: int) -> bytes:
+    """A progressive JPEG whose last scan comes again and again: a few bytes each, and work for every pixel."""
+    whole = encode(Image.new("RGB", (side, side), (90, 120, 150)), "JPEG", progressive=True)
+    last = whole[whole.rfind(b"\xff\xda") : -2]
+    return whole[:-2] + copies * last + whole[-2:]
+
+
+@pytest.mark.requirement(id="R14")
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_a_bomb_of_scans_is_refused_at_once(tmp_path: Path, as_bytes: bool) -> None:
+    path = tmp_path / "bomb.jpg"
+    path.write_bytes(scan_bomb(2000, 5000))
+    start = time.process_time()
+    with pytest.raises(ImageError, match=r"has 5,010 scans"):
+        read_image(path.read_bytes() if as_bytes else path)
+    assert time.process_time() - start < 1  # decoded, it would take 20
+
+
+def test_scans_are_counted_and_usual_ones_read() -> None:
+    assert count_scans(encode(Image.fromarray(COLOUR), "JPEG")) == 1
+    progressive = encode(Image.fromarray(COLOUR), "JPEG", progressive=True)
+    assert count_scans(progressive) == 10
+    assert read_image(scan_bomb(100, 200)).shape == (100, 100, 3)
+    # A thumbnail's scan within a segment is not the image's.
+    segment = b"\xff\xe1" + (2 + len(progressive)).to_bytes(2, "big") + progressive
+    assert count_scans(progressive[:2] + segment + progressive[2:]) == 10

@@ -1,5 +1,6 @@
 """The classifier folder: weights.safetensors, classifier.json, README.md; read without ever unpickling."""
 
+import contextlib
 import dataclasses
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, config_from_json, config_to_json
+from vitral.paths import is_regular
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
 FORMAT = "vitral-classifier"
@@ -53,8 +55,9 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
 
 def is_classifier(folder: Path) -> bool:
     """Tell whether a folder holds a classifier."""
-    restore_swapped(folder)
-    return (folder / DESCRIPTION).is_file()
+    with contextlib.suppress(OSError, ValueError):  # a name that no system takes, or a disk that is read only
+        restore_swapped(folder)
+    return is_regular(folder / DESCRIPTION)
 
 
 def read(folder: Path) -> Classifier:

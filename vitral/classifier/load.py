@@ -10,11 +10,13 @@ from vitral.classifier.classifier import Classifier, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, changed, list_models, variant
+from vitral.paths import is_folder, look_at
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
+WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
 RUN_CLASSIFIER = "classifier"  # where a run folder keeps the classifier that it made
 RUNS = Path("runs")
 
@@ -63,14 +65,14 @@ def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, 
             if architecture:
                 raise WeightsError(f"'{place}' says its own architecture; only a weights file's can be changed.")
             return folder.read(place)
-    if path.is_dir():
+    if is_folder(path):
         weights = weights_in(path)
         if weights is None:
             raise WeightsError(
                 f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}, and no single weights file."
             )
         return _from_weights(weights, architecture, size)
-    if path.exists():
+    if look_at(path) is not None:
         return _from_weights(path, architecture, size)
     return _named(str(source), architecture, size)
 
@@ -93,12 +95,33 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
         note = "The weights are random: its predictions mean nothing until it is trained."
         provenance = Provenance(source=f"random weights ({name})", notes=(note,))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
-    looks_like_file = name.endswith((".npz", ".safetensors", ".pth", ".pt", ".bin")) or name.startswith((".", "/", "~"))
-    if HUB_ID.fullmatch(name) and not looks_like_file:
+    if HUB_ID.fullmatch(name) and not _is_path(name):
         return _load(download(name), architecture, size)
+    if "/" in name and _is_path(name):
+        hub = f"; for a Hub id write hf:{name}" if HUB_ID.fullmatch(name) else ""
+        raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")
     raise WeightsError(
         f"'{name}' is no file, no classifier folder, no model name and no Hub id.{did_you_mean(name, list_models())}"
     )
+
+
+def _is_path(name: str) -> bool:
+    """Tell whether a name is meant as a path: by its form, or because the folder that it would lie in is there."""
+    if name.startswith("hf:"):
+        return False
+    if name.endswith((*WEIGHT_SUFFIXES, "/")) or name.startswith((".", "/", "~")):
+        return True
+    start = name.partition("/")[0]
+    return start == str(RUNS) or is_folder(start)
+
+
+def _neighbour(path: Path) -> str:
+    """Return a hint at the name beside a mistyped one."""
+    try:
+        beside = [str(entry) for entry in path.parent.iterdir() if not entry.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    return did_you_mean(str(path), beside)
 
 
 def newest_run(runs: Path = RUNS) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import fsspec
 
-from vitral.errors import DataError
+from vitral.errors import DataError, said
 
 # What fsspec needs beside itself for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
@@ -51,11 +51,6 @@ def find(root: str, pattern: str) -> tuple[list[str], str]:
         return [filesystem.unstrip_protocol(file) for file in sorted(filesystem.glob(f"{path}/{pattern}"))], (
             filesystem.unstrip_protocol(path)
         )
-
-
-def said(error: BaseException) -> str:
-    """Return what an error says in one line, or its kind."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def open_address(address: str, block_size: int = BLOCK) -> Any:  # noqa: ANN401  # fsspec's own file

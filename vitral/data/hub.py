@@ -1,15 +1,22 @@
 """Data sets of Hugging Face's `datasets`: saved on disk, from the Hub, or streamed from the Hub's Parquet files."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vitral.data.address import find, said
-from vitral.data.assemble import Entry, Listing
-from vitral.data.names import ALL, split_named
-from vitral.data.table import CLASSES, PICTURES, class_names, list_tables, split_of_file
-from vitral.errors import DataError, ImageError
+# HTTPError is that of the client's HTTP library, whichever it is: a connection that failed, not an answer.
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
+from vitral.data.address import find
+from vitral.data.assemble import Entry, Listing
+from vitral.data.columns import CLASSES, IMAGES
+from vitral.data.names import ALL, split_named
+from vitral.data.table import class_names, list_tables, split_of_file
+from vitral.errors import DataError, ImageError, said
+
+PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 HUB, STREAM = "hf:", "hf-stream:"
 SAVED = ("dataset_info.json", "dataset_dict.json")
 
@@ -64,10 +71,29 @@ def list_hub(spec: str) -> Listing:
 
     name, _, config = spec.removeprefix(HUB).partition(":")
     try:
-        loaded = datasets.load_dataset(name, config or None)
+        with _offline_if_out_of_reach(name):
+            loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many kinds, some of its own
         raise DataError(f"'{spec}' cannot be had from the Hub ({said(error)}).") from error
     return _list(spec, name.split("/")[-1], loaded)
+
+
+@contextmanager
+def _offline_if_out_of_reach(name: str) -> Iterator[None]:
+    """Ask the Hub once, without retries; if there is no answer, leave `datasets` to what it fetched earlier."""
+    import datasets
+
+    before = datasets.config.HF_HUB_OFFLINE
+    try:
+        HfApi().dataset_info(name, timeout=PATIENCE_SECONDS)
+    except HfHubHTTPError:
+        pass  # an answer, which the library tells better
+    except (HTTPError, OfflineModeIsEnabled):
+        datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before
 
 
 def list_saved(folder: Path) -> Listing:
@@ -158,7 +184,7 @@ def _columns(title: str, features: Mapping[str, Any]) -> tuple[str, str]:
     import datasets
 
     pictures = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    pictures += [name for name in features if name.lower() in PICTURES]
+    pictures += [name for name in features if name.lower() in IMAGES]
     classes = [name for name in features if name.lower() in CLASSES]
     classes += [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
     if not pictures or not classes:

@@ -3,8 +3,14 @@
 import re
 import unicodedata
 from collections.abc import Collection
+from pathlib import Path
+
+from vitral.errors import DataError
+from vitral.paths import is_regular, refuse_endless
 
 NAMED = 5  # names that a message shows of many
+NAMES_FILE = "classes.txt"  # beside images whose classes are numbers
+NAMES_LIMIT = 1 << 26  # bytes of it
 ALL = "all"  # the split of images that are in none
 SPLITS = {
     "train": ("train", "training"),
@@ -34,3 +40,26 @@ def some(names: Collection[str]) -> str:
     """Return the first names in natural order, and of how many they are the first."""
     first = sorted(names, key=natural_key)[:NAMED]
     return ", ".join(first) + (f", … ({len(names)} in all)" if len(names) > len(first) else "")
+
+
+def names_in(path: Path) -> tuple[str, ...] | None:
+    """Return the class names that a text file lists, one a line; None if there is no such file.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    refuse_endless(path, DataError)
+    if not is_regular(path):
+        return None
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            return listed_names(file.read(NAMES_LIMIT))
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"'{path}' cannot be read as class names, one a line in UTF-8 ({' '.join(str(error).split())[:200]})."
+        ) from error
+
+
+def listed_names(text: str) -> tuple[str, ...]:
+    """Return the names that a text has, one a line."""
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

@@ -16,7 +16,8 @@ from vitral.data.generated import PRESETS, open_generated
 from vitral.data.hub import HUB, STREAM, is_saved, list_hub, list_parquet_tree, list_saved, list_stream
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
-from vitral.data.table import SUFFIXES, list_tables, split_of_file, table_files
+from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
+from vitral.data.text_table import LIST_SUFFIX
 from vitral.errors import DataError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
@@ -45,6 +46,7 @@ def open_data(
     | built-in | digits, visualatom and its presets |
     | one folder a class, below splits or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
+    | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... beside the images |
     | Hugging Face data set | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
@@ -130,12 +132,13 @@ def _tables_alone(folder: Path, found: Walk) -> dict[str, list[str]]:
     files = table_files(folder, found)
     if set(files) == {"all"} and len(found.folders) > 1:
         return {}
-    return {split: paths for split, paths in files.items() if split != "all"} or files
+    told = {split: paths for split, paths in files.items() if split != "all"}
+    return told or files or list_files(folder, found)
 
 
 def _list_file(path: Path, how: Opening) -> Listing:
     name = path.name.lower()
-    if name.endswith(SUFFIXES):
+    if name.endswith((*SUFFIXES, LIST_SUFFIX)):
         return list_tables(str(path), path.stem, {"all": [str(path)]})
     if name.endswith(".tar") and is_shard(str(path)):
         return list_shards(str(path), [str(path)], how.listener)

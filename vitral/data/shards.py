@@ -22,21 +22,19 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from vitral.data.address import address_errors, is_address, open_address, said
+from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.assemble import Entry, Listing
-from vitral.data.names import natural_key
+from vitral.data.names import NAMES_FILE, NAMES_LIMIT, listed_names, names_in, natural_key
 from vitral.data.stored import Handles, Strings
 from vitral.data.table import split_of_file
-from vitral.errors import DataError, ImageError, StorageError
+from vitral.errors import DataError, ImageError, StorageError, said
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, is_regular, refuse_endless
 
 LABELS = (".cls", ".txt", ".json")
-NAMES_FILE = "classes.txt"
-NAMES_LIMIT = 1 << 26  # bytes of a list of class names
 LABEL_LIMIT = 1 << 20  # bytes of what says a class
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral" / "shards"
 
@@ -248,29 +246,9 @@ def _declared(shard: str) -> tuple[str, ...] | None:
         return names_in(Path(path))
     try:
         with open_address(path) as file:
-            return _lines(file.read(NAMES_LIMIT).decode())
+            return listed_names(file.read(NAMES_LIMIT).decode())
     except Exception:  # there is none, in whatever way the file system says so
         return None
-
-
-def names_in(path: Path) -> tuple[str, ...] | None:
-    """Return the class names that a text file lists, one a line; None if there is no such file.
-
-    Raises:
-        DataError: it cannot be read.
-    """
-    refuse_endless(path, DataError)
-    if not is_regular(path):
-        return None
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            return _lines(file.read(NAMES_LIMIT))
-    except (OSError, ValueError) as error:
-        raise DataError(f"'{path}' cannot be read as class names, one a line in UTF-8 ({said(error)}).") from error
-
-
-def _lines(text: str) -> tuple[str, ...]:
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _common(shards: Sequence[str]) -> str:

@@ -1,19 +1,11 @@
-"""CSV and Parquet tables of pictures: a column of paths or of encoded bytes, one of classes, and one of splits if there is.
+"""Tables of images: Parquet files with a column of paths or of encoded bytes, and text tables, told by their names' endings.
 
-| column | known by these names, whatever their case |
-|---|---|
-| picture | image, img, picture, path, file, filename, file_name, filepath, image_path, bytes |
-| classes | label, labels, class, class_name, category, target, fine_label |
-| split | split, subset |
-
-Several classes of one picture: a list in Parquet, or in CSV a column called "labels" with "|" between them.
+`vitral.data.columns` says which column is which. Several classes of one image are a list.
 """
 
-import csv
 import functools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,32 +13,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.address import address_errors, is_address, open_address, said
+from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.assemble import Entry, Listing
-from vitral.data.folder import Files
+from vitral.data.columns import Columns, find_columns, in_order, told_split
 from vitral.data.names import ALL, split_named
-from vitral.data.source import BadImage
 from vitral.data.stored import Strings
-from vitral.errors import DataError, ImageError
-from vitral.paths import Walk, look_at, refuse_endless
+from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
+from vitral.errors import DataError, ImageError, said
+from vitral.paths import Walk, refuse_endless
 
-PICTURES = ("image", "img", "picture", "path", "file", "filename", "file_name", "filepath", "image_path", "bytes")
-CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")
-SPLIT = ("split", "subset")
-SEPARATOR = "|"  # between the classes of one picture in CSV
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any picture is as near as any other
 GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and the next
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-
-
-@dataclass(frozen=True)
-class Columns:
-    """The names of a table's columns."""
-
-    picture: str
-    classes: str
-    split: str | None
+LIST_DEPTH = 2  # folders down to which lists of images are looked for
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
@@ -60,93 +40,9 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Li
     Raises:
         DataError: a table cannot be read, or a column is missing.
     """
-    if any(path.lower().endswith(TEXT_SUFFIXES) for paths in files.values() for path in paths):
-        return _list_text(title, name, files)
+    if any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths):
+        return list_text(title, name, files)
     return _list_parquet(title, name, files)
-
-
-def find_columns(title: str, names: Sequence[str]) -> Columns:
-    """Return which columns hold what.
-
-    Raises:
-        DataError: there is none of pictures or of classes.
-    """
-
-    def find(known: tuple[str, ...]) -> str | None:
-        return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
-
-    picture, classes = find(PICTURES), find(CLASSES)
-    have = ", ".join(names) or "none"
-    if picture is None:
-        raise DataError(f"'{title}' has no column of pictures (its columns: {have}); name one of them 'image'.")
-    if classes is None:
-        raise DataError(f"'{title}' has no column of classes (its columns: {have}); name one of them 'label'.")
-    return Columns(picture, classes, find(SPLIT))
-
-
-def _list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
-    paths: list[str] = []
-    entries: dict[str, list[Entry]] = {}
-    bad: list[BadImage] = []
-    several = False
-    for split, tables in files.items():
-        for table in tables:
-            for line, picture, classes, told in _rows(Path(table)):
-                several = several or len(classes) != 1
-                where = Path(table).parent / picture
-                status = look_at(where)
-                if status is None:
-                    bad.append(BadImage(str(where), f"'{where}' ({table}, line {line}) does not exist"))
-                    continue
-                entry = Entry(len(paths), picture, classes, status.st_size)
-                entries.setdefault(_split(told, split, table), []).append(entry)
-                paths.append(str(where))
-    return Listing(
-        title=title,
-        name=name,
-        store=Files(Path(), paths),
-        entries=_by_split(entries),
-        multi_label=several,
-        bad=tuple(bad),
-    )
-
-
-def _rows(table: Path) -> Iterator[tuple[int, str, tuple[str, ...], str | None]]:
-    """Give line number, picture, classes and split of every row of a CSV file."""
-    refuse_endless(table, DataError)
-    try:
-        with open(table, encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t" if table.suffix.lower() == ".tsv" else ",")
-            columns = find_columns(str(table), [name for name in reader.fieldnames or [] if name])
-            for row in reader:
-                picture, classes = (row[columns.picture] or "").strip(), (row[columns.classes] or "").strip()
-                if not picture:
-                    raise DataError(
-                        f"'{table}', line {reader.line_num}, names no picture; fill it in or remove the line."
-                    )
-                several = columns.classes.strip().lower() == "labels"
-                names = (
-                    tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
-                )
-                if not several and not classes:
-                    raise DataError(f"'{table}', line {reader.line_num}, gives '{picture}' no class.")
-                yield reader.line_num, picture, names, row[columns.split] if columns.split else None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"'{table}' cannot be read as a CSV file in UTF-8 ({error}).") from error
-
-
-def _split(told: str | None, split: str, table: str) -> str:
-    if told is None or split != ALL:
-        return split
-    found = split_named(told.strip())
-    if found is None:
-        raise DataError(f"'{table}' has the split '{told}'; the splits are train, validation and test.")
-    return found
-
-
-def _by_split(entries: dict[str, list[Entry]]) -> dict[str, list[Entry]]:
-    order = ("train", "validation", "test", ALL)
-    return {split: entries[split] for split in order if split in entries} or {ALL: []}
 
 
 class ParquetPictures:
@@ -242,7 +138,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
                     size += table.metadata.row_group(group).total_byte_size
                     for row, (own, classes, part) in enumerate(rows):
                         label = own or f"{path}:{len(names) + row - groups[-1][2]}"
-                        chosen = _split(part, split, path)
+                        chosen = told_split(part, split, path)
                         entries.setdefault(chosen, []).append(Entry(len(names) + row, label, classes, 0))
                     names += [own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows)]
                     for chosen in entries:
@@ -254,8 +150,8 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
     return Listing(
         title=title,
         name=name,
-        store=ParquetPictures(listed, groups, columns.picture, len(groups) if near else GROUPS_KEPT, names),
-        entries=_by_split(entries),
+        store=ParquetPictures(listed, groups, columns.image, len(groups) if near else GROUPS_KEPT, names),
+        entries=in_order(entries),
         class_names=declared,
         multi_label=several,
         shards={} if near else {split: tuple(found) for split, found in ends.items()},
@@ -296,21 +192,19 @@ def _group_rows(
     table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
     """Return each row's own picture name, classes and split, without reading the pictures' bytes."""
-    field = table.schema_arrow.field(columns.picture)
+    field = table.schema_arrow.field(columns.image)
     own = (
-        f"{columns.picture}.path"
-        if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0
-        else None
+        f"{columns.image}.path" if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0 else None
     )
     wanted = [columns.classes, *([columns.split] if columns.split else []), *([own] if own else [])]
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
-        wanted.append(columns.picture)
-        own = columns.picture
+        wanted.append(columns.image)
+        own = columns.image
     try:
         rows = table.read_row_group(group, columns=wanted)
         classes = rows.column(columns.classes).to_pylist()
         splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
-        pictures = rows.column(columns.picture).to_pylist() if own else [None] * len(classes)
+        pictures = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
     except Exception as error:  # file systems and damaged files each have their own kinds
         raise DataError(f"'{path}', row group {group}, cannot be read ({said(error)}).") from error
     found = []
@@ -353,6 +247,20 @@ def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     for path in sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES)):
         found.setdefault(split_of_file(path), []).append(str(folder / path))
     return found
+
+
+def list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
+    """Return a folder's lists of images by split, such as train.txt and test.txt; empty without one for training.
+
+    A text file of such a name may be anything: only lists whose images are there count.
+    """
+    found: dict[str, list[str]] = {}
+    for path in sorted(file.path for file in walked.files):
+        name = PurePosixPath(path)
+        split = split_named(name.stem)
+        if name.suffix.lower() == LIST_SUFFIX and split and len(name.parts) <= LIST_DEPTH and is_list(folder / path):
+            found.setdefault(split, [str(folder / path)])
+    return found if "train" in found else {}
 
 
 def split_of_file(name: str) -> str:

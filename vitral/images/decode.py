@@ -4,14 +4,14 @@ import io
 import os
 import stat
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import simplejpeg
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from vitral.errors import ImageError
 
@@ -22,8 +22,14 @@ Shrink = Callable[[int, int], int]
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 50_000_000
+# Pixels times scans of a JPEG: each scan goes over all of its part of the image, whatever it holds. A second's work; a
+# progressive photo has about 10 scans.
+MAX_SCANNED = 1_000_000_000
 WHITE = (255, 255, 255)
 JPEG_MAGIC, EXIF_MAGIC = b"\xff\xd8\xff", b"Exif\x00\x00"
+SCAN, END, FILL = 0xDA, 0xD9, 0xFF  # markers of a JPEG
+SEQUENTIAL = (0xC0, 0xC1)  # that begin a frame which is not progressive
+STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # what follows a 0xFF within a scan and begins no segment
 ORIENTATION = 0x0112  # the EXIF tag
 # What each EXIF orientation asks for, as an array operation; 1 asks for nothing.
 UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -66,12 +72,15 @@ def read_image(
             warnings.simplefilter("ignore")
             with Image.open(_open(source, name), formats=FORMATS) as image:
                 _check_size(image, name, max_pixels)
+                _check_scans(image, name)
                 image.load()
                 return to_rgb(image)
     except ImageError:
         raise
     except UnidentifiedImageError as error:
         raise ImageError(f"{name} is no picture that can be read; the formats are {', '.join(FORMATS)}.") from error
+    except PermissionError as error:
+        raise ImageError(f"{name} cannot be read: no permission; allow reading it.") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise ImageError(f"{name} is too large to decode.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything
@@ -88,7 +97,7 @@ def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shr
         if data is None:
             return None
         height, width, colours, _ = simplejpeg.decode_jpeg_header(data)
-        if colours != "YCbCr" or height * width > max_pixels:
+        if colours != "YCbCr" or height * width > max_pixels or _scanned(data, height * width) > MAX_SCANNED:
             return None
         orientation = _orientation(data)
         upright = (width, height) if orientation in SIDEWAYS else (height, width)
@@ -171,6 +180,55 @@ def _check_size(image: Image.Image, name: str, max_pixels: int) -> None:
         raise ImageError(f"{name} has no pixels ({width}x{height}); replace or remove it.")
     if width * height > max_pixels:
         raise ImageError(f"{name} has {width}x{height} pixels, more than the limit of {max_pixels:,}; make it smaller.")
+
+
+def _check_scans(image: ImageFile.ImageFile, name: str) -> None:
+    """Refuse a JPEG of so many scans that a small file would take long to decode."""
+    if image.format not in ("JPEG", "MPO") or image.fp is None:
+        return
+    place = image.fp.tell()
+    image.fp.seek(0)
+    data = image.fp.read()
+    image.fp.seek(place)
+    if _scanned(data, image.width * image.height) > MAX_SCANNED:
+        raise ImageError(
+            f"{name} has {count_scans(data):,} scans, far more than an image needs; save it anew or remove it."
+        )
+
+
+def _scanned(data: bytes, pixels: int) -> int:
+    """Return scans times pixels of a JPEG."""
+    return pixels if _in_one_scan(data) else count_scans(data) * pixels
+
+
+def _in_one_scan(data: bytes) -> bool:
+    """Tell whether a JPEG's headers say that all its components come in one scan: nearly all do."""
+    components = 0
+    for marker, start in _segments(data):
+        if marker in SEQUENTIAL and start + 6 <= len(data):
+            components = data[start + 5]
+        elif marker == SCAN:
+            return components > 0 and data[start : start + 1] == bytes([components])
+    return False
+
+
+def count_scans(data: bytes) -> int:
+    """Return how many scans a JPEG has: one, or of a progressive one as many as it comes in."""
+    return sum(marker == SCAN for marker, _ in _segments(data))
+
+
+def _segments(data: bytes) -> Iterator[tuple[int, int]]:
+    """Give the marker of each of a JPEG's segments, and where its content begins."""
+    place = 2
+    while (place := data.find(b"\xff", place)) >= 0 and place + 4 <= len(data):
+        marker = data[place + 1]
+        if marker == END:
+            return
+        if marker in STUFFING:
+            place += 1 if marker == FILL else 2
+            continue
+        yield marker, place + 4
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
 
 
 def _upright(image: Image.Image) -> Image.Image:

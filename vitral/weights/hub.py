@@ -7,12 +7,14 @@ from pathlib import Path
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 
 # HTTPError is that of the client's HTTP library, whichever it is: a connection that failed, not an answer.
-from huggingface_hub.errors import HFValidationError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
+from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from vitral.errors import WeightsError
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
 CLASSIFIER_FILES = ("classifier.json", "weights.safetensors", "README.md")
+PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 SINGLE_FILES = (".npz", ".safetensors", ".pth")
 
 
@@ -30,7 +32,12 @@ def download(name: str) -> Path:
     """
     repository = name.removeprefix("hf:")
     with _hub_errors(repository, "fetched from"):
-        files = HfApi().list_repo_files(repository)
+        try:
+            # One question without retries: a Hub that is out of reach is known at once.
+            described = HfApi().model_info(repository, timeout=PATIENCE_SECONDS)
+        except (HTTPError, OfflineModeIsEnabled) as error:
+            return _cached(repository, error)
+        files = [sibling.rfilename for sibling in described.siblings or ()]
         if CLASSIFIER_FILES[0] in files:
             return Path(snapshot_download(repository, allow_patterns=list(CLASSIFIER_FILES)))
         if weights := next((file for file in WEIGHT_FILES if file in files), None):
@@ -42,6 +49,16 @@ def download(name: str) -> Path:
         if len(single) == 1:
             return Path(hf_hub_download(repository, single[0]))
     raise WeightsError(f"'{repository}' on the Hub holds no {CLASSIFIER_FILES[0]} and no single weights file.")
+
+
+def _cached(repository: str, error: Exception) -> Path:
+    """Return what was fetched earlier, where the Hub cannot be reached; an answer of the Hub's is raised again."""
+    if isinstance(error, HfHubHTTPError):
+        raise error
+    try:
+        return Path(snapshot_download(repository, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise error from None
 
 
 def upload(folder: Path, name: str, *, private: bool = False) -> str:

@@ -1,0 +1,64 @@
+"""A Hub that does not answer, and names that never go there."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import vitral
+from tests.weights.hub_server import hub
+from vitral.errors import WeightsError
+
+
+def type_command(address: str, home: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
+    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment.pop("HF_HUB_OFFLINE", None)
+    line = [sys.executable, "-m", "vitral", *arguments]
+    start = time.monotonic()
+    done = subprocess.run(line, env=environment, cwd=home, capture_output=True, text=True, check=False)
+    return done, time.monotonic() - start
+
+
+@pytest.mark.parametrize(
+    "arguments", [("predict", "x.jpg", "--classifier", "hf:me/flowers"), ("check", "hf:me/photos")]
+)
+def test_a_hub_out_of_reach_is_one_line_without_retries(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    done, _ = type_command("http://127.0.0.1:9", tmp_path, *arguments)
+    assert done.returncode == 1
+    assert "Retrying" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert arguments[-1].removeprefix("hf:") in done.stderr
+
+
+def test_what_was_fetched_earlier_serves_a_hub_out_of_reach(tmp_path: Path) -> None:
+    written = vitral.convert("vit-mu32", tmp_path / "weights.npz", format="original")
+    with hub() as server:
+        server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes()}
+        first, _ = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "one", "--format", "vitral")
+        assert first.returncode == 0, first.stderr
+    second, _ = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "two", "--format", "vitral")
+    assert second.returncode == 0, second.stderr
+    assert vitral.load(tmp_path / "two").model.num_classes == vitral.load(tmp_path / "one").model.num_classes
+
+
+@pytest.mark.parametrize("name", ["runs/photoz", "./photoz", "made/photoz", "/nowhere/photoz", "~/photoz", "runs/"])
+def test_a_name_like_a_path_never_goes_to_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def download(name: str) -> Path:
+        raise AssertionError(name)
+
+    monkeypatch.setattr("vitral.classifier.load.download", download)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made" / "photos").mkdir(parents=True)
+    with pytest.raises(WeightsError, match=f"no file or folder '{name}'") as refused:
+        vitral.load(name)
+    assert ("Did you mean 'made/photos'?" in str(refused.value)) == name.startswith("made")
+
+
+def test_names_that_no_system_takes_are_one_line(tmp_path: Path) -> None:
+    for name in ("x" * 300, "a/" * 3000, "zero\0byte", ""):
+        with pytest.raises(WeightsError):
+            vitral.load(name)

@@ -1,0 +1,72 @@
+"""Which columns of a table hold what.
+
+| column | known by these names, whatever their case |
+|---|---|
+| image | image, img, picture, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes |
+| classes | label, labels, class, class_name, category, target, fine_label |
+| split | split, subset |
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from vitral.data.names import ALL, split_named
+from vitral.errors import DataError
+
+IMAGES = (
+    *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),
+    *("image_path", "image_name", "image_id", "img_path", "bytes"),
+)
+CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")
+SPLIT = ("split", "subset")
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names of a table's columns."""
+
+    image: str
+    classes: str
+    split: str | None
+
+
+def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return the first of a table's columns that has one of the known names, these in their order."""
+    return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
+
+
+def find_columns(title: str, names: Sequence[str]) -> Columns:
+    """Return which columns hold what.
+
+    Raises:
+        DataError: there is none of images or of classes.
+    """
+    image, classes = known_column(names, IMAGES), known_column(names, CLASSES)
+    have = ", ".join(names) or "none"
+    if image is None:
+        raise DataError(f"'{title}' has no column of images (its columns: {have}); name one of them 'image'.")
+    if classes is None:
+        raise DataError(f"'{title}' has no column of classes (its columns: {have}); name one of them 'label'.")
+    return Columns(image, classes, known_column(names, SPLIT))
+
+
+def told_split(told: str | None, split: str, table: str) -> str:
+    """Return the split of a row: what the row says where nothing else does.
+
+    Raises:
+        DataError: it says something that is no split.
+    """
+    if told is None or split != ALL:
+        return split
+    found = split_named(told.strip())
+    if found is None:
+        raise DataError(f"'{table}' has the split '{told}'; the splits are train, validation and test.")
+    return found
+
+
+def in_order(entries: dict[str, list[Item]]) -> dict[str, list[Item]]:
+    """Return the splits that there are, train first; without any, none with nothing in it."""
+    order = ("train", "validation", "test", ALL)
+    return {split: entries[split] for split in order if split in entries} or {ALL: []}

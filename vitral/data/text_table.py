@@ -1,0 +1,205 @@
+"""CSV files and plain lists of images: with column names or without, paths that count from wherever the images are.
+
+| kind | a line |
+|---|---|
+| .csv, .tsv with column names | as `vitral.data.columns` knows them; under "labels" several classes, "|" between them |
+| .csv, .tsv without | image,class or class,image, with train, val or test in a column of its own if there is one |
+| .txt | image class, apart by a tab, a comma or the last space; or the image alone, whose folder is its class |
+
+A .txt file's numbers are those of the lines of a classes.txt beside it, if there is one.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import numpy as np
+
+from vitral.data.assemble import Entry, Listing
+from vitral.data.columns import CLASSES, IMAGES, Columns, find_columns, in_order, known_column, told_split
+from vitral.data.folder import Files
+from vitral.data.names import NAMES_FILE, names_in, split_named
+from vitral.data.source import BadImage
+from vitral.errors import DataError, said
+from vitral.images.decode import EXTENSIONS
+from vitral.paths import is_regular, look_at, refuse_endless
+
+LIST_SUFFIX = ".txt"
+SEPARATOR = "|"  # between the classes of one image
+DELIMITERS = (",", ";", "\t")
+TRIED = 20  # rows by which the images' folder is found
+
+
+class Row(NamedTuple):
+    """A line of a table: its number, the image's path as written, its classes, and its split if it says one."""
+
+    line: int
+    image: str
+    classes: tuple[str, ...]
+    split: str | None
+
+
+def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+    """Return the images of text tables, by split.
+
+    Raises:
+        DataError: a table cannot be read, a column is missing, or not one of its images is there.
+    """
+    paths: list[str] = []
+    entries: dict[str, list[Entry]] = {}
+    bad: list[BadImage] = []
+    several = False
+    for split, tables in files.items():
+        for table in tables:
+            rows = list(read_rows(Path(table)))
+            folder, suffix = find_images(Path(table), [row.image for row in rows])
+            for row in rows:
+                several = several or len(row.classes) != 1
+                where = folder / (row.image + suffix)
+                status = look_at(where)
+                if status is None:
+                    bad.append(BadImage(str(where), f"'{where}' ({table}, line {row.line}) does not exist"))
+                    continue
+                entry = Entry(len(paths), row.image, row.classes, status.st_size)
+                entries.setdefault(told_split(row.split, split, table), []).append(entry)
+                paths.append(str(where))
+    return Listing(
+        title=title,
+        name=name,
+        store=Files(Path(), paths),
+        entries=in_order(entries),
+        multi_label=several,
+        bad=tuple(bad),
+    )
+
+
+def is_list(table: Path) -> bool:
+    """Tell whether a text file is a list of images that are there."""
+    try:
+        find_images(table, [row.image for row in read_rows(table)])
+    except DataError:
+        return False
+    return True
+
+
+def read_rows(table: Path) -> Iterator[Row]:
+    """Give every row of a text table.
+
+    Raises:
+        DataError: it cannot be read, or a row says too little.
+    """
+    refuse_endless(table, DataError)
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            yield from _listed(table, file) if table.suffix.lower() == LIST_SUFFIX else _tabled(table, file)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({said(error)}).") from error
+
+
+def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
+    """Return the folder that a table's paths count from, and the ending that they leave out: where most are found.
+
+    Raises:
+        DataError: none is found anywhere.
+    """
+    tried = [names[place] for place in np.unique(np.linspace(0, len(names) - 1, TRIED).astype(int))] if names else []
+    here = table.parent
+    folders = dict.fromkeys((here, here / "images", here / table.stem, here.parent, here.parent / "images"))
+    bare = all(not name.lower().endswith(EXTENSIONS) for name in tried)
+    best, most = (here, ""), 0
+    for folder in folders:
+        for suffix in ("", *(EXTENSIONS if bare else ())):
+            found = sum(look_at(folder / (name + suffix)) is not None for name in tried)
+            if found > most:
+                best, most = (folder, suffix), found
+    if tried and not most and not any(is_regular(here / name) for name in names):
+        raise DataError(
+            f"None of the {len(names):,} images that '{table}' names is there, such as '{here / tried[0]}'; paths count "
+            "from the table's own folder."
+        )
+    return best
+
+
+def _tabled(table: Path, lines: Iterable[str]) -> Iterator[Row]:
+    """Read a table whose first line names the columns, or is a row like the others."""
+    lines = iter(lines)
+    first = next(lines, "")
+    delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+    names = next(csv.reader([first], delimiter=delimiter), [])
+    if not _is_header(names):
+        yield from _bare(table, csv.reader(_again(first, lines), delimiter=delimiter), names)
+        return
+    columns = find_columns(str(table), [name for name in names if name])
+    reader = csv.DictReader(lines, fieldnames=names, delimiter=delimiter)
+    for row in reader:
+        yield _row(table, reader.line_num + 1, row, columns)
+
+
+def _again(first: str, lines: Iterator[str]) -> Iterator[str]:
+    yield first
+    yield from lines
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    if known_column(names, IMAGES) and known_column(names, CLASSES):
+        return True
+    return not any(name.strip().lower().endswith(EXTENSIONS) for name in names)
+
+
+def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> Row:
+    image, classes = (row[columns.image] or "").strip(), (row[columns.classes] or "").strip()
+    if not image:
+        raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
+    several = columns.classes.strip().lower() == "labels"
+    if not several and not classes:
+        raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
+    names = tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
+    return Row(line, image, names, row[columns.split] if columns.split else None)
+
+
+def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str]) -> Iterator[Row]:
+    """Read rows without column names: the first row's image shows its column, and a split's name that of the splits."""
+    image = next(place for place, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
+    others = [place for place in range(len(first)) if place != image]
+    split = next((place for place in others if split_named(first[place].strip())), None) if len(others) > 1 else None
+    classes = next((place for place in others if place != split), None)
+    for line, row in enumerate(rows, 1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if len(cells) < len(first):
+            raise DataError(f"'{table}', line {line}, has {len(cells)} columns where the first has {len(first)}.")
+        told = None if split is None else cells[split]
+        yield _named(table, line, cells[image], None if classes is None else cells[classes], told)
+
+
+def _listed(table: Path, lines: Iterable[str]) -> Iterator[Row]:
+    """Read a list: an image a line, and its class behind it or in the folder's name."""
+    names = names_in(table.parent / NAMES_FILE)
+    for line, text in enumerate(lines, 1):
+        written = text.strip()
+        if not written or written.startswith("#"):
+            continue
+        image, label = _parted(written)
+        if names is not None and label is not None and label.isdecimal() and len(label) < len(str(len(names))) + 1:
+            label = names[int(label)] if int(label) < len(names) else label
+        yield _named(table, line, image, label, None)
+
+
+def _parted(line: str) -> tuple[str, str | None]:
+    for mark in ("\t", ","):
+        if mark in line:
+            image, _, label = line.rpartition(mark)
+            return image.strip(), label.strip()
+    parts = line.rsplit(maxsplit=1)
+    if len(parts) == 1 or line.lower().endswith(EXTENSIONS):
+        return line, None
+    return parts[0], parts[1]
+
+
+def _named(table: Path, line: int, image: str, label: str | None, split: str | None) -> Row:
+    label = PurePosixPath(image).parent.name if label is None else label
+    if not image or not label:
+        raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
+    return Row(line, image, (label,), split)
