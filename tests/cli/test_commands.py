@@ -29,7 +29,7 @@ from vitral.weights.save import write_weights
 # A new flag is a decision: everything that a recipe can say belongs there.
 FLAGS = {
     "demo": "--json --out",
-    "check": "--classifier --data --from --json --report --source --strict --overwrite",
+    "check": "--classes --classifier --data --from --json --report --source --strict --overwrite",
     "pretrain": (
         "--data --data-changed --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time"
         " --overwrite"
@@ -38,7 +38,7 @@ FLAGS = {
         "--data --data-changed --from --image-size --json --out --recipe --resume --seed --set --skip-bad-images --source"
         " --sweep --time --overwrite"
     ),
-    "evaluate": "--classifier --data --json --report --skip-bad-images --split --overwrite",
+    "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",

@@ -1,4 +1,4 @@
-"""Tables and lists of images as people have them: without column names, with other separators, paths that count from elsewhere."""
+"""Tables and lists of images as people have them: without column names, with other separators, paths from elsewhere."""
 
 import io
 from collections.abc import Callable

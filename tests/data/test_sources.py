@@ -506,7 +506,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({}), "nothing that says its class"),
     (shard({"cls": "9" * 5000}), "cannot be read"),
     (shard({"json": "[" * 100_000}), "cannot be read"),
-    (text("photos.csv", f"image,label\n{'x' * 300}.png,cat\n"), "does not exist"),
+    (text("photos.csv", f"image,label\n{'x' * 300}.png,cat\n"), "None of the 1 images"),
     (backward_tar, "says that it has -512 bytes"),
     (lzma_zip, "is damaged in the archive"),
     (long_numbers, "only one class"),

@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.data.classes import Reading
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
 from vitral.report.check_page import write_check_page
@@ -24,6 +25,7 @@ def check(
     data: str = "digits",
     source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
     classifier: str | None = None,
+    classes: Reading | None = None,
     report: Path | None = None,
     strict: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -36,6 +38,7 @@ def check(
         data: with "resume", what to train on.
         source: with "resume", the network or weights to start from.
         classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
+        classes: of nested folders, whether the innermost, the outermost or the whole path names the class.
         report: write what was found as one HTML file there.
         strict: exit with status 1 if there is something to mend.
         overwrite: let --report replace a file that is no such page.
@@ -49,7 +52,7 @@ def check(
             report, inputs=[what, *([classifier] if classifier else [])], mark=mark("check"), overwrite=overwrite
         )
     with ConsoleListener() as listener:
-        found = check_data(what, classifier=classifier, listener=listener)
+        found = check_data(what, classes=classes, classifier=classifier, listener=listener)
     if report is not None:
         write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
     if json:

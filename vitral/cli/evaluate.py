@@ -7,6 +7,7 @@ from cyclopts import Parameter
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.data.classes import Reading
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.metrics import Evaluation
 from vitral.evaluation.multilabel import MultiLabelEvaluation
@@ -19,6 +20,7 @@ def evaluate(
     data: str,
     classifier: str | None = None,
     split: str | None = None,
+    classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -31,6 +33,8 @@ def evaluate(
             classes are matched by name.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation where there is no test.
+        classes: of nested folders, whether the innermost, the outermost or the whole path names the class; found by the
+            classifier's names if left out.
         skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
         report: write the figures and pictures as one HTML file there.
         overwrite: let --report replace a file that is no such report.
@@ -42,7 +46,9 @@ def evaluate(
         )
     with ConsoleListener() as listener:
         name, source = choose(classifier, listener)
-        evaluation = score(source, data, split=split, skip_bad_images=skip_bad_images, listener=listener)
+        evaluation = score(
+            source, data, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+        )
     if report is not None:
         facts = (("Classifier", name), ("Data", data), ("Split", split or "test"))
         labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None

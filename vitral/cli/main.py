@@ -56,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader went away (`vitral models | head`); what is left in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # The system refuses something that no command foresaw: a name too long, too many open files.
+        what = f"'{str(error.filename)[:200]}': " if error.filename else ""
+        return _fail(f"{what}{error.strerror or error}.", 1)
     return 0
 
 

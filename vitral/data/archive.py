@@ -21,10 +21,10 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vitral.data.assemble import Entry, Listing, Opening
+from vitral.data.assemble import Listing, Opening
 from vitral.data.classes import arrange
 from vitral.data.names import ALL
-from vitral.data.stored import Handles, Store, Strings
+from vitral.data.stored import Entry, Handles, Store, Strings
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
 
@@ -180,6 +180,7 @@ def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | Ta
         name=path.name.split(".")[0],
         store=store,
         entries=entries or {ALL: []},
+        reading=arranged.reading,
         notes=(*arranged.notes, *notes),
     )
 

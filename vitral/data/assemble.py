@@ -4,7 +4,6 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
@@ -12,27 +11,16 @@ from vitral import distributed
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
 from vitral.data.names import ALL, NAMED, natural_key, some
+from vitral.data.share import share_out
 from vitral.data.source import BadImage, DataSet
-from vitral.data.splits import stratified
-from vitral.data.stored import Store, StoredPictures
+from vitral.data.stored import Entry, Store, StoredPictures
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
 
-SPLIT_SEED = 0  # fixed, so that a data set is shared out the same way whenever it is opened
-SHARE = 0.1  # of the pictures of a class for validation, and for test
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 CHECKED = 50_000  # pictures up to which every one is decoded before training; of more, so many spread over them
 CHECKED_AFAR = 64  # of pictures that come over a network
-
-
-class Entry(NamedTuple):
-    """A picture: its number in the store, its name there, its classes, and the bytes it takes."""
-
-    place: int
-    name: str
-    classes: tuple[str, ...]
-    size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +38,7 @@ class Listing:
         shards: for each split the ends of its shards, where it is best read shard by shard.
         remote: whether the pictures come over a network.
         bad: entries that were known to be bad when they were listed: name and reason.
+        reading: which folder named the class, where folders are nested.
     """
 
     title: str
@@ -62,6 +51,7 @@ class Listing:
     shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     remote: bool = False
     bad: tuple[BadImage, ...] = ()
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     known_as = (fingerprint(entries, contents), former_fingerprint(entries))
     whole = how.trained_on is not None and how.trained_on not in known_as
-    splits = _share_out(entries, names, notes, whole=whole)
+    splits = share_out(entries, names, notes, contents, whole=whole)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name,
@@ -112,7 +102,15 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         fingerprint=known_as[0],
         inventory=take_inventory(splits, contents),
         multi_label=listing.multi_label,
+        reading=listing.reading,
+        shared_out=_made(entries, splits),
     )
+
+
+def _made(entries: Collection[str], splits: Collection[str]) -> tuple[str, ...]:
+    """Return the splits that were shared out, with the one that they were taken from."""
+    made = [split for split in splits if split not in entries]
+    return tuple(split for split in splits if split in made or split == "train") if made else ()
 
 
 def _label(entry: Entry, numbers: Mapping[str, int], multi_label: bool) -> int | tuple[int, ...]:
@@ -227,35 +225,3 @@ def _wanted_names(title: str, found: set[str], wanted: Sequence[str], notes: lis
 
 def _more(strange: Sequence[str], names: Collection[str]) -> str:
     return "" if len(strange) == 1 else f" (and {len(strange) - 1} more of the {len(names)})"
-
-
-def _share_out(
-    entries: Mapping[str, list[Entry]], names: tuple[str, ...], notes: list[str], *, whole: bool
-) -> dict[str, list[Entry]]:
-    if ALL in entries and whole:
-        notes.append("The data has no train and test split and is not what was trained on, so all of it is scored.")
-        return {"test": entries[ALL]}
-    if ALL in entries:
-        parts = _stratify(entries[ALL], names, (SHARE, SHARE))
-        notes.append(
-            "No train/ folder, so the pictures of each class were shared out: 80 % train, 10 % validation and test."
-        )
-        splits = dict(zip(("train", "validation", "test"), parts, strict=True))
-    elif "train" not in entries:
-        splits = dict(entries)
-    elif "validation" not in entries:
-        train, validation = _stratify(entries["train"], names, (SHARE,))
-        notes.append("No val/ folder, so 10 % of the training pictures of each class became the validation split.")
-        splits = {**entries, "train": train, "validation": validation}
-    else:
-        splits = dict(entries)
-    if "test" not in splits:
-        notes.append("No test/ folder: scores are of the validation split.")
-    return {split: chosen for split, chosen in splits.items() if chosen}
-
-
-def _stratify(entries: list[Entry], names: tuple[str, ...], shares: tuple[float, ...]) -> list[list[Entry]]:
-    numbers = {name: number for number, name in enumerate(names)}
-    labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
-    parts = stratified(labels, shares, seed=SPLIT_SEED, purpose="folder")
-    return [[entries[index] for index in part] for part in parts]

@@ -31,12 +31,14 @@ class Arranged:
         left: how many are in no class: beside the class folders, or beside the splits.
         empty: folders that would be classes, but hold no image.
         notes: which reading was taken where there were several.
+        reading: which folder named the class; None where all readings say the same.
     """
 
     images: dict[str, list[tuple[int, str]]]
     left: int
     empty: list[str]
     notes: tuple[str, ...]
+    reading: Reading | None
 
 
 def check_reading(reading: str | None) -> Reading | None:
@@ -94,6 +96,7 @@ def arrange(
         left=left,
         empty=_empty(every, {folder[: inner + 1] for folder in parents}, skip, splits),
         notes=() if reading else _notes(inside, chosen),
+        reading=chosen if any(len(folder) > 1 for folder in inside) else None,
     )
 
 

@@ -7,11 +7,11 @@ every later use, is matched to them by name. Where folders are nested, `vitral.d
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import Entry, Listing, Opening, assemble
+from vitral.data.assemble import Listing, Opening, assemble
 from vitral.data.classes import Reading, arrange
 from vitral.data.names import ALL, some
 from vitral.data.source import BadImage, DataSet
-from vitral.data.stored import Strings
+from vitral.data.stored import Entry, Strings
 from vitral.errors import DataError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
@@ -88,6 +88,7 @@ def list_folder(folder: Path, found: Walk | None = None, *, how: Opening) -> Lis
         name=folder.resolve().name or "folder",
         store=Files(folder, [file.path for file in paths]),
         entries=entries or {ALL: []},
+        reading=arranged.reading,
         notes=(*arranged.notes, *_notes(folder, found, arranged.empty, len(found.files) - len(paths), arranged.left)),
         bad=tuple(_broken(folder, found)),
     )

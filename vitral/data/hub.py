@@ -10,9 +10,10 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.address import find
-from vitral.data.assemble import Entry, Listing
+from vitral.data.assemble import Listing
 from vitral.data.columns import CLASSES, IMAGES
 from vitral.data.names import ALL, split_named
+from vitral.data.stored import Entry
 from vitral.data.table import class_names, list_tables, split_of_file
 from vitral.errors import DataError, ImageError, said
 

@@ -4,12 +4,11 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import Listing, Opening, assemble
-from vitral.data.classes import check_reading
+from vitral.data.classes import Reading, check_reading
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
 from vitral.data.generated import PRESETS, open_generated
@@ -33,7 +32,7 @@ def open_data(
     spec: str | Path,
     *,
     class_names: Sequence[str] | None = None,
-    classes: Literal["leaf", "top", "path"] | None = None,
+    classes: Reading | None = None,
     skip_bad_images: bool = False,
     trained_on: str | None = None,
     verify: bool = True,

@@ -24,9 +24,9 @@ import numpy as np
 
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.archive import UNREADABLE, headers, regular
-from vitral.data.assemble import Entry, Listing
+from vitral.data.assemble import Listing
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, listed_names, names_in, natural_key
-from vitral.data.stored import Handles, Strings
+from vitral.data.stored import Entry, Handles, Strings
 from vitral.data.table import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, said
 from vitral.events import Listener, Progress

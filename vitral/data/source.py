@@ -70,6 +70,8 @@ class DataSet:
             of very many images with that of a part of them.
         inventory: by split and class how many images there are, and a hash of what they are; empty of built-in sets.
         multi_label: whether a picture may have several classes, or none.
+        reading: of nested folders, which named the class: "leaf", "top" or "path".
+        shared_out: the splits that were made here, out of images that had none or of the training images.
         endless_epoch: images that count as an epoch of an endless training split.
     """
 
@@ -83,6 +85,8 @@ class DataSet:
     inventory: Mapping[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
     multi_label: bool = False
     endless_epoch: int | None = None
+    reading: str | None = None
+    shared_out: tuple[str, ...] = ()
 
     def scored_split(self) -> str:
         """Return the split that tells how good a network is: test, else validation; train where there is neither."""

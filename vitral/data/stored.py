@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Int64
@@ -29,6 +29,15 @@ class Store(Protocol):
     def name(self, place: int) -> str:
         """Return what a person would call the picture: its path, or its place in a file."""
         ...
+
+
+class Entry(NamedTuple):
+    """An image: its number in the store, its name there, its classes, and the bytes it takes."""
+
+    place: int
+    name: str
+    classes: tuple[str, ...]
+    size: int
 
 
 class Strings:

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitral.data.address import address_errors, is_address, open_address
-from vitral.data.assemble import Entry, Listing
+from vitral.data.assemble import Listing
 from vitral.data.columns import Columns, find_columns, in_order, told_split
 from vitral.data.names import ALL, split_named
-from vitral.data.stored import Strings
+from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
 from vitral.errors import DataError, ImageError, said
 from vitral.paths import Walk, refuse_endless

@@ -16,11 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitral.data.assemble import Entry, Listing
+from vitral.data.assemble import Listing
 from vitral.data.columns import CLASSES, IMAGES, Columns, find_columns, in_order, known_column, told_split
 from vitral.data.folder import Files
 from vitral.data.names import NAMES_FILE, names_in, split_named
 from vitral.data.source import BadImage
+from vitral.data.stored import Entry
 from vitral.errors import DataError, said
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import is_regular, look_at, refuse_endless

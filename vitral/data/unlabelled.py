@@ -14,7 +14,7 @@ from vitral.data.stored import Store, StoredPictures
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS, Pixels, read_image
-from vitral.paths import is_folder, walk
+from vitral.paths import is_folder, is_regular, walk
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
     path = Path(spec)
     if is_folder(path):
         return _of_folder(path, listener)
-    if is_archive(path) and path.is_file():
+    if is_archive(path) and is_regular(path):
         return _of_store(*archive_images(path)) or _of_data(spec, listener)
     if is_data_name(spec):
         return _of_data(spec, listener)

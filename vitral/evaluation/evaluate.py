@@ -11,6 +11,7 @@ from torch import Tensor
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
 from vitral.data.loader import Labels, load_evaluation
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
@@ -30,6 +31,7 @@ def evaluate(
     data: DataSet | str | Path,
     *,
     split: str | None = None,
+    classes: Reading | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     skip_bad_images: bool = False,
@@ -45,6 +47,7 @@ def evaluate(
         data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a data set already open.
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
+        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
         batch_size: pictures computed at once.
         workers: processes that decode; 0 decodes here.
         skip_bad_images: leave out pictures that cannot be read, in place of an error.
@@ -59,6 +62,7 @@ def evaluate(
         data = open_data(
             data,
             class_names=classifier.class_names,
+            classes=classes,
             skip_bad_images=skip_bad_images,
             trained_on=str(classifier.provenance.training.get("data_fingerprint", "")),
             listener=listener,

@@ -19,6 +19,7 @@ from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet, Source
 from vitral.errors import ImageError
@@ -34,6 +35,8 @@ SHEET = 48  # pictures on the contact sheet
 SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of a picture's own, from where its label is doubtful
 MOST_LISTED = 200
 THUMBNAIL = 112
+SPLITS = "in several splits: scores would be too good"
+SIDES = "on several sides of the split that Vitral made: scores would be too good"
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,7 @@ class DataCheck:
         std: likewise.
         notes: what opening the data had to say.
         sheet: some pictures of every class, as a PNG.
+        shared_out: the splits that Vitral made, and that are not the data's own.
     """
 
     name: str
@@ -141,6 +145,7 @@ class DataCheck:
     std: tuple[float, float, float]
     notes: tuple[str, ...]
     sheet: bytes
+    shared_out: tuple[str, ...] = ()
 
     @property
     def imbalance(self) -> float:
@@ -155,21 +160,28 @@ class DataCheck:
 
     def problems(self) -> list[str]:
         """Return what should be mended, one line each, the gravest first."""
-        contradictions = sum(group.contradicts for group in self.duplicates)
         found = (
-            (
-                self.leaks,
-                "group of pictures stands",
-                "groups of pictures stand",
-                "in several splits: scores would be too good",
-            ),
-            (contradictions, "group of equal pictures has", "groups of equal pictures have", "different classes"),
+            *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
+            *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
+            *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
             (len(self.bad), "picture cannot", "pictures cannot", "be read"),
             (len(self.suspects), "label is", "labels are", "doubtful"),
             (len(self.suspicious), "picture looks", "pictures look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
         return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
+
+    def _ours(self, group: Duplicates) -> bool:
+        """Tell whether only the split that Vitral made parts a group."""
+        return set(group.splits) <= set(self.shared_out)
+
+    def _grouped(
+        self, one: str, several: str, chosen: Callable[[Duplicates], bool], what: str
+    ) -> Iterator[tuple[int, str, str, str]]:
+        """Count the chosen groups of duplicates, those of equal images apart from those of images that look alike."""
+        for kind, images in (("exact", "equal images"), ("near", "images that look alike")):
+            count = sum(chosen(group) for group in self.duplicates if group.kind == kind)
+            yield count, f"group of {images} {one}", f"groups of {images} {several}", what
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the contact sheet as JSON values."""
@@ -179,12 +191,17 @@ class DataCheck:
 
 
 def check_data(
-    data: str | Path, *, classifier: Classifier | str | Path | None = None, listener: Listener = ignore
+    data: str | Path,
+    *,
+    classes: Reading | None = None,
+    classifier: Classifier | str | Path | None = None,
+    listener: Listener = ignore,
 ) -> DataCheck:
     """Look at every image of a dataset; nothing of it is changed.
 
     Args:
         data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
+        classes: of nested folders, which one names the class; see `open_data`.
         classifier: doubts labels, if there is one; itself, or whatever `load` takes.
         listener: hears progress.
 
@@ -193,7 +210,7 @@ def check_data(
         WeightsError: there is no such classifier.
     """
     judge = None if classifier is None else as_classifier(classifier)
-    found = open_data(data, skip_bad_images=True, verify=False, listener=listener)
+    found = open_data(data, classes=classes, skip_bad_images=True, verify=False, listener=listener)
     looks: list[Look] = []
     bad: list[BadImage] = list(found.bad_images)
     splits = {split: source for split, source in found.splits.items() if not source.endless}
@@ -222,6 +239,7 @@ def check_data(
         std=_channels(looks)[1],
         notes=found.notes,
         sheet=_sheet(found, looks),
+        shared_out=found.shared_out,
     )
 
 
@@ -262,7 +280,8 @@ def _looker(data: DataSet, split: str, source: Source) -> Callable[[int], Look |
 
 def _format(content: bytes) -> str:
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-        animated = " animated" if getattr(image, "n_frames", 1) > 1 else ""
+        # Not the number of frames, for which every one of them would be read.
+        animated = " animated" if getattr(image, "is_animated", False) else ""
         return f"{image.format} {image.mode}{animated}"
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from vitral.errors import RecipeError, did_you_mean
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
+from vitral.paths import is_regular
 from vitral.training.precision import Precision
 from vitral.training.settings import (
     AdaptationSettings,
@@ -205,7 +206,7 @@ def _packaged() -> Iterator[Any]:
 def _read(source: str | Path) -> str:
     path = Path(source)
     name = str(source)
-    if path.is_file():
+    if is_regular(path):
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

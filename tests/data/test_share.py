@@ -1,0 +1,104 @@
+"""Splits that are ours: every class in each, equal images on one side, and the same shares where none are equal."""
+
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vitral.data import assemble, share
+from vitral.data.open import open_data
+from vitral.data.source import DataSet
+from vitral.studies.check_data import check_data
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of 20 images."""
+    for name in ("cat", "dog"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(20):
+            pixels = np.random.default_rng([number, len(name), ord(name[0])]).integers(0, 256, (24, 24, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path / "photos"
+
+
+def images(data: DataSet) -> Iterator[tuple[str, bytes]]:
+    """Give split and pixels of every image."""
+    for split, source in data.splits.items():
+        for index in range(len(source)):
+            yield split, source.image(index).tobytes()
+
+
+def names(data: DataSet, split: str) -> list[str]:
+    return [Path(data.splits[split].describe(index)).name for index in range(len(data.splits[split]))]
+
+
+def test_equal_images_stay_on_one_side(photos: Path) -> None:
+    for number in range(20):
+        for copy in range(3):
+            shutil.copy(photos / "cat" / f"{number}.png", photos / "cat" / f"{number}-{copy}.png")
+    data = open_data(photos)
+    sides: dict[bytes, set[str]] = defaultdict(set)
+    for split, pixels in images(data):
+        sides[pixels].add(split)
+    assert all(len(splits) == 1 for splits in sides.values())
+    assert {split: len(source) for split, source in data.splits.items()} == {"train": 80, "validation": 10, "test": 10}
+    assert any("20 groups" in note for note in data.notes)
+    assert data.shared_out == ("train", "validation", "test")
+    assert check_data(photos).leaks == 0
+
+
+def test_a_class_of_nothing_but_another_ones_images_is_trained_on(
+    photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        (photos / "dog" / f"{number}.png").unlink()
+    for number in (3, 7):
+        shutil.copy(photos / "cat" / f"{number}.png", photos / "dog" / f"same-{number}.png")
+    for seed in range(8):
+        monkeypatch.setattr(share, "SPLIT_SEED", seed)
+        data = open_data(photos)
+        assert set(data.splits["train"].labels().tolist()) == {0, 1}
+        sides: dict[bytes, set[str]] = defaultdict(set)
+        for split, pixels in images(data):
+            sides[pixels].add(split)
+        assert all(len(splits) == 1 for splits in sides.values())
+    assert "different classes" in "; ".join(check_data(photos).problems())
+
+
+def test_without_equal_images_the_shares_are_as_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = open_data(photos)
+    assert not any("Equal images" in note for note in compared.notes)
+    monkeypatch.setattr(assemble, "hash_contents", lambda *_, **__: {})
+    plain = open_data(photos)
+    for split in ("train", "validation", "test"):
+        assert names(plain, split) == names(compared, split)
+
+
+def test_archives_share_out_as_folders_do(photos: Path) -> None:
+    shutil.copy(photos / "cat" / "0.png", photos / "cat" / "again.png")
+    archived = Path(shutil.make_archive(str(photos), "zip", photos))
+    one, other = open_data(photos), open_data(archived)
+    assert dict(images(one)).keys() == dict(images(other)).keys()
+    assert sorted(images(one)) == sorted(images(other))
+
+
+def test_a_check_calls_things_by_their_names(photos: Path) -> None:
+    smooth = np.add.outer(np.arange(24) * 5, np.arange(24) * 5)
+    for place, folder in enumerate(("cat", "dog")):
+        pixels = np.stack([smooth + 2 * place, smooth, smooth + 7], axis=2).astype(np.uint8)
+        for number in range(8):
+            pixels[0, number] = 200
+            Image.fromarray(pixels).save(photos / folder / f"like-{number}.png")
+    ours = "; ".join(check_data(photos).problems())
+    assert "of images that look alike stands on several sides of the split that Vitral made" in ours
+    assert "groups of images that look alike have different classes" in ours
+    assert "equal images" not in ours
+    for split in ("train", "test"):
+        shutil.copytree(photos, photos.parent / "split" / split)
+    theirs = "; ".join(check_data(photos.parent / "split").problems())
+    assert "groups of equal images stand in several splits: scores would be too good" in theirs
