@@ -1,20 +1,27 @@
 """Baselines on frozen features."""
 
+import time
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
+from jaxtyping import Int64
 from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
+from vitral.data.source import Label, Source
 from vitral.evaluation import fewshot
 from vitral.evaluation.fewshot import (
-    Baselines,
     extract_features,
     knn_accuracy,
     linear_probe_accuracy,
+    nearest_accuracy,
     score_baselines,
 )
 from vitral.events import Event, Progress
+from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT, ViTConfig
 
@@ -108,11 +115,14 @@ def test_baselines_of_random_features_beat_chance(
     monkeypatch.setattr(fewshot, "MOST_TEST", 150)
     events: list[Event] = []
     baselines = score_baselines(digit_classifier, open_digits(), listener=events.append)
+    assert baselines is not None
     assert (baselines.split, baselines.num_train, baselines.num_test) == ("test", 400, 150)
     assert baselines.knn > 0.3
     assert baselines.linear_probe > 0.4
     assert events[-1] == Progress("extract features", 150, 150)
-    assert isinstance(baselines, Baselines)
+    assert baselines.pixel_neighbour is not None
+    assert baselines.pixel_linear is not None
+    assert min(baselines.pixel_neighbour, baselines.pixel_linear) > 0.8
 
 
 def test_features_come_in_order_and_leave_the_mode_alone(digit_classifier: Classifier) -> None:
@@ -125,3 +135,51 @@ def test_features_come_in_order_and_leave_the_mode_alone(digit_classifier: Class
     digit_classifier.model.eval()
     alone = digit_classifier.features(digit_classifier.preprocessing(source.image(60))[None])
     torch.testing.assert_close(features[60], alone[0].detach())
+
+
+class Slow(Source):
+    """A source whose images take a while."""
+
+    def __init__(self, source: Source, seconds: float) -> None:
+        self.source, self.seconds = source, seconds
+        self.endless, self.shards = source.endless, source.shards
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        time.sleep(self.seconds)
+        return self.source.image(index, shrink)
+
+    def label(self, index: int) -> Label:
+        return self.source.label(index)
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        return self.source.labels()
+
+    def describe(self, index: int) -> str:
+        return self.source.describe(index)
+
+
+@pytest.mark.parametrize(("each", "seconds"), [(0.002, 2.5), (0.02, 3.0), (0.2, 1.0)])
+def test_baselines_keep_to_their_time_or_are_left_out(
+    digit_classifier: Classifier, each: float, seconds: float
+) -> None:
+    data = open_digits()
+    slow = replace(data, splits={name: Slow(source, each) for name, source in data.splits.items()})
+    started = time.perf_counter()
+    baselines = score_baselines(digit_classifier, slow, seconds=seconds)
+    took = time.perf_counter() - started
+    assert (baselines is None) == (each == 0.2)
+    if baselines is None:
+        assert took < 34 * each + 3.0  # what the timing itself takes
+        return
+    assert baselines.num_train < len(data.splits["train"])
+    assert baselines.num_test >= 30
+    assert took < 2 * seconds
+
+
+def test_the_nearest_image_decides() -> None:
+    train = torch.tensor([[0.0, 0.0], [10.0, 10.0]])
+    tests = torch.tensor([[1.0, 1.0], [9.0, 8.0], [4.0, 4.0]])
+    assert nearest_accuracy(train, torch.tensor([1, 0]), tests, torch.tensor([1, 0, 0])) == pytest.approx(2 / 3)

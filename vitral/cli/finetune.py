@@ -28,6 +28,7 @@ def finetune(
     data_changed: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
+    no_baselines: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Fine-tune a network on labelled images: classifier, scores and report in one run folder.
@@ -48,6 +49,7 @@ def finetune(
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
+        no_baselines: leave out what nearest neighbours and linear models reach before training; at most 5 % of the time.
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:
@@ -65,12 +67,14 @@ def finetune(
             data_changed=data_changed,
             overwrite=overwrite,
             sweep=sweep,
+            baselines=not no_baselines,
             started=began(),
             listener=listener,
         )
         if not is_main():
             return  # the main process of the job says it for all
         report = write_run_report(result, listener=listener)
+    result = result.at_its_end()
     if json:
         print_json({**result.to_json(), "report": str(report)})
     else:

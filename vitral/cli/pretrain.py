@@ -66,6 +66,7 @@ def pretrain(
         if not is_main():
             return  # the main process of the job says it for all
         report = write_run_report(result, listener=listener)
+    result = result.at_its_end()
     if json:
         print_json({**result.to_json(), "report": str(report)})
     else:

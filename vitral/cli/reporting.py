@@ -19,8 +19,11 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
 
 
 def announce(result: RunResult, report: Path) -> None:
-    """Print what came out and the commands that one would want next."""
+    """Print what is wrong, what came out, and the commands that one would want next."""
     evaluation = result.evaluation
+    for found in result.diagnosis:
+        print_line(f"{'Failed' if found.failed else 'Note'}: {found.problem}")
+        print_line(f"  {found.reason}")
     if isinstance(evaluation, MultiLabelEvaluation):
         print_line(evaluation.sentence(result.split))
     else:

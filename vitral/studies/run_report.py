@@ -43,7 +43,7 @@ def run_report(result: RunResult) -> RunReport:
         title=f"{noun} on {plan.data.name}",
         facts=run_facts(result),
         summary=result.evaluation.sentence(split),
-        verdict=result.classifier.doubt(),
+        verdict=" ".join(found.sentence() for found in result.diagnosis),
         command=result.command(),
         notes=(*plan.data.notes, *plan.reasons),
         bad_images=plan.data.bad_images,

@@ -26,11 +26,12 @@ from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import network_config, routing
+from vitral.training.plan import Plan
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.request import check_finetuning
 from vitral.training.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
-from vitral.training.run import Plan, RunResult, execute
+from vitral.training.run import RunResult, execute
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture

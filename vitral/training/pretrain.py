@@ -20,11 +20,12 @@ from vitral.training.durations import asked_seconds
 from vitral.training.estimate import fit_machine
 from vitral.training.length import fit_length
 from vitral.training.network import DEFAULT_MODEL, network_config
+from vitral.training.plan import Plan
 from vitral.training.precision import training_device
 from vitral.training.recipe import Recipe
 from vitral.training.request import ANY_CLASSES, asked_recipe
 from vitral.training.resume import budget_left, goes_on, kept_recipe, run_folder
-from vitral.training.run import Plan, RunResult, execute
+from vitral.training.run import RunResult, execute
 
 DEFAULT_RECIPE = "pretrain"
 DEFAULT_DATA = "visualatom"

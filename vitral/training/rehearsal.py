@@ -2,17 +2,23 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
+from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
+from vitral.events import Listener, Message
 from vitral.seeds import generator
+from vitral.training.budget import Budget, Reserve
+from vitral.training.plan import Plan
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more
 VALIDATION_SHARE, SCORING_SHARE = 0.02, 0.1  # of the time left: one validation, and the final scoring
+WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
 # After the last update: classifier, scores and report on the disk, the libraries' own end; seconds, and images as the report
 # explains them, each of which takes as long as several that are only scored.
@@ -86,3 +92,51 @@ def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
         return Subset(source, range(most))
     chosen = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
     return Subset(source, sorted(chosen.tolist()))
+
+
+def within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Budget]:
+    """Return the plan with as many images to score on as the budget allows, those of each validation, and the budget."""
+    splits, split = plan.data.splits, plan.data.scored_split()
+    validation = splits.get("validation")
+    if plan.budget_seconds is None:
+        return plan, validation, Budget(None)
+    seconds = REHEARSAL_SHARE * plan.budget_seconds
+    image_seconds = time_images(plan.classifier, splits[split], seconds)
+    counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
+    allowed = distributed.broadcast(allow(image_seconds, plan.left(), **counts))
+    _refuse_too_short(plan, allowed)
+    seed = plan.recipe.seed
+    validating = None if validation is None else limited(plan.data, "validation", allowed.validation, seed=seed)
+    scored = limited(plan.data, split, allowed.scored, seed=seed)
+    reasons = plan.reasons
+    if allowed.validation < counts["validation"] or allowed.scored < counts["scored"]:
+        reasons = (*reasons, _cut(plan, allowed, counts))
+        listener(Message(reasons[-1]))
+    plan = replace(plan, data=replace(plan.data, splits={**splits, split: scored}), reasons=reasons)
+    reserve = Reserve(
+        validation=allowed.validation * allowed.image_seconds,
+        scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
+        ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
+    )
+    return plan, validating, Budget(plan.budget_seconds, started=plan.started, reserve=reserve)
+
+
+def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
+    split = plan.data.scored_split()
+    return (
+        f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
+        f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
+    )
+
+
+def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
+    left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
+    needed = allowed.least + step
+    if plan.budget_seconds is None or not distributed.broadcast(left < needed):
+        return
+    spent = plan.budget_seconds - left
+    least = math.ceil((spent + needed) * 1.2 + WORTHWHILE_STEPS * step)
+    raise TrainingError(
+        f"--time {plan.budget_seconds:.0f}s is too short: {spent:.0f} s went by before training could begin, and one step with "
+        f"scoring and report takes about {needed:.0f} s more. Give it at least --time {least}s."
+    )

@@ -12,6 +12,7 @@ runs/photos/
   evaluation.json    its scores on the test split
 """
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -19,7 +20,7 @@ import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,84 +38,34 @@ from vitral.evaluation.fewshot import Baselines, extract_features, fit_linear_pr
 from vitral.evaluation.multilabel import evaluate_multi_label
 from vitral.events import Listener, Message
 from vitral.files import write_file
-from vitral.images.augment import Augmentation
 from vitral.images.contact_sheet import contact_sheet
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
-from vitral.training.asked import Asked, command_of, kept, read_run
-from vitral.training.budget import Budget, Reserve
+from vitral.training.asked import command_of, kept, read_run
+from vitral.training.budget import overrun
 from vitral.training.data_record import check_data, data_changes, keep_data, record_change
+from vitral.training.diagnosis import Diagnosis, diagnose_run, too_late
 from vitral.training.environment import environment, git_state
-from vitral.training.estimate import Cost
 from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
-from vitral.training.recipe import Recipe
+from vitral.training.plan import Plan
 from vitral.training.recipe_file import RECIPE_FILE
-from vitral.training.rehearsal import REHEARSAL_SHARE, Allowance, allow, limited, time_images
+from vitral.training.rehearsal import within_time
 from vitral.training.run_folder import RUN_FILE
 from vitral.training.state import CHECKPOINTS, newest_state
 
-Kind = Literal["fine-tune", "pre-train"]
 VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
 PROBE_PICTURES = 4000  # likewise, to fit a head on
+BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
+BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
 UNSCORED = (
     "There are no images to validate or score on, so the scores will be of the training images themselves: give a class at "
     "least three images, or put some into a val/ folder."
 )
-WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
 FEW_PICTURES = 5000  # for which starting workers takes longer than they save
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything decided before the first step.
-
-    Attributes:
-        kind: fine-tune or pre-train.
-        folder: the run folder.
-        data: what to learn.
-        data_spec: how the user named it.
-        start: what the weights came from, as `finetune` takes it; None where the recipe says it.
-        classifier: the network in its starting state, with head, size, preprocessing and class names in place.
-        recipe: the settings, resolved.
-        augmentation: of the training pictures.
-        reasons: why these settings, one line each.
-        budget_seconds: the time that the run may take, measured from `started`; None for as long as it needs.
-        started: `time.monotonic()` when the command began.
-        cost: what training is expected to take.
-        resume: whether the folder holds a run to go on with.
-        baselines: whether to score the frozen features first.
-        asked: what the user asked for.
-        further: whether a run that is finished goes on: the user gave it more time.
-        data_changed: whether the user said that the data may have changed since the run began.
-        validate: whether to look at the validation split while training, and not only to score it at the end.
-    """
-
-    kind: Kind
-    folder: Path
-    data: DataSet
-    data_spec: str
-    start: str | None
-    classifier: Classifier
-    recipe: Recipe
-    augmentation: Augmentation
-    reasons: tuple[str, ...]
-    budget_seconds: float | None
-    started: float
-    cost: Cost
-    resume: bool
-    baselines: bool
-    asked: Asked
-    further: bool = False
-    data_changed: bool = False
-    validate: bool = True
-
-    def left(self) -> float:
-        """Return the seconds until the command must have ended; infinite without a budget."""
-        return math.inf if self.budget_seconds is None else self.budget_seconds - (time.monotonic() - self.started)
 
 
 @dataclass(frozen=True)
@@ -129,6 +80,7 @@ class RunResult:
         baselines: scores of the frozen features, where they were asked for.
         evaluation: scores on the test split, or on the validation split of a source without one.
         seconds: the whole run's time.
+        diagnosis: what is wrong with the result, the worst first; empty if nothing is.
     """
 
     plan: Plan
@@ -138,6 +90,20 @@ class RunResult:
     baselines: Baselines | None
     evaluation: AnyEvaluation
     seconds: float
+    diagnosis: tuple[Diagnosis, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the result is of no use."""
+        return any(found.failed for found in self.diagnosis)
+
+    def at_its_end(self) -> "RunResult":
+        """Return the result with the time that the command took by now, and with that called late if it is."""
+        seconds, budget = time.monotonic() - self.plan.started, self.plan.budget_seconds
+        diagnosis = self.diagnosis
+        if budget is not None and overrun(seconds, budget):
+            diagnosis = (*diagnosis, too_late(seconds, budget))
+        return replace(self, seconds=seconds, diagnosis=diagnosis)
 
     @property
     def split(self) -> str:
@@ -159,6 +125,7 @@ class RunResult:
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
         return {
+            "diagnosis": [dataclasses.asdict(found) for found in self.diagnosis],
             "folder": str(self.plan.folder),
             "classifier": str(self.classifier_folder),
             "steps": self.training.steps,
@@ -172,10 +139,12 @@ class RunResult:
         example = self.plan.data.splits[self.split].describe(0)
         picture = shlex.quote(example if Path(example).is_file() else "PICTURE.jpg")
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
+        scores = f"  vitral evaluate --data {data} --classifier {folder}"
+        if self.failed:
+            return ["Next:", *(f"  {found.command}" for found in self.diagnosis if found.command), scores]
         return [
             "Next:",
-            f"  vitral evaluate --data {data} --classifier {folder}"
-            + (" --split train" if self.split == "train" else ""),
+            scores + (" --split train" if self.split == "train" else ""),
             f"  vitral predict {picture} --classifier {folder}",
             f"  vitral explain {picture} --classifier {folder}",
         ]
@@ -184,7 +153,8 @@ class RunResult:
 def execute(plan: Plan, listener: Listener) -> RunResult:
     """Carry out a plan."""
     _announce(plan, listener)
-    plan, validating, budget = _within_time(plan, listener)
+    whole = plan
+    plan, validating, budget = within_time(plan, listener)
     batches = TrainingBatches(
         plan.data.splits["train"],
         batch_size=plan.recipe.batch_size,
@@ -199,7 +169,7 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
     )
     _check_data(plan, listener)
     if distributed.is_main():
-        _write_description(plan)
+        _write_description(whole)
         _write_pictures(plan, batches)
     # Several labels have neither neighbours' votes nor a closed form of the kind.
     comparable = not plan.data.multi_label and plan.data.scored_split() != "train"
@@ -334,20 +304,32 @@ def _named(data: DataSet, index: int) -> str:
     return ", ".join(data.class_names[place] for place in (label if isinstance(label, tuple) else (label,)))
 
 
-def _baselines(plan: Plan, listener: Listener) -> Baselines:
+def _baselines(plan: Plan, listener: Listener) -> Baselines | None:
     path = plan.folder / "baselines.json"
-    if plan.resume and path.is_file():
-        return Baselines(**json.loads(path.read_text()))
-    baselines = score_baselines(plan.classifier, plan.data, listener=listener)
+    if plan.resume and (kept := _kept_baselines(path)) is not None:
+        return kept
+    expected = plan.cost.seconds if plan.budget_seconds is None else plan.budget_seconds
+    seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if plan.budget_seconds is None else 0.0)
+    baselines = score_baselines(plan.classifier, plan.data, seconds=seconds, listener=listener)
+    if baselines is None:
+        listener(
+            Message(
+                f"No baselines: nearest neighbours and linear probes would take longer than {seconds:.1f} s, "
+                f"{BASELINE_SHARE:.0%} of the run's time."
+            )
+        )
+        return None
     if distributed.is_main():
         write_file(path, json.dumps(dataclasses.asdict(baselines)))
-    listener(
-        Message(
-            f"Before training, on the network's frozen features: k-nearest-neighbour {baselines.knn:.1%}, "
-            f"linear probe {baselines.linear_probe:.1%} of {baselines.split}. Fine-tuning should beat both."
-        )
-    )
+    listener(Message(f"{baselines.sentence()} Fine-tuning should beat all of them."))
     return baselines
+
+
+def _kept_baselines(path: Path) -> Baselines | None:
+    """Return those that the run had before it was stopped; None where there are none, or damaged ones."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Baselines(**json.loads(path.read_text(encoding="utf-8")))
+    return None
 
 
 def _validation(plan: Plan, source: Source | None) -> Validate | None:
@@ -374,54 +356,6 @@ def _validation(plan: Plan, source: Source | None) -> Validate | None:
     return validate
 
 
-def _within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Budget]:
-    """Return the plan with as many images to score on as the budget allows, those of each validation, and the budget."""
-    splits, split = plan.data.splits, plan.data.scored_split()
-    validation = splits.get("validation")
-    if plan.budget_seconds is None:
-        return plan, validation, Budget(None)
-    seconds = REHEARSAL_SHARE * plan.budget_seconds
-    image_seconds = time_images(plan.classifier, splits[split], seconds)
-    counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
-    allowed = distributed.broadcast(allow(image_seconds, plan.left(), **counts))
-    _refuse_too_short(plan, allowed)
-    seed = plan.recipe.seed
-    validating = None if validation is None else limited(plan.data, "validation", allowed.validation, seed=seed)
-    scored = limited(plan.data, split, allowed.scored, seed=seed)
-    reasons = plan.reasons
-    if allowed.validation < counts["validation"] or allowed.scored < counts["scored"]:
-        reasons = (*reasons, _cut(plan, allowed, counts))
-        listener(Message(reasons[-1]))
-    plan = replace(plan, data=replace(plan.data, splits={**splits, split: scored}), reasons=reasons)
-    reserve = Reserve(
-        validation=allowed.validation * allowed.image_seconds,
-        scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
-        ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
-    )
-    return plan, validating, Budget(plan.budget_seconds, started=plan.started, reserve=reserve)
-
-
-def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
-    split = plan.data.scored_split()
-    return (
-        f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
-        f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
-    )
-
-
-def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
-    left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
-    needed = allowed.least + step
-    if plan.budget_seconds is None or not distributed.broadcast(left < needed):
-        return
-    spent = plan.budget_seconds - left
-    least = math.ceil((spent + needed) * 1.2 + WORTHWHILE_STEPS * step)
-    raise TrainingError(
-        f"--time {plan.budget_seconds:.0f}s is too short: {spent:.0f} s went by before training could begin, and one step with "
-        f"scoring and report takes about {needed:.0f} s more. Give it at least --time {least}s."
-    )
-
-
 def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
     split = plan.data.scored_split()
     trained = _classifier(plan, training.model)
@@ -430,14 +364,18 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     evaluation = evaluate_source(
         trained, plan.data.splits[split], limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
     )
+    diagnosis = diagnose_run(plan, training, baselines, evaluation)
     classifier = _classifier(plan, training.model.cpu(), _provenance(plan, training, evaluation, baselines, split))
     folder = plan.folder / RUN_CLASSIFIER
     if distributed.is_main():
         save(classifier, folder)
-        write_file(plan.folder / "evaluation.json", json.dumps(evaluation.to_json(), indent=2))
+        said = {"diagnosis": [dataclasses.asdict(found) for found in diagnosis], **evaluation.to_json()}
+        write_file(plan.folder / "evaluation.json", json.dumps(said, indent=2))
     distributed.barrier()
+    for found in diagnosis:
+        listener(Message(found.sentence(), warning=True))
     seconds = time.monotonic() - plan.started
-    return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds)
+    return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds, diagnosis)
 
 
 def _classifier(plan: Plan, model: Model, provenance: Provenance | None = None) -> Classifier:

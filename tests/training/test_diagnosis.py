@@ -1,0 +1,167 @@
+"""A failure is called one, and first: at chance, below simple classifiers, late; with the likely reason and what helps."""
+
+import dataclasses
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.cli.conftest import QUICK
+from vitral.classifier.load import load
+from vitral.cli.main import main
+from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
+from vitral.training.diagnosis import Circumstances, diagnose, recent_loss, significantly_below, too_late
+
+RUN = Circumstances(
+    split="test",
+    train_images=60_000,
+    from_scratch=False,
+    steps=2000,
+    learning_rate=1e-3,
+    last_loss=1.0,
+    budget_seconds=None,
+    command="vitral finetune --data photos",
+    pretrained="ViT-B_16.npz",
+)
+
+
+def scored(right: int, images: int = 200, classes: int = 10) -> Evaluation:
+    """An evaluation with so many images right, the classes equally common."""
+    labels = torch.arange(images) % classes
+    named = torch.where(torch.arange(images) < right, labels, (labels + 1) % classes)
+    probabilities = torch.nn.functional.one_hot(named, classes).double()
+    names = [f"class {place}" for place in range(classes)]
+    return evaluate_probabilities(probabilities, labels, class_names=names, descriptions=[""] * images)
+
+
+def baselines(probe: float, pixels: float = 0.2) -> Baselines:
+    return Baselines(probe - 0.05, probe, "test", 1000, 200, pixels, pixels - 0.05)
+
+
+def test_a_good_result_is_not_faulted() -> None:
+    assert diagnose(scored(180), baselines(0.7), RUN) == ()
+
+
+@pytest.mark.parametrize(("right", "chance"), [(20, True), (26, True), (35, False)])
+def test_at_chance_is_what_does_not_significantly_beat_the_commonest_class(right: int, chance: bool) -> None:
+    found = diagnose(scored(right), None, RUN)
+    assert bool(found) == chance
+    if found:
+        assert found[0].failed
+        assert found[0].problem == (
+            f"No better than chance: {right / 200:.1%} of its test images right, where always naming one class gets 10.0%."
+        )
+
+
+def test_the_commonest_class_is_what_chance_means_on_uneven_data() -> None:
+    labels = torch.tensor([0] * 90 + [1] * 10)
+    always = torch.tensor([[0.9, 0.1]]).repeat(100, 1)
+    result = evaluate_probabilities(always, labels, class_names=["a", "b"], descriptions=[""] * 100)
+    assert result.top1 == 0.9
+    assert diagnose(result, None, RUN)[0].failed
+
+
+def test_below_its_own_probe_or_the_bare_pixels_is_a_failure() -> None:
+    below_probe = diagnose(scored(100), baselines(0.8), RUN)
+    assert "its own frozen features: 50.0% of 200 test images right, against 80.0%" in below_probe[0].problem
+    assert "adaptation.method=probe" in below_probe[0].command
+    below_pixels = diagnose(scored(100), baselines(0.4, pixels=0.81), RUN)
+    assert "the bare pixels" in below_pixels[0].problem
+    assert "81.0%" in below_pixels[0].problem
+    assert below_pixels[0].failed
+
+
+def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
+    (found,) = diagnose(scored(160), baselines(0.83), RUN)
+    assert not found.failed
+    assert "did not beat" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "command"),
+    [
+        ({"last_loss": 9.0}, "learning rate of 0.001 is too high", "--set optimizer.lr=0.0001"),
+        ({"from_scratch": True, "train_images": 400}, "400 images are few", "--from ViT-B_16.npz"),
+        ({"steps": 40, "budget_seconds": 120.0}, "Only 40 updates", "--time 8m"),
+        ({"steps": 40}, "Only 40 updates", "--set steps=1200"),
+        ({"from_scratch": True}, "random weights", "--from ViT-B_16.npz"),
+        ({}, "let the head alone learn", "--set adaptation.method=probe"),
+    ],
+)
+def test_the_likely_reason_and_what_helps(changes: dict[str, object], reason: str, command: str) -> None:
+    found = diagnose(scored(20), None, replace(RUN, **changes))[0]  # type: ignore[arg-type]
+    assert reason in found.reason
+    assert found.command == f"vitral finetune --data photos {command}"
+
+
+def test_scores_of_training_images_are_not_judged() -> None:
+    assert diagnose(scored(20), None, replace(RUN, split="train")) == ()
+
+
+def test_shares_are_compared_for_the_images_that_they_are_of() -> None:
+    assert significantly_below(0.5, 1000, 0.6, 1000)
+    assert not significantly_below(0.5, 20, 0.6, 20)
+    assert not significantly_below(0.6, 1000, 0.5, 1000)
+
+
+def test_the_loss_at_the_end_is_of_training_rows() -> None:
+    rows = [{"loss": 5.0}, {"loss": 1.0}, {"validation/loss": 9.0}, {"loss": 2.0}, {"loss": 3.0}]
+    assert recent_loss(rows) == 2.0
+    assert recent_loss([]) is None
+
+
+def test_a_late_command_is_called_late() -> None:
+    assert "190 s, where --time said 120 s" in too_late(190.0, 120.0).problem
+
+
+def write_noise(root: Path) -> None:
+    """Write images that nothing can be learned from."""
+    rng = np.random.default_rng(1)
+    for name in ("red", "green", "blue"):
+        (root / name).mkdir(parents=True)
+        for number in range(30):
+            Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(root / name / f"{number}.png")
+
+
+def test_a_failed_run_says_so_first_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_noise(tmp_path / "photos")
+    out = tmp_path / "run"
+    data = str(tmp_path / "photos")
+    assert main(["finetune", "--data", data, "--out", str(out), *QUICK]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("Failed: ")
+    said = printed[0].removeprefix("Failed: ")
+    after_next = printed[printed.index("Next:") :]
+    assert not any("vitral predict" in line or "vitral explain" in line for line in after_next)
+    assert any("vitral finetune" in line for line in after_next)
+    scores = json.loads((out / "evaluation.json").read_text())
+    assert next(iter(scores)) == "diagnosis"
+    assert scores["diagnosis"][0]["problem"] == said
+    assert said in (out / "report.html").read_text().replace("&#39;", "'")
+    assert said.split(":")[0] in (out / "classifier" / "README.md").read_text()
+    assert load(out).doubt() == said
+    assert main(["predict", f"{data}/red/0.png", "--classifier", str(out)]) == 0
+    assert said.split(":")[0] in capsys.readouterr().err
+
+
+def test_json_says_the_failure_first_and_baselines_can_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_noise(tmp_path / "photos")
+    line = ["finetune", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"), *QUICK]
+    assert main([*line, "--no-baselines", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert next(iter(printed)) == "diagnosis"
+    assert printed["diagnosis"][0]["failed"]
+    assert printed["baselines"] is None
+    assert not (tmp_path / "run" / "baselines.json").exists()
+
+
+def test_a_diagnosis_is_plain_values() -> None:
+    found = diagnose(scored(20), None, RUN)[0]
+    assert json.loads(json.dumps(dataclasses.asdict(found)))["failed"] is True

@@ -1,0 +1,201 @@
+"""Whether a run failed, what is the likely reason, and which command would help: said before anything else of it."""
+
+import math
+import shlex
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from vitral.evaluation.evaluate import AnyEvaluation
+from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.metrics import Z_95, Evaluation
+from vitral.training.loop import TrainingResult
+from vitral.training.plan import Plan
+
+FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
+FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
+GUESSING_MARGIN = 1.1  # times the loss of guessing, above which a loss has run away
+RECENT = 3  # rows of the log, whose mean is the loss at the end
+RANDOM = "random weights"  # how the source of a network that nothing has trained begins
+PRETRAINED = "hf:google/vit-base-patch16-224-in21k"  # a start to propose where random weights learned too little
+LOWER = 0.1  # by which a learning rate that was too high is lowered
+LONGER = 4  # times, that a run which made too few updates is made longer
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What is wrong with a result.
+
+    Attributes:
+        problem: what was found, one sentence with its figures.
+        reason: the likely reason, one sentence.
+        command: what would help, ready to paste; empty if no command does.
+        failed: whether the result is of no use; if not, it is only weaker than something simpler seems.
+    """
+
+    problem: str
+    reason: str
+    command: str = ""
+    failed: bool = True
+
+    def sentence(self) -> str:
+        """Return everything in one line."""
+        return f"{self.problem} {self.reason}" + (f" This may help: {self.command}" if self.command else "")
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a diagnosis depends on besides the scores.
+
+    Attributes:
+        split: that was scored.
+        train_images: to learn from; None of an endless source.
+        from_scratch: whether the run began with random weights.
+        steps: updates made.
+        learning_rate: the recipe's peak.
+        last_loss: mean training loss of the last updates; None if unknown.
+        budget_seconds: the time that it was given; None for as long as it needs.
+        command: what made the run, without its folder: "vitral finetune --data photos/".
+        pretrained: weights to propose as a start; empty for a run that cannot have any.
+    """
+
+    split: str
+    train_images: int | None
+    from_scratch: bool
+    steps: int
+    learning_rate: float
+    last_loss: float | None
+    budget_seconds: float | None
+    command: str
+    pretrained: str = "ViT-B_16.npz"
+
+
+def diagnose(
+    evaluation: Evaluation, baselines: Baselines | None, circumstances: Circumstances
+) -> tuple[Diagnosis, ...]:
+    """Return what is wrong with a result, the worst first; nothing if all is well.
+
+    At chance is what does not significantly beat always naming the commonest class; below a baseline is what is
+    significantly below it, for the images that each was scored on. A result that is below its own linear probe only within
+    what chance explains is said, too, but has not failed.
+    """
+    return tuple(_found(evaluation, baselines, circumstances))
+
+
+def _found(evaluation: Evaluation, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
+    if run.split == "train":
+        return  # of the training images themselves neither success nor failure can be told
+    reached = f"{evaluation.top1:.1%} of {evaluation.num_examples} {run.split} images right"
+    if evaluation.at_chance:
+        reason, command = _likely(len(evaluation.class_names), run)
+        yield Diagnosis(
+            f"No better than chance: {evaluation.top1:.1%} of its {run.split} images right, where always naming one class gets "
+            f"{evaluation.chance:.1%}.",
+            reason,
+            command,
+        )
+    yield from islice(_below(evaluation, baselines, run, reached), 1)
+
+
+def _below(
+    evaluation: Evaluation, baselines: Baselines | None, run: Circumstances, reached: str
+) -> Iterator[Diagnosis]:
+    if baselines is None or baselines.split != run.split:
+        return
+    probe = max(baselines.linear_probe, baselines.knn)
+    pixels = max(baselines.pixel_linear or 0.0, baselines.pixel_neighbour or 0.0)
+    for simple, figure in (("the bare pixels", pixels), ("its own frozen features", probe)):
+        if significantly_below(evaluation.top1, evaluation.num_examples, figure, baselines.num_test):
+            reason, command = _likely(len(evaluation.class_names), run)
+            yield Diagnosis(
+                f"Worse than a simple classifier on {simple}: {reached}, against {figure:.1%}.", reason, command
+            )
+    if evaluation.top1 < probe:
+        yield Diagnosis(
+            f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
+            f"The difference is within what {evaluation.num_examples} images can tell.",
+            f"{run.command} --set adaptation.method=probe",
+            failed=False,
+        )
+
+
+def recent_loss(history: Sequence[Mapping[str, float]]) -> float | None:
+    """Return the mean training loss of the last rows of a log; None if there is none."""
+    losses = [row["loss"] for row in history if "loss" in row]
+    return statistics.fmean(losses[-RECENT:]) if losses else None
+
+
+def _likely(classes: int, run: Circumstances) -> tuple[str, str]:
+    """Return the likely reason why a network learned too little, and the command that would help."""
+    if run.last_loss is not None and run.last_loss > GUESSING_MARGIN * math.log(classes):
+        lower = LOWER * run.learning_rate
+        return (
+            f"The loss ended at {run.last_loss:.3g}, above the {math.log(classes):.3g} of guessing: the learning rate of "
+            f"{run.learning_rate:g} is too high.",
+            f"{run.command} --set optimizer.lr={lower:g}",
+        )
+    if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
+        return (
+            f"The network began with random weights, for which {run.train_images:,} images are few; start from trained ones.",
+            f"{run.command} --from {run.pretrained}",
+        )
+    if run.steps < FEW_STEPS:
+        longer = (
+            f"--time {_asked(LONGER * run.budget_seconds)}"
+            if run.budget_seconds
+            else f"--set steps={LONGER * FEW_STEPS}"
+        )
+        return f"Only {run.steps} updates were made.", f"{run.command} {longer}"
+    if run.from_scratch:
+        start = f" --from {run.pretrained}" if run.pretrained else f" --set steps={LONGER * run.steps}"
+        return "The network began with random weights.", run.command + start
+    return (
+        f"Training spoiled the features that the network came with: the learning rate of {run.learning_rate:g} may be too "
+        "high for so few images; let the head alone learn.",
+        f"{run.command} --set adaptation.method=probe",
+    )
+
+
+def _asked(seconds: float) -> str:
+    return f"{seconds / 60:.0f}m" if seconds >= 120 else f"{seconds:.0f}s"
+
+
+def significantly_below(share: float, trials: int, other: float, other_trials: int) -> bool:
+    """Tell whether one share of successes is below another by more than chance explains, at 97.5 %."""
+    pooled = (share * trials + other * other_trials) / (trials + other_trials)
+    deviation = math.sqrt(pooled * (1 - pooled) * (1 / trials + 1 / other_trials))
+    return other - share > Z_95 * deviation
+
+
+def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
+    """Return what is wrong with a command that missed its time budget."""
+    return Diagnosis(
+        f"Longer than it was given: {seconds:.0f} s, where --time said {budget_seconds:.0f} s.",
+        "The machine became slower at the end than it was while the run was planned, or too little time was given.",
+        failed=False,
+    )
+
+
+def diagnose_run(
+    plan: Plan, training: TrainingResult, baselines: Baselines | None, evaluation: AnyEvaluation
+) -> tuple[Diagnosis, ...]:
+    """Return what is wrong with a run's result, the worst first; nothing if all is well, or for several labels an image."""
+    if not isinstance(evaluation, Evaluation):
+        return ()  # average precision has no chance level of the kind, and there are no baselines
+    train, tuned = plan.data.splits["train"], plan.kind == "fine-tune"
+    verb, start = ("finetune", plan.start) if tuned else ("pretrain", None)
+    scratch = plan.classifier.provenance.source.startswith(RANDOM)
+    kept = "" if start is None or scratch else f" --from {shlex.quote(start)}"
+    circumstances = Circumstances(
+        split=plan.data.scored_split(),
+        train_images=None if train.endless else len(train),
+        from_scratch=scratch,
+        steps=training.steps,
+        learning_rate=plan.recipe.optimizer.lr,
+        last_loss=recent_loss(training.history) if plan.recipe.objective.name == "softmax" else None,
+        budget_seconds=plan.budget_seconds,
+        command=f"vitral {verb} --data {shlex.quote(plan.data_spec)}{kept}",
+        pretrained=PRETRAINED if tuned else "",
+    )
+    return diagnose(evaluation, baselines, circumstances)
