@@ -69,10 +69,15 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
         try:
             yield
         except VitralError:
-            if distributed.is_main() and not resume and not (folder / RECIPE_FILE).exists():
+            if distributed.is_main() and not resume and not _has_trained(folder):
                 stack.close()
                 clear_run(folder)
             raise
+
+
+def _has_trained(folder: Path) -> bool:
+    """Tell whether a run came as far as training, itself or one that tries a setting for it."""
+    return any((place / RECIPE_FILE).exists() for place in (folder, *(folder / SWEEP).glob("lr-*")))
 
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
