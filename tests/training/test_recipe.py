@@ -56,6 +56,27 @@ def test_overrides_are_typed() -> None:
     assert (recipe.optimizer.lr, recipe.precision, recipe.averaging.decay, recipe.steps) == (0.01, "fp32", 0.99, 7)
 
 
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("augmentation.crop=none", "augmentation.crop", "none"),
+        ("augmentation.policy=none", "augmentation.policy", "none"),
+        ("compute.sharding=none", "compute.sharding", "none"),
+        ("optimizer.clip_norm=none", "optimizer.clip_norm", None),
+        ("averaging.decay=none", "averaging.decay", None),
+        ("image_size=none", "image_size", None),
+        ("augmentation=none", "augmentation", None),
+    ],
+)
+def test_none_is_a_word_where_a_setting_has_it_and_nothing_elsewhere(
+    override: str, key: str, value: str | None
+) -> None:
+    found: object = load_recipe("finetune-imagenet-512", [override])
+    for part in key.split("."):
+        found = getattr(found, part)
+    assert found == value
+
+
 def test_unknown_and_broken_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="Did you mean 'finetune'"):
         load_recipe("finetun")

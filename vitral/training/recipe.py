@@ -232,7 +232,12 @@ def _apply(values: dict[str, Any], override: str) -> None:
     try:
         values[leaf] = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        values[leaf] = None if text == "none" else text
+        values[leaf] = None if text == "none" and _may_be_left_out(key.strip()) else text
+
+
+def _may_be_left_out(key: str) -> bool:
+    """Tell whether a setting is None where a recipe says nothing; elsewhere "none" is a word, such as a policy's."""
+    return dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is None
 
 
 def _explain(error: ValidationError, source: str) -> str:
