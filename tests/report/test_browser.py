@@ -12,7 +12,7 @@ import torch
 from vitral.evaluation.metrics import evaluate_probabilities
 from vitral.images.contact_sheet import contact_sheet
 from vitral.report.page import MOST_CONFUSED, render_report
-from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
+from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -53,7 +53,7 @@ def report() -> RunReport:
             ),
         ),
         pictures=(Picture(contact_sheet([pixels] * 9, names[:9]), "Training pictures"),),
-        verdict="No better than chance, " + "with-a-long-word-" * 12,
+        verdict=(Verdict("No better than chance.", "with-a-long-word-" * 12, "vitral " + "--set a=b " * 30),),
         evaluation=scores,
         confused_images={index: pixels for pair in scores.confused for index in pair.examples},
         mistakes=(shown,) * 3,

@@ -15,7 +15,7 @@ from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import MOST_CLASSES, percent, render_report, worst_first, write_report
-from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport
+from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
 
 EVIL = "<script>alert('x')</script>"
 NAMES = (EVIL, "$cat_1^2", "猫", 'a"b\' onload="alert(1)', "--><b>", "dog", "</svg><img src=x>")
@@ -237,8 +237,17 @@ def test_the_learning_rate_has_its_curve() -> None:
 
 
 def test_the_verdict_stands_above_all() -> None:
-    page = render_report(RunReport(title="Title", facts=(("Model", "x"),), verdict=f"Failed {EVIL}", summary="Summary"))
+    page = render_report(
+        RunReport(
+            title="Title",
+            facts=(("Model", "x"),),
+            verdict=(Verdict(f"Failed {EVIL}", "Why.", f"vitral {EVIL}"), Verdict("Worse")),
+            summary="Summary",
+        )
+    )
     assert page.index("</h1>") < page.index("Failed &lt;script&gt;") < page.index("Summary")
+    assert "<code>vitral &lt;script&gt;" in page
+    assert page.count('class="verdict"') == 2
     assert 'class="verdict"' not in render_report(RunReport(title="Title", facts=()))
 
 

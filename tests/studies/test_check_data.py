@@ -17,7 +17,8 @@ from vitral.cli.main import main
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model
 from vitral.report.check_page import write_check_page
-from vitral.studies.check_data import NEAR, check_data, near_pairs
+from vitral.studies.check_data import NEAR, check_data
+from vitral.studies.near_pairs import near_pairs
 
 
 def photo(seed: int, side: int = 96) -> Image.Image:
@@ -140,6 +141,26 @@ def test_the_command_prints_json_and_writes_a_page(
     assert json.loads(out)["problems"]
     assert "has something to mend" in err.splitlines()[-1]
     assert main(["check", str(tmp_path / "missing")]) == 1
+
+
+def test_duplicates_and_doubtful_labels_are_shown_as_images(folder: Path, tmp_path: Path) -> None:
+    evil = "שם<script>alert(1)<b>.png"
+    shutil.copy(folder / "train/cat/0.png", folder / "val/dog/leak.png")
+    shutil.copy(folder / "train/cat/1.png", folder / "train/cat" / evil)
+    for number in range(20):
+        shutil.copy(folder / "train/dog/2.png", folder / f"train/dog/many{number}.png")
+    found = check_data(folder)
+    shown = {name for _, name in found.thumbnails}
+    assert str(folder / "val/dog/leak.png") in shown
+    assert str(folder / "train/cat" / evil) in shown
+    assert len(shown) == 2 + 2 + 6
+    assert "thumbnails" not in found.to_json()
+    write_check_page(found, [], tmp_path / "check.html", near=NEAR)
+    page = (tmp_path / "check.html").read_text(encoding="utf-8")
+    assert page.count("<img") == 1 + len(shown)  # and the contact sheet
+    assert "and 9 more" in page  # twelve names of the group of twenty-one
+    assert "<script" not in page
+    assert "validation, <bdi>dog</bdi>" in page
 
 
 def test_built_in_sets_are_checked_too(tmp_path: Path) -> None:

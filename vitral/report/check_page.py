@@ -5,11 +5,14 @@ from pathlib import Path
 from typing import Protocol
 
 from vitral.files import write_file
+from vitral.images.decode import Pixels
 from vitral.outputs import check_file
 from vitral.report.page import LARGEST_SHEET, mark, page_environment
 from vitral.report.pictures import inline
 
 MOST_LISTED = 200  # groups or pictures in a table; all are in the JSON
+MOST_OF_GROUP = 12  # names of a group of duplicates
+LARGEST_THUMBNAIL = 112  # pixels of the longer side
 
 
 class Checked(Protocol):
@@ -28,6 +31,11 @@ class Checked(Protocol):
     @property
     def sheet(self) -> bytes:
         """A contact sheet, PNG."""
+        ...
+
+    @property
+    def thumbnails(self) -> Mapping[tuple[str, str], Pixels]:
+        """Small images by split and name."""
         ...
 
     def problems(self) -> list[str]:
@@ -60,6 +68,8 @@ def write_check_page(
         total=sum(count for counts in check.counts.values() for count in counts.values()),
         sheet=inline(check.sheet, largest=LARGEST_SHEET) if check.sheet else None,
         most=MOST_LISTED,
+        most_of_group=MOST_OF_GROUP,
+        thumbnails={place: inline(image, largest=LARGEST_THUMBNAIL) for place, image in check.thumbnails.items()},
         near=near,
     )
     write_file(path, page.encode("utf-8", "replace"))

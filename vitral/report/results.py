@@ -67,6 +67,21 @@ class CurveGroup:
     curves: tuple[Curve, ...]
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """What a reader must know of a result before anything else.
+
+    Attributes:
+        problem: what is wrong, one sentence.
+        reason: the likely reason.
+        command: what would help, to paste; empty if no command does.
+    """
+
+    problem: str
+    reason: str = ""
+    command: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Picture:
     """A picture with its caption.
@@ -133,7 +148,7 @@ class RunReport:
         title: the heading.
         facts: what was trained, on what and how, as pairs of name and value.
         summary: one or two sentences under the heading.
-        verdict: what a reader must know first, such as that the network is no better than chance; shown above all.
+        verdict: what a reader must know first, such as that the network is no better than chance, the worst first.
         comparison: arms to compare, such as "from scratch" against "pre-trained, then fine-tuned".
         comparison_note: on what terms they were compared.
         command: what one would type to make it again.
@@ -158,7 +173,7 @@ class RunReport:
     title: str
     facts: tuple[tuple[str, str], ...]
     summary: str = ""
-    verdict: str = ""
+    verdict: tuple[Verdict, ...] = ()
     comparison: tuple[Arm, ...] = ()
     comparison_note: str = ""
     command: str = ""

@@ -14,7 +14,6 @@ from typing import Any
 
 import imagehash
 import numpy as np
-from jaxtyping import UInt64
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
@@ -28,15 +27,17 @@ from vitral.events import Listener, Progress, ignore
 from vitral.images.contact_sheet import contact_sheet
 from vitral.images.decode import FORMATS, Pixels
 from vitral.seeds import generator
+from vitral.studies.near_pairs import near_pairs
+from vitral.studies.thumbnails import thumbnail, thumbnails
 
 NEAR = 4  # bits of 64 in which the perceptual hashes of two near duplicates may differ
 TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
 SHEET = 48  # pictures on the contact sheet
 SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of a picture's own, from where its label is doubtful
-MOST_LISTED = 200
-THUMBNAIL = 112
 SPLITS = "in several splits: scores would be too good"
 SIDES = "on several sides of the split that Vitral made: scores would be too good"
+SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
+SHOWN_OF_GROUP = 6  # images of a group
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class DataCheck:
         notes: what opening the data had to say.
         sheet: some pictures of every class, as a PNG.
         shared_out: the splits that Vitral made, and that are not the data's own.
+        thumbnails: small images of the first duplicates and doubtful labels, by split and name.
     """
 
     name: str
@@ -145,6 +147,7 @@ class DataCheck:
     std: tuple[float, float, float]
     notes: tuple[str, ...]
     sheet: bytes
+    thumbnails: Mapping[tuple[str, str], Pixels]
     shared_out: tuple[str, ...] = ()
 
     @property
@@ -184,9 +187,9 @@ class DataCheck:
             yield count, f"group of {images} {one}", f"groups of {images} {several}", what
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the contact sheet as JSON values."""
-        values = dataclasses.asdict(dataclasses.replace(self, sheet=b""))
-        values.pop("sheet")
+        """Return everything but the images as JSON values."""
+        values = dataclasses.asdict(dataclasses.replace(self, sheet=b"", thumbnails={}))
+        del values["sheet"], values["thumbnails"]
         return {**values, "imbalance": self.imbalance, "leaks": self.leaks, "problems": self.problems()}
 
 
@@ -221,6 +224,7 @@ def check_data(
                 (looks if isinstance(seen, Look) else bad).append(seen)  # type: ignore[arg-type]
                 listener(Progress("check", len(looks) + len(bad), max(total, len(looks) + len(bad))))
     middle = float(np.median([min(look.height, look.width) for look in looks])) if looks else 0.0
+    suspects = [] if judge is None else _suspects(judge, found, listener)
     duplicates = sorted([*_exact(looks), *_near(looks)], key=lambda group: (not group.leaks, not group.contradicts))
     return DataCheck(
         name=found.name,
@@ -230,7 +234,7 @@ def check_data(
         bad=tuple(bad),
         suspicious=tuple(itertools.chain.from_iterable(_odd(look, middle) for look in looks)),
         duplicates=tuple(duplicates),
-        suspects=() if judge is None else tuple(_suspects(judge, found, listener)),
+        suspects=tuple(suspects),
         widths=_spread([look.width for look in looks]),
         heights=_spread([look.height for look in looks]),
         formats=dict(Counter(look.format for look in looks).most_common()),
@@ -240,6 +244,7 @@ def check_data(
         notes=found.notes,
         sheet=_sheet(found, looks),
         shared_out=found.shared_out,
+        thumbnails=thumbnails(found, _places(looks, duplicates, suspects)),
     )
 
 
@@ -329,24 +334,6 @@ def _near(looks: Sequence[Look]) -> Iterator[Duplicates]:
     yield from (_group("near", group) for group in groups.values() if len(group) > 1)
 
 
-def near_pairs(hashes: UInt64[np.ndarray, " pictures"], distance: int) -> Iterator[tuple[int, int]]:
-    """Give the pairs of 64-bit hashes that differ in at most `distance` bits.
-
-    Of one bit more bands than may differ, at least one is equal in both: only pairs that share a band are compared.
-    """
-    bands = distance + 1
-    edges = np.linspace(0, 64, bands + 1).astype(int)
-    for low, high in itertools.pairwise(edges.tolist()):
-        keys = (hashes >> np.uint64(low)) & np.uint64((1 << (high - low)) - 1)
-        order = np.argsort(keys, kind="stable")
-        cuts = np.flatnonzero(np.diff(keys[order])) + 1
-        for bucket in np.split(order, cuts):
-            for place, one in enumerate(bucket[:-1].tolist()):
-                rest = bucket[place + 1 :]
-                close = np.bitwise_count(hashes[rest] ^ hashes[one]) <= distance
-                yield from ((one, int(other)) for other in rest[close])
-
-
 def _group(kind: str, looks: Sequence[Look]) -> Duplicates:
     return Duplicates(
         kind,
@@ -423,6 +410,18 @@ def _channels(looks: Sequence[Look]) -> tuple[tuple[float, float, float], tuple[
     return (float(mean[0]), float(mean[1]), float(mean[2])), (float(std[0]), float(std[1]), float(std[2]))
 
 
+def _places(
+    looks: Sequence[Look], duplicates: Sequence[Duplicates], suspects: Sequence[Suspect]
+) -> Iterator[tuple[str, str, int]]:
+    """Give split, name and place of the images that a page shows small: those of the first groups and doubtful labels."""
+    wanted = {(suspect.split, suspect.name) for suspect in suspects[:SHOWN]}
+    for group in duplicates[:SHOWN]:
+        wanted.update(list(zip(group.splits, group.names, strict=True))[:SHOWN_OF_GROUP])
+    for look in looks:
+        if (look.split, look.name) in wanted:
+            yield look.split, look.name, look.index
+
+
 def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:
     """Draw some pictures of as many classes as there is room for, chosen by a fixed seed."""
     if not looks:
@@ -436,11 +435,5 @@ def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:
         itertools.islice((look for look in rounds if look is not None), SHEET),
         key=lambda look: [data.class_names.index(name) for name in look.classes],
     )
-    images = [_thumbnail(data.splits[look.split].image(look.index)) for look in chosen]
+    images = [thumbnail(data.splits[look.split].image(look.index)) for look in chosen]
     return contact_sheet(images, [", ".join(look.classes) or "none" for look in chosen])
-
-
-def _thumbnail(pixels: Pixels) -> Pixels:
-    image = Image.fromarray(pixels)
-    image.thumbnail((2 * THUMBNAIL, 2 * THUMBNAIL))
-    return np.asarray(image)

@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-import numpy as np
 import torch
-from PIL import Image
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
@@ -18,8 +16,9 @@ from vitral.explanation.explain import explain
 from vitral.images.decode import Pixels
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
-from vitral.report.page import LARGEST_EXAMPLE, MOST_CONFUSED
-from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport
+from vitral.report.page import MOST_CONFUSED
+from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
+from vitral.studies.thumbnails import thumbnail
 from vitral.training.environment import environment
 from vitral.training.run import RunResult
 
@@ -43,7 +42,7 @@ def run_report(result: RunResult) -> RunReport:
         title=f"{noun} on {plan.data.name}",
         facts=run_facts(result),
         summary=result.evaluation.sentence(split),
-        verdict=" ".join(found.sentence() for found in result.diagnosis),
+        verdict=tuple(Verdict(found.problem, found.reason, found.command) for found in result.diagnosis),
         command=result.command(),
         notes=(*plan.data.notes, *plan.reasons),
         bad_images=plan.data.bad_images,
@@ -108,13 +107,7 @@ def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> Attention
 def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]:
     """Return the examples of the pairs of classes that are mixed up most, small, by their place in the split."""
     places = {index for pair in evaluation.confused[:MOST_CONFUSED] for index in pair.examples}
-    return {index: _small(source.image(index)) for index in sorted(places)}
-
-
-def _small(image: Pixels) -> Pixels:
-    photo = Image.fromarray(image)
-    photo.thumbnail((2 * LARGEST_EXAMPLE, 2 * LARGEST_EXAMPLE))
-    return np.asarray(photo)
+    return {index: thumbnail(source.image(index)) for index in sorted(places)}
 
 
 def examples(classifier: Classifier, source: Source) -> tuple[AttentionPicture, ...]:
