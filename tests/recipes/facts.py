@@ -8,10 +8,12 @@ A file of the ledger holds one family of recipes:
     [table.NAME]         recipes in columns: `of`, `columns`, their `source`, `sources` of columns from elsewhere, and
                          `recipes.NAME = [values]`
 
-A setting is a dotted key of a recipe; "none" stands for None. What the source leaves open has "ours: REASON" in the place of
-its source. Beside the settings a fact may give `expected`, which the header's Expected must quote, and `run_time` likewise.
+A setting is a dotted key of a recipe; "none" stands for None, and "= 475 / (475 + 32)" for what it gives. What the source
+leaves open has "ours: REASON" in the place of its source. Beside the settings a fact may give `expected`, which the header's
+Expected must quote, and `run_time` likewise.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Iterator
@@ -26,7 +28,7 @@ FOLDER = Path(__file__).parent / "ledger"
 HEADER = ("expected", "run_time")
 WITHOUT_MEANING = ("name", "schedule.bends")  # what a recipe is called; what became of a run
 SOURCE = re.compile(r"\(arXiv \d{4}\.\d{5}\)|^[\w-]+/[\w-]+( [\d.]+)?, ")
-ROUNDING = 1e-5  # recipes write thirds and logarithms with six digits
+ROUNDING = 1.2e-6  # recipes write thirds and logarithms with six digits
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ class _Family:
             for name, values in table["recipes"].items():
                 cells = dict(zip(table["columns"], values, strict=True))
                 sources = dict.fromkeys(cells, table["source"]) | table.get("sources", {})
-                self._add(name, table["of"], {key: Fact(value, sources[key]) for key, value in cells.items()})
+                self._add(
+                    name, table["of"], {key: Fact(_computed(value), sources[key]) for key, value in cells.items()}
+                )
         for name in set(tree.get("rows", {})) - self.used:
             self._mistake(f"the rows '{name}' belong to no recipe")
         for name, text in tree.get("source", {}).items():
@@ -119,7 +123,16 @@ def _facts(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Fact]]
             yield from _facts(entry, f"{prefix}{name}.")
         else:
             value, source = entry
-            yield f"{prefix}{name}", Fact(value, source)
+            yield f"{prefix}{name}", Fact(_computed(value), source)
+
+
+def _computed(value: object) -> object:
+    """Return a value, and of "= 5e-4 * 1024 / 512" its result, so that a row shows how its source gives it."""
+    if isinstance(value, list):
+        return [_computed(one) for one in value]
+    if isinstance(value, str) and value.startswith("= "):
+        return float(eval(value[2:], {"__builtins__": {}}, {"log": math.log}))
+    return value
 
 
 def settings(recipe: Recipe) -> dict[str, object]:

@@ -64,6 +64,16 @@ def test_a_fact_must_be_of_a_setting() -> None:
     assert differences(load_recipe("deit-b16"), facts) == ["optimizer.learning_rate is no setting of a recipe"]
 
 
+def test_a_row_may_show_how_its_source_gives_a_number(tmp_path: Path) -> None:
+    (tmp_path / "common.toml").write_text(COMMON)
+    rows = 'a = ["= -log(18291)", "Paper"]\nb = [["= 30 / 90", 1], "Paper"]\nc = ["none", "Paper"]'
+    (tmp_path / "family.toml").write_text(f'[recipe.one]\nof = ["shared"]\n{rows}\n')
+    facts = read_ledger(tmp_path).recipes["one"]
+    assert facts["a"].value == pytest.approx(-9.814164, abs=1e-6)
+    assert facts["b"].value == [1 / 3, 1]
+    assert facts["c"].value == "none"
+
+
 COMMON = """
 [source]
 Paper = "a paper (arXiv 2010.11929), Table 3"
