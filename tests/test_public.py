@@ -50,3 +50,25 @@ def test_data_are_checked_in_python(tmp_path: Path) -> None:
         Image.new("RGB", (40, 40), "red").save(tmp_path / "photos" / name / "same.png")
     found = vitral.check(tmp_path / "photos")
     assert any("different classes" in problem for problem in found.problems())
+
+
+def test_what_python_gives_is_shown_in_a_few_lines_without_its_numbers(tmp_path: Path) -> None:
+    settings = ["steps=4", "batch_size=8", "workers=0"]
+    result = vitral.finetune("digits", source="vit-mu4", out=tmp_path / "run", overrides=settings)
+    classifier = result.classifier
+    found = vitral.check("digits")
+    shown = {
+        "Classifier: vit-mu4": classifier,
+        "Evaluation: ": result.evaluation,
+        "RunResult: fine-tune on digits, 4 steps": result,
+        "Explanation: ": vitral.explain(classifier, found.sheet),
+        "DataCheck: digits, 1,797 images, 10 classes": found,
+    }
+    for beginning, value in shown.items():
+        lines = repr(value).splitlines()
+        assert lines[0].startswith(beginning)
+        assert len(lines) <= 3
+        assert max(map(len, lines)) < 250
+        assert not any(word in repr(value) for word in ("tensor(", "array(", "Parameter", "Linear(", "\\x"))
+    assert "(0, 1, 2, 3, …)" in repr(classifier)
+    assert "of its test images right" in repr(classifier)

@@ -18,10 +18,12 @@ from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels, read_image, to_rgb
 from vitral.images.preprocessing import Preprocessing
+from vitral.models.catalog import describe
 from vitral.models.model import Images, Logits, Model
 from vitral.progress import show
 
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
+SHOWN_NAMES, LONGEST_NAME = 4, 24  # of classes, where there is room for a line
 Picture = str | Path | bytes | Image.Image | np.ndarray
 
 
@@ -105,6 +107,20 @@ class Classifier(nn.Module):
         self.provenance = provenance or Provenance()
         self.multi_label = multi_label
         self.eval()
+
+    def __repr__(self) -> str:
+        """Return what it is in a few lines; `model` prints every layer."""
+        height, width = self.model.image_size
+        scores = "".join(
+            f", {value:.1%} of its {name.removesuffix('/top1')} images right"
+            for name, value in self.provenance.scores.items()
+            if name.endswith("/top1")
+        )
+        kind = "labels" if self.multi_label else "classes"
+        return (
+            f"Classifier: {describe(self.model.config)}, images of {height}x{width} pixels, {len(self.class_names)} {kind} "
+            f"({some_of(self.class_names)})\nfrom {self.provenance.source}{scores}"
+        )
 
     def forward(self, images: Images) -> Logits:
         """Return the logits of prepared images."""
@@ -201,6 +217,12 @@ class Classifier(nn.Module):
             (self.class_names[index], value) for index, value in zip(indices.tolist(), values.tolist(), strict=True)
         )
         return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked)
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return the first of some names, and a sign that there are more."""
+    shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:SHOWN_NAMES])
+    return shown if len(names) <= SHOWN_NAMES else f"{shown}, …"
 
 
 def _sources(pictures: Picture | Iterable[Picture], listener: Listener) -> Iterator[Unlabelled]:

@@ -95,6 +95,14 @@ class Evaluation:
     nll: float
     mistakes: tuple[Mistake, ...]
 
+    def __repr__(self) -> str:
+        """Return the figures that matter most in one line; `to_json` gives them all."""
+        low, high = self.top1_interval
+        return (
+            f"Evaluation: {self.top1:.1%} of {self.num_examples:,} images right (95 % interval {low:.1%} to {high:.1%}; chance "
+            f"{self.chance:.1%}), {len(self.class_names)} classes, calibration error {self.ece:.3f}"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the scores as JSON values."""
         return dataclasses.asdict(self)

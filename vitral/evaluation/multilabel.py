@@ -39,6 +39,13 @@ class MultiLabelEvaluation:
     exact_match: float
     support: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        """Return the figures that matter most in one line; `to_json` gives them all."""
+        return (
+            f"MultiLabelEvaluation: mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%}, "
+            f"{self.num_examples:,} images, {len(self.class_names)} labels"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return the scores as JSON values."""
         return dataclasses.asdict(self)

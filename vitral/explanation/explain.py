@@ -48,6 +48,16 @@ class Explanation:
     method: Method
     warning: str = ""
 
+    def __repr__(self) -> str:
+        """Return the answer and what it is explained by in one line."""
+        height, width = self.photo.shape[:2]
+        rows, columns = self.relevance.shape
+        doubt = f"; {self.warning}" if self.warning else ""
+        return (
+            f"Explanation: {self.label} {self.probability:.1%}, {self.method} on {rows}x{columns} places of an image of "
+            f"{height}x{width} pixels{doubt}"
+        )
+
     @property
     def image(self) -> Pixels:
         """The part of the image that the network saw, at the image's own resolution."""

@@ -150,6 +150,12 @@ class DataCheck:
     thumbnails: Mapping[tuple[str, str], Pixels]
     shared_out: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Return what there is and what should be mended in two lines."""
+        images = sum(sum(classes.values()) for classes in self.counts.values())
+        found = "; ".join(self.problems()) or "nothing to mend"
+        return f"DataCheck: {self.name}, {images:,} images, {len(self.class_names)} classes\n{found}"
+
     @property
     def imbalance(self) -> float:
         """How often the largest class has the pictures of the smallest, in the training split."""

@@ -105,6 +105,11 @@ class RunResult:
             diagnosis = (*diagnosis, too_late(seconds, budget))
         return replace(self, seconds=seconds, diagnosis=diagnosis)
 
+    def __repr__(self) -> str:
+        """Return what came out in three lines; `to_json` gives the figures."""
+        done = f"{self.plan.kind} on {self.plan.data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
+        return f"RunResult: {done}\n{self.evaluation.sentence(self.split)}\nclassifier in {self.classifier_folder}"
+
     @property
     def split(self) -> str:
         """The split that `evaluation` is of."""
