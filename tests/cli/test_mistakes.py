@@ -153,6 +153,8 @@ def test_settings_that_cannot_be(
         (("--recipe", "cifar10-ten-minutes", "--image-size", "33"), "33"),
         (("--image-size", "33"), "33"),
         (("--time", "soon"), "no duration"),
+        (("--resume",), "Name its folder with --out"),
+        (("--out", "photos"), "photos"),
     ],
 )
 def test_a_slip_is_said_before_an_image_is_read(
@@ -232,6 +234,18 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     assert "is of 'vitral finetune'" in refused("pretrain", "--resume", "--out", "runs/photos")
     pretrain = ("pretrain", "--data", "photos", "--model", "vit-mu16", "--out", "runs/photos")
     assert "already holds a run" in refused(*pretrain)
+    assert contents(there / "runs" / "photos") == before
+
+
+def test_a_slip_beside_overwrite_costs_no_run(refused: Refused, there: Path) -> None:
+    before = contents(there / "runs" / "photos")
+    for slip in (
+        ("--data", "phtos"),
+        ("--data", "photos", "--set", "lr=1"),
+        ("--data", "photos", "--from", "vit-mu61"),
+    ):
+        refused("finetune", *slip, "--out", "runs/photos", "--overwrite")
+    refused("pretrain", "--data", "phtos", "--out", "runs/photos", "--overwrite")
     assert contents(there / "runs" / "photos") == before
 
 

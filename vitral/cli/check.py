@@ -34,12 +34,12 @@ def check(
     """Look at every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
-        what: the data, as --data of the other commands takes them; or the word "resume" (a folder of that name is ./resume).
+        what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
         data: with "resume", what to train on.
         source: with "resume", the network or weights to start from.
         classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
         classes: of nested folders, whether the innermost, the outermost or the whole path names the class.
-        report: write what was found as one HTML file there.
+        report: write what was found as one HTML page there.
         strict: exit with status 1 if there is something to mend.
         overwrite: let --report replace a file that is no such page.
         json: print JSON for a program.

@@ -31,7 +31,7 @@ COMMANDS = {
     "demo": Command(
         "Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.",
         (
-            ("vitral demo", "pre-train on generated images, fine-tune on handwritten digits, write a report"),
+            ("vitral demo", "generated images, then handwritten digits; ends in a report"),
             ("vitral demo --out runs/first-demo --json", "the same elsewhere, the figures for a program"),
         ),
     ),
@@ -50,7 +50,7 @@ COMMANDS = {
         (
             ("vitral finetune --data photos/", "one sub-folder a class"),
             ("vitral finetune --data photos/ --from ViT-B_16.npz --time 30m", "published weights, half an hour in all"),
-            ("vitral finetune --data photos.zip --recipe finetune-cifar10 --set optimizer.lr=0.003", "other settings"),
+            ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=3e-4", "other settings"),
             ("vitral finetune --data photos/ --out runs/photos --resume", "go on after Ctrl-C or a crash"),
         ),
     ),
@@ -58,7 +58,7 @@ COMMANDS = {
         "Score a classifier on labelled images: accuracy, every class, confusion, calibration.",
         (
             ("vitral evaluate --data photos/", "the newest run, on what its training left out"),
-            ("vitral evaluate --data new-photos/ --classifier runs/photos --report scores.html", "as a page"),
+            ("vitral evaluate --data new/ --classifier runs/photos --report scores.html", "as a page"),
         ),
         "Classes are matched by name. Of data that the classifier was trained on, only what training left out is scored.",
     ),
@@ -73,10 +73,10 @@ COMMANDS = {
     "explain": Command(
         "Show where the network looked in an image.",
         (
-            ("vitral explain holiday.jpg", "the newest run, drawn beside this folder's other files"),
+            ("vitral explain holiday.jpg", "the newest run; draws holiday-explained.jpg"),
             ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a certain run and file"),
         ),
-        "Attention rollout: the paper's appendix D.8.",
+        "Attention rollout, the paper's appendix D.8; Grad-CAM for networks without attention.",
     ),
     "pretrain": Command(
         "Pre-train a network from random weights, on generated images or a large labelled set.",

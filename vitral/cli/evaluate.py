@@ -29,14 +29,12 @@ def evaluate(
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
-        data: what 'finetune' takes as --data: folders of classes, .zip, .tar, tables, shards, hf:OWNER/NAME, "digits";
-            classes are matched by name.
+        data: class folders, .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits", as 'finetune' takes them.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation where there is no test.
-        classes: of nested folders, whether the innermost, the outermost or the whole path names the class; found by the
-            classifier's names if left out.
-        skip_bad_images: leave out pictures that cannot be read, naming each, in place of stopping.
-        report: write the figures and pictures as one HTML file there.
+        classes: of nested folders, which names the class: innermost, outermost, whole path; what fits if left out.
+        skip_bad_images: leave out images that cannot be read, naming each, in place of stopping.
+        report: write the scores as one HTML page there.
         overwrite: let --report replace a file that is no such report.
         json: print JSON for a program.
     """

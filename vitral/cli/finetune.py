@@ -34,17 +34,15 @@ def finetune(
     """Fine-tune a network on labelled images: classifier, scores and report in one run folder.
 
     Args:
-        data: a folder with one sub-folder a class, with or without train/ val/ test/ above them; the same in a .zip or
-            .tar; a .csv or .parquet table; WebDataset shards; hf:OWNER/NAME; or "digits".
-        source: where the weights come from: a file, a classifier or run folder, a Hub id, or a model's name for
-            random weights; a model that fits pictures and hardware if left out.
+        data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".
+        source: where to start: a weights file, classifier or run folder, Hub id, or a model's name for random weights.
         out: the run folder; runs/NAME if left out.
-        recipe: a recipe's name or a TOML file; if left out, one that fits pictures, classes, network and hardware.
+        recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
         image_size: pixels; the network's own if left out.
         time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report.
         seed: of every random choice.
-        skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
+        skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.

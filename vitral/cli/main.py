@@ -13,6 +13,12 @@ from vitral.cli import started
 from vitral.cli.commands import COMMANDS, EPILOGUE
 from vitral.errors import TrainingInterrupted, VitralError
 
+
+def _shown_default(value: object) -> str | None:
+    """Return what the help says of a default: nothing of what is off, or left out."""
+    return None if value is None or value is False or value == () else str(value)
+
+
 app = App(
     name="vitral",
     version=f"vitral {__version__}",
@@ -21,7 +27,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(show_default=lambda value: None if value in (False, ()) else str(value)),
+    default_parameter=Parameter(show_default=_shown_default),
 )
 # Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
 for place, (command, shown) in enumerate(COMMANDS.items()):

@@ -21,8 +21,7 @@ def predict(
     """Say what is in images, with probabilities.
 
     Args:
-        images: files; folders, .zip and .tar archives of images; and whatever else 'finetune' takes as --data: tables,
-            shards, hf:OWNER/NAME, "digits". Labels are passed over.
+        images: files, folders, .zip, .tar, and what else 'finetune' takes as --data; labels are passed over.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
         top: how many classes to name for each image.
         skip_bad_images: go on past images that cannot be read, naming each, in place of stopping.

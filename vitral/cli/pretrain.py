@@ -32,7 +32,7 @@ def pretrain(
     """Pre-train a network from random weights, on generated images or a large labelled set.
 
     Args:
-        data: "visualatom" (an endless source of generated pictures; if left out), or a folder with one sub-folder a class.
+        data: "visualatom" (an endless source of generated images; if left out), or what 'finetune' takes.
         model: a model's name ('vitral models' lists them); the recipe's if left out.
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file.
@@ -40,7 +40,7 @@ def pretrain(
         image_size: pixels; the network's own if left out.
         time: a budget such as 10m, 90s or 8h for the whole command, from its start to the report.
         seed: of every random choice.
-        skip_bad_images: train without the pictures that cannot be read, and report them, in place of stopping.
+        skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -149,10 +150,12 @@ def finetune(
         seed=asked.seed,
         defaults=default_models(),
     )
+    reading = partial(open_data, asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
     with contextlib.ExitStack() as stack:
+        good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
         if run is not None:
             stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
-        found = open_data(asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+        found = good or reading()
         if run is None:
             run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
         request = Request(

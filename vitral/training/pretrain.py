@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -101,10 +102,12 @@ def pretrain(
     )
     settings = settings.model_copy(update={"model": asked.model or settings.model or DEFAULT_MODEL})
     network_config(settings, ANY_CLASSES)
+    reading = partial(open_data, asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
     with contextlib.ExitStack() as stack:
+        good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
         if run is not None:
             stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
-        found = open_data(asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+        found = good or reading()
         if run is None:
             run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
         plan = _plan(asked, found, run, settings, started)
