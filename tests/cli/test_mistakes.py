@@ -204,8 +204,8 @@ def test_pretraining_that_cannot_be(
     [
         (("predikt",), 'Did you mean "predict"?'),
         (("help",), "Available commands: demo, check, finetune"),
-        (("finetune",), "--data requires an argument"),
-        (("finetune", "--dta", "x"), "--data instead of --dta"),
+        (("evaluate",), "--data requires an argument"),
+        (("finetune", "--dta", "x"), "Did you mean --data?"),
         (("finetune", "--data", "x", "--resum"), "Did you mean --resume?"),
         (("finetune", "--data", "x", "--seed", "-1"), 'Invalid value "-1" for --seed'),
         (("finetune", "--data", "x", "--seed", "one"), "Invalid value for --seed"),
@@ -249,7 +249,8 @@ def test_a_slip_beside_overwrite_costs_no_run(refused: Refused, there: Path) -> 
     assert contents(there / "runs" / "photos") == before
 
 
-def test_resume_wants_its_folder(refused: Refused, there: Path) -> None:
+def test_training_wants_its_data_and_a_resume_its_folder(refused: Refused, there: Path) -> None:
+    assert "Which data?" in refused("finetune")
     assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")
     assert "Name its folder with --out" in refused("pretrain", "--data", "photos", "--resume")
 
