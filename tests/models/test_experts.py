@@ -9,11 +9,16 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitral.classifier.classifier import Classifier
+from vitral.data.digits import open_digits
 from vitral.errors import ModelError
+from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, config_from_json, config_to_json, variant
 from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.model import Model
+from vitral.training.finetune import prepare
+from vitral.training.recipe import build_recipe
 
 DIM, HIDDEN = 16, 24
 
@@ -266,3 +271,25 @@ def test_experts_begin_alike() -> None:
     layer.init_weights(torch.Generator().manual_seed(0))
     assert torch.equal(layer.fc1.weight[0], layer.fc1.weight[2])
     assert float(layer.fc1.weight.detach().abs().max()) <= math.sqrt(6 / (DIM + HIDDEN))
+
+
+def test_fine_tuning_takes_the_experts_rates_from_its_own_recipe() -> None:
+    config = dataclasses.replace(
+        variant("vmoe-s32-last2"),
+        image_size=(32, 32),
+        dim=32,
+        depth=2,
+        mlp_dim=32,
+        num_heads=2,
+        experts=ExpertsConfig(blocks=(1,), num_experts=4, dropout=0.2, evaluation_capacity_factor=4.0),
+    )
+
+    def tuned(**experts: float) -> ExpertsConfig:
+        start = Classifier(build(config), PHOTOS.with_size((32, 32)))
+        recipe = build_recipe({"experts": experts}, "test")
+        found: ExpertsConfig = prepare(start, open_digits(), 32, recipe).model.config.experts
+        return found
+
+    assert (tuned().dropout, tuned().evaluation_capacity_factor, tuned().capacity_factor) == (None, 4.0, 1.05)
+    changed = tuned(dropout=0.1, capacity_factor=1.5, evaluation_capacity_factor=1.5)
+    assert (changed.dropout, changed.evaluation_capacity_factor, changed.capacity_factor) == (0.1, 1.5, 1.5)

@@ -92,9 +92,10 @@ def test_however_the_work_is_laid_out_the_loss_curve_is_one(
         {"mixing": {"mixup": 0.8, "cutmix": 1.0}, "augmentation": {"crop": "none", "erasing": 0.5, "repeats": 2}},
         {"optimizer": {"name": "lamb", "lr": 0.01, "layer_decay": 0.7, "head_weight_decay": 1.0, "weight_decay": 0.1}},
         {"adaptation": {"method": "lora", "lora_rank": 2}},
+        {"optimizer": {"name": "sgd", "lr": 0.1, "sam_rho": 0.2, "sam_images": 4, "weight_decay": 0.01}},
         {"objective": {"name": "masked-patches"}, "regularization": {}},
     ],
-    ids=["mixing", "lamb", "lora", "masked"],
+    ids=["mixing", "lamb", "lora", "sharp", "masked"],
 )
 def test_two_processes_learn_what_one_learns(tmp_path: Path, changes: dict[str, Any]) -> None:
     masked = "objective" in changes
@@ -113,6 +114,13 @@ def test_experts_of_their_own_compute_the_same(tmp_path: Path) -> None:
     assert all(torch.allclose(one[name], other[name], atol=1e-5) for name in one)
     names = {path.name for path in (tmp_path / "own" / "checkpoints" / "last").glob("*.safetensors")}
     assert names == {"tensors-00000-00000.safetensors", "tensors-00001-00000.safetensors"}
+
+
+def test_momentum_in_bfloat16_is_shared_out_and_put_together_again(tmp_path: Path) -> None:
+    half: dict[str, Any] = {"optimizer": {"name": "sgd", "lr": 0.01, "momentum_dtype": "bfloat16"}}
+    run(tmp_path / "alone", 1, steps=10, **half)
+    run(tmp_path / "shared", 2, steps=10, **half, compute={"sharding": "full"})
+    assert close(run(tmp_path / "alone", 1, **half), run(tmp_path / "shared", 1, **half), 1e-3)
 
 
 @pytest.fixture(scope="module")

@@ -321,7 +321,12 @@ def prepare(start: Classifier, data: DataSet, image_size: int | None, recipe: Re
     model.set_rates(
         dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
     )
-    if changes := routing(recipe):
+    changes: dict[str, float | None] = dict(routing(recipe))
+    if getattr(model.config, "experts", None) is not None:
+        changes["dropout"] = (
+            recipe.experts.dropout
+        )  # a rate like the others: the recipe's, not that of the training before
+    if changes:
         change_experts(model, **changes)
     preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(model.image_size))
     provenance = Provenance(source=start.provenance.source)
