@@ -25,7 +25,7 @@ from PIL import Image
 from torchvision import transforms
 
 from vitral.images.augment import Augmentation, training_view
-from vitral.images.decode import Pixels, Shrink, list_images, read_image
+from vitral.images.decode import Pixels, Shrink, read_image
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
-    paths = list_images(options.folder)
+    paths = sorted(path for path in options.folder.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
     size = (options.size, options.size)
     peer = transforms.Compose(
         [
