@@ -19,11 +19,14 @@ from vitral.events import Listener, Message, Progress
 from vitral.images.decode import Pixels, read_image, to_rgb
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import describe
+from vitral.models.cost import count_parameters
 from vitral.models.model import Images, Logits, Model
+from vitral.notebook import table
 from vitral.progress import show
 
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
-SHOWN_NAMES, LONGEST_NAME = 4, 24  # of classes, where there is room for a line
+SHOWN_NAMES, SHOWN_IN_A_TABLE, LONGEST_NAME = 4, 12, 24  # of classes, where there is room for a line
+HEADLINES = ("/top1", "/map")  # how the one score ends by which networks are compared
 Picture = str | Path | bytes | Image.Image | np.ndarray
 
 
@@ -120,6 +123,26 @@ class Classifier(nn.Module):
         return (
             f"Classifier: {describe(self.model.config)}, images of {height}x{width} pixels, {len(self.class_names)} {kind} "
             f"({some_of(self.class_names)})\nfrom {self.provenance.source}{scores}"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        height, width = self.model.image_size
+        count = len(self.class_names)
+        scores = [(name, f"{value:.1%}") for name, value in self.provenance.scores.items() if name.endswith(HEADLINES)]
+        return table(
+            "Classifier",
+            [
+                ("Network", f"{describe(self.model.config)}, {count_parameters(self.model):,} parameters"),
+                (
+                    "Labels" if self.multi_label else "Classes",
+                    f"{count:,}: {some_of(self.class_names, SHOWN_IN_A_TABLE)}",
+                ),
+                ("Images", f"{height}x{width} pixels"),
+                ("Started from", self.provenance.source),
+                *scores,
+                ("Beware", self.doubt() or self.shortfall()),
+            ],
         )
 
     def forward(self, images: Images) -> Logits:
@@ -219,10 +242,10 @@ class Classifier(nn.Module):
         return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked)
 
 
-def some_of(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str], most: int = SHOWN_NAMES) -> str:
     """Return the first of some names, and a sign that there are more."""
-    shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:SHOWN_NAMES])
-    return shown if len(names) <= SHOWN_NAMES else f"{shown}, …"
+    shown = ", ".join(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…" for name in names[:most])
+    return shown if len(names) <= most else f"{shown}, …"
 
 
 def _sources(pictures: Picture | Iterable[Picture], listener: Listener) -> Iterator[Unlabelled]:

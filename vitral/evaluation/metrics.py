@@ -13,9 +13,11 @@ from torch import Tensor
 
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
+from vitral.notebook import table
 
 MAX_MISTAKES = 50
 MAX_CONFUSED, MAX_EXAMPLES = 24, 3
+WORST_SHOWN = 5  # classes and pairs of classes in a notebook
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other picture
 Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
@@ -111,6 +113,27 @@ class Evaluation:
         """Return the figures that a classifier keeps of itself."""
         low, chance = self.top1_interval[0], self.chance
         return {"top1": self.top1, "top1_low": low, "chance": chance, "ece": self.ece, "nll": self.nll}
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return table("Evaluation", self._facts())
+
+    def _facts(self) -> list[tuple[str, str]]:
+        low, high = self.top1_interval
+        known = [
+            (recall, name) for recall, name in zip(self.recall, self.class_names, strict=True) if recall is not None
+        ]
+        worst = sorted(known, key=lambda pair: pair[0])[:WORST_SHOWN]
+        confused = [f"{pair.truth} as {pair.predicted} ({pair.count})" for pair in self.confused[:WORST_SHOWN]]
+        return [
+            ("Accuracy", f"{self.top1:.1%} of {self.num_examples:,} images"),
+            ("95 % interval", f"{low:.1%} to {high:.1%}" + (", no better than chance" if self.at_chance else "")),
+            ("Top 5", "" if self.top5 is None else f"{self.top5:.1%}"),
+            ("Classes", f"{len(self.class_names):,} classes"),
+            ("Calibration error", f"{self.ece:.3f}"),
+            ("Worst classes", ", ".join(f"{name} {recall:.0%}" for recall, name in worst)),
+            ("Most confused", ", ".join(confused)),
+        ]
 
     @property
     def chance(self) -> float:

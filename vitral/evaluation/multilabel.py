@@ -11,6 +11,7 @@ from sklearn.metrics import average_precision_score, f1_score
 from torch import Tensor
 
 from vitral.errors import DataError, ModelError
+from vitral.notebook import table
 
 THRESHOLD = 0.5  # the probability from which a label counts as given
 
@@ -44,6 +45,18 @@ class MultiLabelEvaluation:
         return (
             f"MultiLabelEvaluation: mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%}, "
             f"{self.num_examples:,} images, {len(self.class_names)} labels"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return table(
+            "Evaluation",
+            [
+                ("Mean average precision", f"{self.mean_average_precision:.1%} on {self.num_examples:,} images"),
+                ("Labels", f"{len(self.class_names):,}"),
+                ("F1", f"{self.f1_micro:.1%}"),
+                ("Exactly right", f"{self.exact_match:.1%}"),
+            ],
         )
 
     def to_json(self) -> dict[str, Any]:

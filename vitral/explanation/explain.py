@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float32
+from PIL import Image
 
 from vitral.classifier.classifier import Classifier, Picture, check_finite, to_pixels
 from vitral.classifier.load import as_classifier
@@ -18,9 +19,11 @@ from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.images.encode import encode, image_format
 from vitral.models.model import Images, Model
+from vitral.notebook import image
 from vitral.outputs import check_file
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
+LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
 Method = Literal["attention rollout", "Grad-CAM"]
 
 
@@ -57,6 +60,12 @@ class Explanation:
             f"Explanation: {self.label} {self.probability:.1%}, {self.method} on {rows}x{columns} places of an image of "
             f"{height}x{width} pixels{doubt}"
         )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the drawing, made small."""
+        drawing = Image.fromarray(self.draw())
+        drawing.thumbnail((LARGEST_SHOWN, LARGEST_SHOWN))
+        return image(encode(np.asarray(drawing), "JPEG"), f"{self.label} {self.probability:.1%}")
 
     @property
     def image(self) -> Pixels:

@@ -42,6 +42,7 @@ from vitral.images.contact_sheet import contact_sheet
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
+from vitral.notebook import curve, table
 from vitral.training.asked import command_of, kept, read_run
 from vitral.training.budget import overrun
 from vitral.training.data_record import check_data, data_changes, keep_data, record_change
@@ -96,6 +97,20 @@ class RunResult:
     def failed(self) -> bool:
         """Whether the result is of no use."""
         return any(found.failed for found in self.diagnosis)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        losses = [row["loss"] for row in self.training.history if "loss" in row]
+        return table(f"Run {self.plan.folder}", self._facts(), below=curve(losses, "training loss by step"))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
+        return [
+            *(("Beware" if found.failed else "Note", found.sentence()) for found in self.diagnosis),
+            ("Result", self.evaluation.sentence(self.split)),
+            ("Length", steps),
+            ("Classifier", folder),
+        ]
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""

@@ -1,0 +1,102 @@
+"""What results show of themselves in a notebook: a small and harmless piece of HTML."""
+
+import dataclasses
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import TINY
+from vitral.classifier.classifier import Classifier, Provenance
+from vitral.evaluation.metrics import evaluate_probabilities
+from vitral.evaluation.multilabel import evaluate_multi_label
+from vitral.events import ignore
+from vitral.explanation.explain import explain
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.vit import ViT
+from vitral.notebook import curve, table
+from vitral.training.finetune import finetune
+
+EVIL = "<script>alert(1)</script>\"' onload=x"
+NAMES = (EVIL, "שם\u202e של מחלקה", b"x\xe9\x1b[31m".decode("utf-8", "surrogateescape") + "y" * 300)
+ALLOWED = {"div", "b", "table", "tbody", "tr", "th", "td", "bdi", "img", "svg", "polyline"}
+
+
+def classifier() -> Classifier:
+    model = ViT(TINY)
+    model.init_weights(0)
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    scores = {"test/top1": 0.6, "test/top1_low": 0.2, "test/chance": 0.4, "test/ece": 0.1}
+    provenance = Provenance(source=EVIL, training={"steps": 1}, scores=scores)
+    return Classifier(model, Preprocessing(image_size=(16, 16)), NAMES, provenance=provenance)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    """One of each, all names hostile."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (40,), generator=generator)
+    probabilities = torch.randn(40, 3, generator=generator).softmax(dim=1)
+    files = [EVIL] * 40
+    image = np.random.default_rng(0).integers(0, 256, (1200, 900, 3), dtype=np.uint8)
+    many = torch.nn.functional.one_hot(labels, 3).float()
+    return {
+        "classifier": classifier(),
+        "evaluation": evaluate_probabilities(probabilities, labels, class_names=NAMES, descriptions=files),
+        "labels": evaluate_multi_label(probabilities, many, class_names=NAMES),
+        "explanation": explain(classifier(), image),
+    }
+
+
+RESULTS = ("classifier", "evaluation", "labels", "explanation")
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_nothing_of_the_users_becomes_markup(results: dict[str, Any], name: str) -> None:
+    found = results[name]._repr_html_()
+    tags: list[str] = []
+    attributes: set[str] = set()
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            tags.append(tag)
+            attributes.update(key for key, _ in attrs)
+
+    Reader().feed(found)
+    assert tags
+    assert set(tags) <= ALLOWED
+    assert not [key for key in attributes if key.startswith("on")]
+    assert len(found.encode()) < (600_000 if name == "explanation" else 6000)  # a broken character would not encode
+    assert "\u202e" not in found
+    assert re.findall(r'src="([^:]*:[^;]*)', found) == (["data:image/jpeg"] if name == "explanation" else [])
+
+
+def test_a_poor_classifier_says_so() -> None:
+    assert "No better than chance" in classifier()._repr_html_()
+
+
+def test_a_run_shows_its_result_its_curve_and_what_is_wrong(tmp_path: Path) -> None:
+    options = ["steps=12", "batch_size=16", "workers=0"]
+    result = finetune(
+        "digits", source="vit-mu4", out=tmp_path / "run", overrides=options, baselines=False, listener=ignore
+    )
+    shown = result._repr_html_()
+    assert len(shown) < 6000
+    assert "<polyline" in shown
+    assert "Beware" in shown
+    assert "Beware" not in dataclasses.replace(result, diagnosis=())._repr_html_()
+
+
+def test_curves_leave_out_what_is_no_number() -> None:
+    assert curve([1.0, float("nan"), 3.0], "x").count(",") == 2
+    assert curve([1.0], "x") == ""
+    assert curve([2.0, 2.0], "x")
+    assert curve(list(range(10_000)), "x").count(",") <= 120
+
+
+def test_rows_without_a_value_are_left_out() -> None:
+    assert table("T", [("a", "1"), ("b", "")]).count("<tr>") == 1

@@ -1,0 +1,64 @@
+"""How results show themselves in a notebook: a small table, an image, a line; every text escaped."""
+
+import base64
+import html
+import math
+from collections.abc import Sequence
+
+MOST_POINTS = 120  # of a curve
+WIDTH, HEIGHT = 240, 48  # pixels of a curve
+TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
+CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
+
+
+def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> str:
+    """Return a table as HTML, every text escaped.
+
+    Args:
+        title: above the table.
+        rows: name and value of each row; a row without a value is left out.
+        below: HTML of ours, such as `image` and `curve` return.
+    """
+    cells = "".join(
+        f'<tr><th style="{CELL}">{_escaped(name)}</th><td style="{CELL}">{_escaped(value)}</td></tr>'
+        for name, value in rows
+        if value
+    )
+    return f'<div><b>{_escaped(title)}</b><table style="{TABLE}"><tbody>{cells}</tbody></table>{below}</div>'
+
+
+def image(jpeg: bytes, description: str) -> str:
+    """Return an encoded JPEG as an HTML image that needs nothing but itself."""
+    data = base64.b64encode(jpeg).decode()
+    return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(_plain(description))}" style="max-width: 100%">'
+
+
+def curve(values: Sequence[float], description: str) -> str:
+    """Return numbers as a small line, from left to right; nothing where fewer than two are finite."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    finite = finite[:: math.ceil(len(finite) / MOST_POINTS)]
+    low, spread = min(finite), (max(finite) - min(finite)) or 1.0
+    across = WIDTH / max(len(finite) - 1, 1)
+    points = " ".join(
+        f"{place * across:.1f},{HEIGHT - 2 - (value - low) / spread * (HEIGHT - 4):.1f}"
+        for place, value in enumerate(finite)
+    )
+    return (
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{html.escape(_plain(description))}">'
+        f'<polyline points="{points}" fill="none" stroke="#2c6393" stroke-width="1.5"/></svg>'
+        f"<div>{_escaped(description)}</div>"
+    )
+
+
+def _escaped(text: str) -> str:
+    """Return a text as HTML, set apart so that a name written from right to left turns nothing but itself."""
+    plain = html.escape(_plain(text))
+    return plain if plain.isascii() else f"<bdi>{plain}</bdi>"
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line that can be written: a control character becomes a space, half a character a "?"."""
+    whole = text.encode("utf-8", "replace").decode()  # a file's name need not be text
+    return "".join(letter if letter.isprintable() else " " for letter in whole)
