@@ -56,6 +56,16 @@ def test_lamb_is_its_formula() -> None:
     np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-5)
 
 
+def test_lamb_adapts_no_rate_where_nothing_decays() -> None:
+    one, other = (nn.Parameter(torch.linspace(-1, 2, 12).view(3, 4)) for _ in range(2))
+    lamb, adam = Lamb([one], lr=0.1, eps=1e-8), torch.optim.Adam([other], lr=0.1, eps=1e-8)
+    for gradient in gradients_of(one, 4):
+        one.grad, other.grad = gradient.clone(), gradient.clone()
+        lamb.step()
+        adam.step()
+    torch.testing.assert_close(one, other)  # apex's FusedLAMB with use_nvlamb false, as timm makes it
+
+
 @pytest.mark.parametrize("shape", [(40, 64), (5, 7), (3,), (32, 2, 48)])
 def test_adafactor_is_its_formula(shape: tuple[int, ...]) -> None:
     parameter = nn.Parameter(torch.linspace(-1, 2, math.prod(shape)).view(shape))
