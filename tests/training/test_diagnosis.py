@@ -139,6 +139,7 @@ def test_a_failed_run_says_so_first_everywhere(tmp_path: Path, capsys: pytest.Ca
     after_next = printed[printed.index("Next:") :]
     assert not any("vitral predict" in line or "vitral explain" in line for line in after_next)
     assert any("vitral finetune" in line for line in after_next)
+    assert len(set(after_next)) == len(after_next)
     scores = json.loads((out / "evaluation.json").read_text())
     assert next(iter(scores)) == "diagnosis"
     assert scores["diagnosis"][0]["problem"] == said

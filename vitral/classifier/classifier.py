@@ -25,6 +25,11 @@ from vitral.notebook import table
 from vitral.progress import show
 
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
+BASELINES = {
+    "knn": "nearest-neighbour vote",
+    "pixel_neighbour": "nearest neighbour on bare pixels",
+    "pixel_linear": "linear model on bare pixels",
+}
 SHOWN_NAMES, SHOWN_IN_A_TABLE, LONGEST_NAME = 4, 12, 24  # of classes, where there is room for a line
 HEADLINES = ("/top1", "/map")  # how the one score ends by which networks are compared
 Picture = str | Path | bytes | Image.Image | np.ndarray
@@ -167,14 +172,18 @@ class Classifier(nn.Module):
         return ""
 
     def shortfall(self) -> str:
-        """Return in one sentence which simple classifier did better on the same images; empty if none is known to."""
-        for name, best in self.provenance.scores.items():
-            split, _, baseline = name.partition(BASELINE)
-            own = self.provenance.scores.get(f"{split}/top1")
-            if baseline and own is not None and own < best:
-                plain = {"knn": "nearest-neighbour vote"}.get(baseline, baseline.replace("_", " "))
-                return f"A poor classifier: {own:.1%} of its {split} images right, where a mere {plain} got {best:.1%}."
-        return ""
+        """Return in one sentence which simple classifier did best, if better than it; empty if none is known to."""
+        scores = self.provenance.scores
+        rivals = [name for name in scores if BASELINE in name and f"{name.partition(BASELINE)[0]}/top1" in scores]
+        if not rivals:
+            return ""
+        best = max(rivals, key=lambda name: scores[name])
+        split, _, baseline = best.partition(BASELINE)
+        own = scores[f"{split}/top1"]
+        if own >= scores[best]:
+            return ""
+        plain = BASELINES.get(baseline, baseline.replace("_", " "))
+        return f"To be doubted: {own:.1%} of its {split} images right, where a mere {plain} got {scores[best]:.1%}."
 
     def predict(
         self,

@@ -161,7 +161,8 @@ class RunResult:
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
         scores = f"  vitral evaluate --data {data} --classifier {folder}"
         if self.failed:
-            return ["Next:", *(f"  {found.command}" for found in self.diagnosis if found.command), scores]
+            helps = dict.fromkeys(f"  {found.command}" for found in self.diagnosis if found.command)
+            return ["Next:", *helps, scores]
         return [
             "Next:",
             scores + (" --split train" if self.split == "train" else ""),
