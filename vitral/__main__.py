@@ -2,7 +2,16 @@
 
 import sys
 
-from vitral.cli.main import main
+from vitral.cli.interrupts import end_at_once
+
+
+def main() -> int:
+    """Run one command and return its exit status."""
+    end_at_once()
+    from vitral.cli.main import main as run  # takes a while
+
+    return run()
+
 
 if __name__ == "__main__":
     sys.exit(main())

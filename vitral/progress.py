@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from vitral.events import Event, Message, Progress, Scalars
+from vitral.printable import printable
 
 FIGURES = {
     "loss": "loss {:.3f}",
@@ -75,7 +76,7 @@ class PlainLines:
             del self._tasks[event.task]
 
     def _write(self, line: str) -> None:
-        print(line, file=self.stream or sys.stderr, flush=True)
+        print(printable(line), file=self.stream or sys.stderr, flush=True)
 
 
 class NotebookBar:
@@ -95,7 +96,7 @@ class NotebookBar:
     def __call__(self, event: Event) -> None:
         """Write an event."""
         if isinstance(event, Message):
-            self._write(f"Warning: {event.text}" if event.warning else event.text, end="\n")
+            self._write(f"Warning: {printable(event.text)}" if event.warning else printable(event.text), end="\n")
         elif isinstance(event, Progress):
             self._advance(event)
 

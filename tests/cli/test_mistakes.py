@@ -255,6 +255,10 @@ def test_training_wants_its_data_and_a_resume_its_folder(refused: Refused, there
     assert "Name its folder with --out" in refused("pretrain", "--data", "photos", "--resume")
 
 
+def test_finetune_wants_data(refused: Refused) -> None:
+    assert "Which data? Name a folder" in refused("finetune")
+
+
 def test_a_finished_run_goes_on_to_the_same_result(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = contents(there / "runs" / "photos" / "classifier")
     assert main(["finetune", "--data", "photos", "--out", "runs/photos", *QUICK, "--resume", "--json"]) == 0

@@ -5,6 +5,7 @@ import json
 from vitral.classifier.classifier import Classifier
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
+from vitral.printable import printable
 
 
 def model_card(classifier: Classifier, *, name: str) -> str:
@@ -42,7 +43,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         "",
         *_training(classifier),
     ]
-    return "\n".join(lines)
+    return printable("\n".join(lines), lines=True)
 
 
 def _scores(classifier: Classifier) -> list[str]:

@@ -10,7 +10,7 @@ from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
-from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_through
+from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, config_from_json, config_to_json
 from vitral.paths import is_regular
@@ -37,20 +37,36 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
         tensors = {name: tensor.detach().cpu() for name, tensor in classifier.model.state_dict().items()}
         write_safetensors(tensors, partial / WEIGHTS)
         sync_file(partial / WEIGHTS)
-        description = {
-            "format": FORMAT,
-            "version": FORMAT_VERSION,
-            "architecture": config_to_json(classifier.model.config),
-            "preprocessing": classifier.preprocessing.to_json(),
-            "class_names": list(classifier.class_names),
-            "multi_label": classifier.multi_label,
-            "weights_sha256": sha256(partial / WEIGHTS),
-            "provenance": dataclasses.asdict(classifier.provenance),
-        }
-        text = json.dumps(description, indent=2, allow_nan=False, default=str)
+        text = _described(classifier, sha256(partial / WEIGHTS))
         write_through(partial / DESCRIPTION, text.encode())
         write_through(partial / CARD, model_card(classifier, name=path.name).encode())
     return path
+
+
+def update_provenance(classifier: Classifier, folder: Path) -> None:
+    """Write what is now known of a classifier, such as its scores, into its folder; the weights stay.
+
+    Raises:
+        WeightsError: the folder holds no classifier.
+        StorageError: it cannot be written.
+    """
+    weights = _description(folder / DESCRIPTION)["weights_sha256"]
+    write_file(folder / DESCRIPTION, _described(classifier, weights))
+    write_file(folder / CARD, model_card(classifier, name=folder.name))
+
+
+def _described(classifier: Classifier, weights: str) -> str:
+    description = {
+        "format": FORMAT,
+        "version": FORMAT_VERSION,
+        "architecture": config_to_json(classifier.model.config),
+        "preprocessing": classifier.preprocessing.to_json(),
+        "class_names": list(classifier.class_names),
+        "multi_label": classifier.multi_label,
+        "weights_sha256": weights,
+        "provenance": dataclasses.asdict(classifier.provenance),
+    }
+    return json.dumps(description, indent=2, allow_nan=False, default=str)
 
 
 def is_classifier(folder: Path) -> bool:
@@ -109,7 +125,9 @@ def _class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
 def _description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise WeightsError(f"'{path}' cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
         raise WeightsError(f"'{path}' cannot be read as JSON ({error}); save the classifier again.") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise WeightsError(f"'{path}' does not describe a Vitral classifier.")

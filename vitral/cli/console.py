@@ -13,6 +13,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.distributed import is_main
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
+from vitral.printable import printable, printable_json
 from vitral.progress import PlainLines, readable
 
 
@@ -51,7 +52,7 @@ class ConsoleListener:
             return
         if isinstance(event, Message):
             style = "yellow" if event.warning else None
-            self.progress.console.print(event.text, style=style, markup=False, soft_wrap=True)
+            self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
             self.lines(event)
         elif isinstance(event, ProgressEvent):
@@ -78,7 +79,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
     """Print a value as JSON for a program to read; not-a-number becomes null."""
     if not is_main():
         return
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(columns: list[str], rows: list[list[str]], *, title: str | None = None) -> None:
@@ -89,11 +90,11 @@ def print_table(columns: list[str], rows: list[list[str]], *, title: str | None 
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     Console(highlight=False, markup=False).print(table)
 
 
 def print_line(text: str) -> None:
     """Print one line to standard output."""
     if is_main():
-        print(text)
+        print(printable(text))

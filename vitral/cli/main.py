@@ -9,9 +9,10 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
-from vitral.cli import started
+from vitral.cli import interrupts, started
 from vitral.cli.commands import COMMANDS, EPILOGUE
 from vitral.errors import TrainingInterrupted, VitralError
+from vitral.printable import printable
 
 
 def _shown_default(value: object) -> str | None:
@@ -47,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _refuse_empty(tokens)
         with _job():
-            app(tokens, exit_on_error=False, print_error=False)
+            run, given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+            interrupts.as_ever()  # what had to be imported is
+            run(*given.args, **given.kwargs)
         sys.stdout.flush()
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
@@ -99,7 +102,7 @@ def _job() -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> int:
-    line = " ".join(message.split())
+    line = printable(" ".join(message.split()))
     if os.environ.get("RANK", "0") != "0":
         line = f"process {os.environ['RANK']}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

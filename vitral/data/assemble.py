@@ -14,6 +14,7 @@ from vitral.data.names import ALL, NAMED, natural_key, some
 from vitral.data.share import share_out
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredPictures
+from vitral.described import is_text
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
@@ -181,6 +182,12 @@ def _class_names(
     listing: Listing, entries: Mapping[str, list[Entry]], wanted: Sequence[str] | None, notes: list[str]
 ) -> tuple[str, ...]:
     title = listing.title
+    if broken := sorted(
+        {name for chosen in entries.values() for entry in chosen for name in entry.classes if not is_text(name)}
+    ):
+        raise DataError(
+            f"The class '{broken[0]}' of '{title}' has a name that is not UTF-8, which no classifier can carry; rename it."
+        )
     found = {split: {name for entry in chosen for name in entry.classes} for split, chosen in entries.items()}
     everything = set().union(*found.values()) if found else set()
     if wanted is not None:

@@ -1,8 +1,12 @@
 """Batches for training, by step, and for evaluation, in order; the same whatever the number of worker processes."""
 
+import contextlib
 import functools
 import os
+import re
 import signal
+import threading
+import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
@@ -25,6 +29,8 @@ from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
 
+LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
+FETCHING = "multiprocessing"  # in the path of the file that does it
 PREFETCH = 2  # batches each worker is ahead
 GRACE_SECONDS = 10  # that a worker lives on after a termination
 
@@ -246,11 +252,53 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Gener
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),
         )
-        items = iter(loader)
-    for item in items:
+        with _keeping_child_signals():
+            items = iter(loader)
+    while True:
+        with _losing_a_worker():
+            item = next(items, None)
+        if item is None:
+            return
         if isinstance(item, ImageError | DataError):
             raise item
         yield item
+
+
+@contextlib.contextmanager
+def _keeping_child_signals() -> Iterator[None]:
+    """Undo that torch, when a worker is gone, raises an error wherever the main process is, be it in the middle of an update.
+
+    It finds out as well when it next waits for a batch, some seconds later.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    if before is not None:
+        signal.signal(signal.SIGCHLD, before)
+
+
+@contextlib.contextmanager
+def _losing_a_worker() -> Iterator[None]:
+    """Turn what torch raises when a process that prepares images is gone into one line."""
+    try:
+        yield
+    except (RuntimeError, OSError, EOFError) as error:
+        text = " ".join(str(error).split())
+        if not LOST_WORKER.search(text) and not _of_a_worker(error):
+            raise
+        raise DataError(
+            f"A process that prepares images was ended from outside ({text[:120] or type(error).__name__}), for want of "
+            "memory perhaps; go on with "
+            "--resume, fewer of them by --set workers=1, or none by --set workers=0."
+        ) from error
+
+
+def _of_a_worker(error: BaseException) -> bool:
+    """Tell whether an error came about while the main process fetched what a worker had prepared."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    return not isinstance(error, RuntimeError) and any(FETCHING in file for file in files)
 
 
 def _outlive_termination(number: int, frame: FrameType | None) -> None:

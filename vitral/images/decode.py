@@ -79,8 +79,11 @@ def read_image(
         raise
     except UnidentifiedImageError as error:
         raise ImageError(f"{name} is no picture that can be read; the formats are {', '.join(FORMATS)}.") from error
-    except PermissionError as error:
-        raise ImageError(f"{name} cannot be read: no permission; allow reading it.") from error
+    except OSError as error:
+        if error.errno is None:  # a decoder's, of what is in the file
+            raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
+        what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
+        raise ImageError(f"{name} cannot be read: {what}.") from error
     except (Image.DecompressionBombError, MemoryError) as error:
         raise ImageError(f"{name} is too large to decode.") from error
     except Exception as error:  # a damaged file can make a decoder raise anything

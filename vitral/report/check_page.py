@@ -7,6 +7,7 @@ from typing import Protocol
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.outputs import check_file
+from vitral.printable import printable
 from vitral.report.page import LARGEST_SHEET, mark, page_environment
 from vitral.report.pictures import inline
 
@@ -72,4 +73,4 @@ def write_check_page(
         thumbnails={place: inline(image, largest=LARGEST_THUMBNAIL) for place, image in check.thumbnails.items()},
         near=near,
     )
-    write_file(path, page.encode("utf-8", "replace"))
+    write_file(path, printable(page, lines=True))

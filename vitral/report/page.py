@@ -12,6 +12,7 @@ from vitral.evaluation.metrics import Confusion, Evaluation
 from vitral.explanation.scale import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
+from vitral.printable import printable
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.pictures import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
@@ -41,8 +42,7 @@ def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False
         StorageError: the file cannot be written, or would replace what is no report of this kind.
     """
     check_file(path, mark=mark(report.kind), overwrite=overwrite)
-    # A file name of the user's need not be text; what cannot be written becomes a question mark.
-    write_file(Path(path), render_report(report).encode("utf-8", "replace"))
+    write_file(Path(path), printable(render_report(report), lines=True))
 
 
 def render_report(report: RunReport) -> str:

@@ -82,10 +82,17 @@ def kept(folder: Path) -> Asked | None:
         return None
     hints = get_type_hints(Asked)
     values = {field.name: said[field.name] for field in fields(Asked) if field.name in said}
-    if "kind" not in values or not all(fits(hints[name], value) for name, value in values.items()):
+    if "kind" not in values or not all(fits(hints[name], _text(value)) for name, value in values.items()):
         return None
     values["overrides"] = tuple(values.get("overrides", ()))
     return Asked(**values)
+
+
+def _text(value: object) -> object:
+    """Return a value with its text such as UTF-8 can hold: a path need not be."""
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def go_on(folder: Path, asked: Asked) -> Asked:

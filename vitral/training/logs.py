@@ -3,11 +3,15 @@
 import json
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from vitral import distributed
-from vitral.files import storage_errors, sync_folder
+from vitral.described import fits
+from vitral.errors import StorageError
+from vitral.events import Listener, Message, ignore
+from vitral.files import storage_errors, sync_folder, write_file
 
 
 class MetricsLog:
@@ -18,14 +22,16 @@ class MetricsLog:
         length: bytes of metrics.jsonl that belong to the run so far; what a killed process wrote after its last
             checkpoint is cut off.
         first_step: updates made so far; TensorBoard forgets what it heard of later ones.
+        listener: hears what was lost of the log.
     """
 
-    def __init__(self, folder: Path, *, length: int, first_step: int) -> None:
+    def __init__(self, folder: Path, *, length: int, first_step: int, listener: Listener = ignore) -> None:
         self.path = folder / "metrics.jsonl"
         self._file: BinaryIO | None = None
         self._board: Any = None
         if not distributed.is_main():
             return
+        length = _mend(self.path, length, first_step, listener)
         with storage_errors(self.path):
             self._file = open(self.path, "ab")  # noqa: SIM115  # held open for the run
             sync_folder(folder)  # a checkpoint counts on the log's name being there, too
@@ -35,7 +41,15 @@ class MetricsLog:
             warnings.simplefilter("ignore")  # tensorboard's own imports warn of their future
             from torch.utils.tensorboard import SummaryWriter
 
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        try:
+            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            listener(
+                Message(
+                    f"No log for TensorBoard: '{folder / 'tensorboard'}' cannot be written ({reason}).", warning=True
+                )
+            )
 
     def write(self, step: int, values: dict[str, float]) -> None:
         """Add the figures after update `step`."""
@@ -44,7 +58,7 @@ class MetricsLog:
         line = json.dumps({"step": step, **values}, allow_nan=False)
         with storage_errors(self.path):
             self._file.write(line.encode() + b"\n")
-        for name, value in values.items():
+        for name, value in values.items() if self._board is not None else ():
             self._board.add_scalar(name, value, step)
 
     def flush(self) -> int:
@@ -54,25 +68,65 @@ class MetricsLog:
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())
-            self._board.flush()
+            if self._board is not None:
+                self._board.flush()
             return self._file.tell()
 
-    def cut(self, length: int) -> None:
-        """Forget what was written after the first `length` bytes of metrics.jsonl."""
+    def cut(self, length: int, step: int) -> None:
+        """Forget what was written after the first `length` bytes of metrics.jsonl, and after update `step`."""
         if self._file is not None:
             with storage_errors(self.path):
                 self._file.flush()
-                self._file.truncate(length)
+                self._file.truncate(len(b"".join(_rows(self.path.read_bytes()[:length], step))))
                 self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
         """Close both."""
         if self._file is not None:
             self._file.close()
-            self._board.close()
+            if self._board is not None:
+                self._board.close()
+
+
+def _mend(path: Path, length: int, step: int, listener: Listener) -> int:
+    """Bring a log that is not as it was left in order, what is whole of it kept; return the bytes that count."""
+    if not length:
+        return 0
+    try:
+        content = path.read_bytes()[:length]
+    except FileNotFoundError:
+        content = b""
+    except OSError as error:
+        raise StorageError(f"'{path}' cannot be read: {error.strerror}; mend that, or remove it.") from error
+    whole = b"".join(_rows(content, step))
+    if len(whole) < length:
+        write_file(path, whole)
+        listener(
+            Message(f"'{path}' is not as the run left it: {length - len(whole):,} bytes of it are lost.", warning=True)
+        )
+    return len(whole)
+
+
+def _rows(content: bytes, step: int) -> Iterator[bytes]:
+    """Give the lines that are whole, up to those of update `step`."""
+    for line in content.splitlines(keepends=True):
+        row = _row(line)
+        if row is not None and row["step"] <= step and line.endswith(b"\n"):
+            yield line
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and fits(dict[str, float], row) and fits(int, row.get("step")) else None
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a run's metrics.jsonl."""
-    path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    """Return the rows of a run's metrics.jsonl that are whole."""
+    try:
+        content = (folder / "metrics.jsonl").read_bytes()
+    except OSError:
+        return []
+    return [row for line in content.splitlines() if (row := _row(line)) is not None]

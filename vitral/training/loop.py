@@ -177,7 +177,7 @@ class _Trainer:
     def run(self, budget: Budget, request: StopRequest) -> TrainingResult:
         """Make every step that is left."""
         first = self.first_step = self.state.step
-        log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first)
+        log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
         began, earlier = time.monotonic(), self.state.seconds
         self.model.train()
         try:
@@ -304,7 +304,7 @@ class _Trainer:
         self.updater.restore(loaded)
         self.state = replace(loaded.state, skipped=skipped)
         self.saved_step = loaded.state.step
-        log.cut(loaded.state.log_bytes)
+        log.cut(loaded.state.log_bytes, loaded.state.step)
         self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
 
     def rate(self, step: int, *, share: float = 1.0) -> float:

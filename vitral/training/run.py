@@ -12,15 +12,15 @@ runs/photos/
   evaluation.json    its scores on the test split
 """
 
-import contextlib
 import dataclasses
 import json
 import math
 import shlex
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
@@ -28,10 +28,11 @@ from torch.nn import functional
 
 from vitral import distributed
 from vitral.classifier.classifier import BASELINE, Classifier, Provenance
-from vitral.classifier.folder import save
+from vitral.classifier.folder import save, update_provenance
 from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet, Source
+from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import AnyEvaluation, evaluate_source, predict_probabilities
 from vitral.evaluation.fewshot import Baselines, extract_features, fit_linear_probe, score_baselines
@@ -327,7 +328,7 @@ def _named(data: DataSet, index: int) -> str:
 
 def _baselines(plan: Plan, listener: Listener) -> Baselines | None:
     path = plan.folder / "baselines.json"
-    if plan.resume and (kept := _kept_baselines(path)) is not None:
+    if plan.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:
         return kept
     expected = plan.cost.seconds if plan.budget_seconds is None else plan.budget_seconds
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if plan.budget_seconds is None else 0.0)
@@ -348,9 +349,13 @@ def _baselines(plan: Plan, listener: Listener) -> Baselines | None:
 
 def _kept_baselines(path: Path) -> Baselines | None:
     """Return those that the run had before it was stopped; None where there are none, or damaged ones."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Baselines(**json.loads(path.read_text(encoding="utf-8")))
-    return None
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    hints = get_type_hints(Baselines)
+    whole = isinstance(values, dict) and values.keys() == hints.keys()
+    return Baselines(**values) if whole and all(fits(hints[name], value) for name, value in values.items()) else None
 
 
 def _validation(plan: Plan, source: Source | None) -> Validate | None:
@@ -382,14 +387,17 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     trained = _classifier(plan, training.model)
     if plan.recipe.objective.name == "masked-patches":
         _fit_head(plan, trained, listener)
+    folder = plan.folder / RUN_CLASSIFIER
+    if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
+        save(_classifier(plan, training.model, _provenance(plan, training, {})), folder)
     evaluation = evaluate_source(
         trained, plan.data.splits[split], limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
     )
     diagnosis = diagnose_run(plan, training, baselines, evaluation)
-    classifier = _classifier(plan, training.model.cpu(), _provenance(plan, training, evaluation, baselines, split))
-    folder = plan.folder / RUN_CLASSIFIER
+    provenance = _provenance(plan, training, _scores(evaluation, baselines, split))
+    classifier = _classifier(plan, training.model.cpu(), provenance)
     if distributed.is_main():
-        save(classifier, folder)
+        update_provenance(classifier, folder)
         said = {"diagnosis": [dataclasses.asdict(found) for found in diagnosis], **evaluation.to_json()}
         write_file(plan.folder / "evaluation.json", json.dumps(said, indent=2))
     distributed.barrier()
@@ -427,16 +435,17 @@ def _fit_head(plan: Plan, classifier: Classifier, listener: Listener) -> None:
     )
 
 
-def _provenance(
-    plan: Plan, training: TrainingResult, evaluation: AnyEvaluation, baselines: Baselines | None, split: str
-) -> Provenance:
+def _scores(evaluation: AnyEvaluation, baselines: Baselines | None, split: str) -> dict[str, float]:
     scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
     beside = {} if baselines is None else dataclasses.asdict(baselines)
-    scores |= {
+    return scores | {
         f"{split}{BASELINE}{name}": value
         for name, value in beside.items()
         if isinstance(value, float) and beside["split"] == split
     }
+
+
+def _provenance(plan: Plan, training: TrainingResult, scores: Mapping[str, float]) -> Provenance:
     return Provenance(
         source=plan.classifier.provenance.source,
         training={

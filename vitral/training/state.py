@@ -28,7 +28,7 @@ from vitral import distributed
 from vitral.described import fits
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
-from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, sync_file, write_through
+from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
 from vitral.training.averaging import Average
 from vitral.weights.containers import write_safetensors
 
@@ -188,6 +188,9 @@ def save_checkpoint(
         partial = distributed.gather("", peers)[0]
         _agree(_write_tensors(Path(partial), pieces), peers)
         return path
+    if os.path.lexists(path) and not path.is_dir():  # no checkpoint, whatever put it there
+        with storage_errors(path):
+            os.replace(path, path.with_name(f"{path.name}.stray"))
     with new_folder(path) as partial_folder:
         if peers is not None:
             distributed.gather(str(partial_folder), peers)

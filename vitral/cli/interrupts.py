@@ -1,0 +1,27 @@
+"""Ctrl-C while a command is yet to be imported: one line and its status, from the first moment on.
+
+An exception in the middle of an import may be lost or come out as another one; nothing is begun that could be lost, so the
+process ends at once. When the command runs, Ctrl-C is what it always is.
+"""
+
+import os
+import signal
+import threading
+from types import FrameType
+
+
+def end_at_once() -> None:
+    """Let Ctrl-C end the process, unless it is ignored, as in the background."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def as_ever() -> None:
+    """Let Ctrl-C be an exception again."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"vitral: Interrupted.\n")
+    os._exit(128 + number)

@@ -1,0 +1,30 @@
+"""Text of unknown origin made fit to be shown: a file's name may hold what moves a terminal's cursor or turns text around."""
+
+import re
+
+# Control characters, line and paragraph separators, what turns the direction of text, and bytes that are not UTF-8.
+UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+BYTES = range(0xDC80, 0xDD00)  # as which Python keeps the bytes of a name that is not UTF-8
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    r"""Return text with everything unsafe written as an escape, such as \x1b.
+
+    Args:
+        text: of any origin.
+        lines: whether it may have several lines and tabs, as a document has; else they are escaped, too.
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        if lines and match[0] in "\n\t":
+            return match[0]
+        code = ord(match[0])
+        code -= 0xDC00 if code in BYTES else 0
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return UNSAFE.sub(escape, text)
+
+
+def printable_json(text: str) -> str:
+    """Return JSON with everything unsafe in its strings escaped; a program reads the same values from it."""
+    return UNSAFE.sub(lambda match: match[0] if match[0] == "\n" else f"\\u{ord(match[0]):04x}", text)
