@@ -160,7 +160,10 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
     kept = json.loads((there / "runs/photos/evaluation.json").read_text())
     assert isinstance(kept.pop("diagnosis"), list)
     assert evaluation == kept
-    assert (there / "scores.html").read_text().startswith("<!doctype html>")
+    page = (there / "scores.html").read_text()
+    assert page.startswith("<!doctype html>")
+    low, chance = evaluation["top1_interval"][0], max(evaluation["support"]) / evaluation["num_examples"]
+    assert ("No better than chance" in page) == (low <= chance)
     assert main(["evaluate", "--data", "photos", "--split", "train"]) == 0
     assert "top-1 accuracy" in capsys.readouterr().out
 

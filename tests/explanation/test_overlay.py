@@ -44,6 +44,8 @@ def test_the_ends_of_the_scale_say_what_they_stand_for() -> None:
 def test_where_every_place_counts_alike_nothing_is_made_up() -> None:
     alike, none = relevance_field(np.full((3, 3), 0.1), shape=1.0), relevance_field(np.zeros((3, 3)), shape=1.0)
     assert (float(alike.values.min()), alike.lowest, alike.highest) == (1.0, 1.0, 1.0)
+    hardly = relevance_field(np.linspace(0.99, 1.01, 16).reshape(4, 4), shape=1.0)
+    assert (float(hardly.values.min()), hardly.lowest, hardly.highest) == (1.0, 1.0, 1.0)
     assert (float(none.values.max()), none.lowest, none.highest) == (0.0, 0.0, 0.0)
 
 

@@ -13,6 +13,7 @@ from vitral.evaluation.metrics import Evaluation
 from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
+from vitral.report.results import Verdict
 
 
 def evaluate(
@@ -51,7 +52,9 @@ def evaluate(
         facts = (("Classifier", name), ("Data", data), ("Split", split or "test"))
         labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None
         single = evaluation if isinstance(evaluation, Evaluation) else None
-        page = RunReport(title=f"Scores on {data}", facts=facts, evaluation=single, multi_label=labels)
+        page = RunReport(
+            title=f"Scores on {data}", facts=facts, verdict=_verdict(single), evaluation=single, multi_label=labels
+        )
         write_report(page, report, overwrite=overwrite)
     if json:
         print_json(evaluation.to_json())
@@ -94,6 +97,13 @@ def show(evaluation: Evaluation) -> None:
     print_table(["class", "precision", "recall", "pictures"], rows)
     for mistake in evaluation.mistakes[:5]:
         print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
+
+
+def _verdict(evaluation: Evaluation | None) -> tuple[Verdict, ...]:
+    if evaluation is None or not evaluation.at_chance:
+        return ()
+    reached = f"{evaluation.top1:.1%} of these images right, where always naming one class gets {evaluation.chance:.1%}"
+    return (Verdict(f"No better than chance: {reached}."),)
 
 
 def _percent(share: float | None) -> str:

@@ -129,9 +129,10 @@ class _Foot:
             red, green, blue = colours[column * (len(colours) - 1) // (width - 1)].tolist()
             draw.line((left + column, top, left + column, top + height - 1), fill=(red, green, blue))
         below = top + 1.2 * text
-        _write(draw, f"{self.field.lowest:.1f}", (left, below), text, width / 3, INK)
+        digits = 1 if self.field.highest - self.field.lowest >= 1 else 2
+        _write(draw, f"{self.field.lowest:.{digits}f}", (left, below), text, width / 3, INK)
         _write(draw, "times the mean", (left + width / 2, below), text, width / 2, MUTED, anchor="ma")
-        _write(draw, f"{self.field.highest:.1f}", (left + width, below), text, width / 3, INK, anchor="ra")
+        _write(draw, f"{self.field.highest:.{digits}f}", (left + width, below), text, width / 3, INK, anchor="ra")
 
 
 def _write(

@@ -14,7 +14,7 @@ SMALLEST, LARGEST = 224, 1024  # pixels of a drawing's longer side
 FIELD = 256  # pixels of a field's longer side: enough for the finest grid, and quick to blur
 BLUR = 0.4  # of a patch: enough to hide the grid
 COLOUR = 0.55  # share of the colour in the overlay; the image keeps the rest
-EVEN = 1e-4  # of the mean: relevances that differ by less are alike
+EVEN = 0.05  # of the mean: relevances that differ by less are alike, whose colours would make up a difference
 
 
 @dataclass(frozen=True, eq=False)
