@@ -117,7 +117,7 @@ class TestContract:
         model = make(name).eval()
         one = images(model, 1)
         alone, doubled = (_gradient(model, batch) for batch in (one, one.repeat(2, 1, 1, 1)))
-        assert float((alone - doubled).norm() / doubled.norm()) < 2e-3
+        assert float((alone - doubled).norm() / doubled.norm()) < 1e-2
 
     def test_weights_are_a_function_of_the_seed(self, name: str) -> None:
         first, again, other = (build(CONFIGS[name], seed=seed).state_dict() for seed in (5, 5, 6))
