@@ -218,8 +218,10 @@ def test_recipes_are_listed_found_and_printed_whole(refused: Refused, capsys: py
     assert [row["name"] for row in rows] == list_recipes()
     assert all(all(row.values()) for row in rows)
     assert main(["recipes", "CIFAR-100", "--json"]) == 0
-    found = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    found = [row["name"] for row in json.loads(capsys.readouterr().out)]
     assert "finetune-cifar100" in found
+    assert main(["recipes", "sam", "--json"]) == 0  # which is in "same", too
+    assert json.loads(capsys.readouterr().out)[0]["name"].startswith("sam-")
     assert len(found) < len(rows)
     assert main(["recipes", "cifar10"]) == 0
     listed = capsys.readouterr().out

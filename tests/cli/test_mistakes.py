@@ -249,6 +249,21 @@ def test_a_slip_beside_overwrite_costs_no_run(refused: Refused, there: Path) -> 
     assert contents(there / "runs" / "photos") == before
 
 
+def test_a_split_that_is_none_is_said_before_an_image_is_read(refused: Refused, there: Path, tmp_path: Path) -> None:
+    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image")
+    line = refused("evaluate", "--data", str(tmp_path / "photos"), "--split", "tset")
+    assert "no split 'tset'" in line
+    assert "Did you mean 'test'?" in line
+
+
+def test_a_job_that_torchrun_restarts_does_not_begin_anew_again(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(there / "runs" / "photos" / "checkpoints")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert main(["finetune", "--data", "photos", "--out", "runs/photos", *QUICK, "--overwrite"]) == 0
+    assert contents(there / "runs" / "photos" / "checkpoints") == before
+
+
 def test_training_wants_its_data_and_a_resume_its_folder(refused: Refused, there: Path) -> None:
     assert "Which data?" in refused("finetune")
     assert "Name its folder with --out" in refused("finetune", "--data", "photos", "--resume")

@@ -28,6 +28,7 @@ def recipes(
         _print_whole(exact, json=json)
         return
     found = [header for header in headers if header.mentions(name or "")]
+    found.sort(key=lambda header: (name or "").lower() not in header.name)  # what is called so comes first
     if not found:
         hint = did_you_mean(name or "", [header.name for header in headers])
         raise RecipeError(f"No recipe mentions '{name}'.{hint} 'vitral recipes' lists them all.")
@@ -35,7 +36,9 @@ def recipes(
         print_json([asdict(header) for header in found])
         return
     for header in found:
-        print_line(f"{header.name}\n  {header.title}\n  Expected  {header.expected}\n  Run       {header.command}")
+        print_line(header.name)
+        for line in (header.title, f"Expected  {header.expected}", f"Run       {header.command}"):
+            print_line(f"  {line}")
     print_line(f"{len(found)} recipes; 'vitral recipes NAME' prints one whole.")
 
 
@@ -44,4 +47,5 @@ def _print_whole(header: Header, *, json: bool) -> None:
     if json:
         print_json({**asdict(header), "toml": text})
     else:
-        print_line(text.rstrip("\n"))
+        for line in text.splitlines():
+            print_line(line)

@@ -23,6 +23,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.progress import show
 
 BATCH_SIZE = 64
+SPLITS = ("train", "validation", "test")
 AnyEvaluation = Evaluation | MultiLabelEvaluation
 
 
@@ -59,6 +60,8 @@ def evaluate(
     """
     classifier = as_classifier(classifier)
     if not isinstance(data, DataSet):
+        if split is not None and split not in SPLITS:  # said before an image is read
+            raise DataError(f"There is no split '{split}', only {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         data = open_data(
             data,
             class_names=classifier.class_names,

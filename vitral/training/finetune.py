@@ -122,6 +122,7 @@ def finetune(
     distributed.join()
     listener = listener if distributed.is_main() else ignore
     typed, resume = resume, goes_on(out, resume=resume)
+    overwrite = overwrite and (typed or not resume)  # a restarted job goes on with what its first start began anew
     run = None if out is None else Path(out)
     asked = Asked(
         kind="fine-tune",
