@@ -14,6 +14,7 @@ from vitral.training.budget import (
     Budget,
     Costs,
     Reserve,
+    machine_slowness,
     overrun,
     pace,
     share_gone,
@@ -56,6 +57,7 @@ class World:
     validations: list[int] = field(default_factory=list)
     shares: list[float] = field(default_factory=list)
     longest: float = 0.0
+    bends: int = 0
 
     def clock(self) -> float:
         return self.now
@@ -80,11 +82,12 @@ class World:
             self.now += took
             step += 1
             budget.step_made()
-            planned = budget.plan(step=step, validated=validated, most=self.most)
+            planned = budget.plan(step=step, total=total, validated=validated, most=self.most)
             if planned is not None:
                 if planned.total_steps != total:
                     bend_share = share_gone(step, total, bend_step=bend_step, bend_share=bend_share)
                     bend_step, total = step, planned.total_steps
+                    self.bends += 1
                 due = planned.next_validation
             valid = step == total or step >= due
             if valid:
@@ -132,7 +135,7 @@ def test_a_command_ends_within_five_percent_or_three_seconds_of_its_budget(world
     # The last update may turn out slower than all before it; no plan can know that.
     slack = world.longest + world.validation * (1 + world.scoring) * 0.5
     assert not overrun(world.now - slack, max(world.seconds, world.unavoidable))
-    if world.steps < world.most and fits(world):
+    if WARM_STEPS < world.steps < world.most and fits(world):  # of a few updates none says what the next takes
         assert world.now > world.seconds - max(3.0, 0.05 * world.seconds) - slack - world.validation
 
 
@@ -183,9 +186,9 @@ def test_validations_take_a_small_share_and_the_last_update_is_validated(world: 
 
 def test_a_late_run_stops_at_once_and_adds_no_step() -> None:
     costs = Costs(step=3.0, validation=1.0, ending=5.0)
-    late = pace(costs, step=12, validated=10, most=400, left=2.0, elapsed=60.0)
+    late = pace(costs, step=12, total=400, validated=10, most=400, left=2.0, elapsed=60.0)
     assert late.total_steps == late.next_validation == 12
-    assert pace(costs, step=0, validated=0, most=400, left=-5.0, elapsed=0.0).total_steps == 1
+    assert pace(costs, step=0, total=400, validated=0, most=400, left=-5.0, elapsed=0.0).total_steps == 1
 
 
 def test_ten_seconds_at_three_seconds_a_step_are_not_forty_steps() -> None:
@@ -196,10 +199,10 @@ def test_ten_seconds_at_three_seconds_a_step_are_not_forty_steps() -> None:
 
 def test_a_shortened_run_can_become_longer_again() -> None:
     costs = Costs(step=1.0, validation=0.0, ending=0.0)
-    assert pace(costs, step=50, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 100
+    assert pace(costs, step=50, total=1000, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 100
     faster = Costs(step=0.5, validation=0.0, ending=0.0)
-    assert pace(faster, step=50, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 150
-    assert pace(faster, step=50, validated=0, most=120, left=50.0, elapsed=50.0).total_steps == 120
+    assert pace(faster, step=50, total=100, validated=0, most=1000, left=50.0, elapsed=50.0).total_steps == 150
+    assert pace(faster, step=50, total=100, validated=0, most=120, left=50.0, elapsed=50.0).total_steps == 120
 
 
 def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
@@ -208,20 +211,27 @@ def test_nothing_is_planned_by_the_first_updates_unless_they_are_slow() -> None:
     for made in range(1, WARM_STEPS + 1):
         quick.now += 0.01
         budget.step_made()
-        planned = budget.plan(step=made, validated=0, most=10)
+        planned = budget.plan(step=made, total=10, validated=0, most=10)
         assert (planned is None) == (made < WARM_STEPS)
         budget.duties_done(validated=False)
     slow = World(60.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 10, 1.0, 0)
     budget = Budget(slow.seconds, started=0.0, clock=slow.clock)
     slow.now += 1.1 * SLOW_SHARE * slow.seconds
     budget.step_made()
-    assert budget.plan(step=1, validated=0, most=10) is not None
+    assert budget.plan(step=1, total=10, validated=0, most=10) is not None
+
+
+@settings(max_examples=50, deadline=None)
+@given(WORLDS)
+def test_the_length_is_not_changed_at_every_update(world: World) -> None:
+    world.run()
+    assert world.bends <= 120 + world.steps // 50
 
 
 def test_without_a_budget_there_is_no_plan() -> None:
     budget = Budget(None)
     budget.step_made()
-    assert budget.plan(step=1, validated=0, most=10) is None
+    assert budget.plan(step=1, total=10, validated=0, most=10) is None
 
 
 @pytest.mark.parametrize(
@@ -229,3 +239,20 @@ def test_without_a_budget_there_is_no_plan() -> None:
 )
 def test_what_counts_as_late(seconds: float, budget: float, late: bool) -> None:
     assert overrun(seconds, budget) == late
+
+
+@pytest.mark.parametrize("slow", [0.5, 1.0, 4.0])
+def test_a_busy_machine_is_given_more_time_to_end(slow: float) -> None:
+    world = World(100.0, 0.0, 1.0, 0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1000, 1.0, 0)
+    budget = Budget(100.0, started=0.0, reserve=Reserve(fixed=10.0), clock=world.clock, slowness=lambda: slow)
+    for step in range(1, WARM_STEPS + 1):
+        world.now += 1.0
+        budget.step_made()
+        planned = budget.plan(step=step, total=1000, validated=0, most=1000)
+        budget.duties_done(validated=False)
+    assert planned is not None
+    assert planned.total_steps == 100 - 10 * slow
+
+
+def test_how_slow_the_machine_is_is_measured() -> None:
+    assert 0.3 <= machine_slowness() < 1000

@@ -1,7 +1,7 @@
 """From a finished run to what its report shows."""
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
 
 import torch
 
@@ -24,7 +24,8 @@ from vitral.training.run import RunResult
 
 MISTAKES, EXAMPLES = 8, 8
 SEARCHED = 64  # pictures among which examples classified right are looked for
-DISTANCE_PICTURES = 64  # the paper averaged over 128
+DISTANCE_PICTURES, FEW = 64, 8  # the paper averaged over 128; with a time budget
+DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
 
 
 def run_report(result: RunResult) -> RunReport:
@@ -53,12 +54,12 @@ def run_report(result: RunResult) -> RunReport:
         multi_label=result.evaluation if isinstance(result.evaluation, MultiLabelEvaluation) else None,
         split=split,
         confused_images={} if single is None else confused_images(source, single),
-        mistakes=() if single is None else mistakes(result.classifier, source, single),
-        examples=examples(result.classifier, source) if meaningful and single is not None else (),
+        mistakes=() if single is None else mistakes(result.classifier, source, single, plan.left),
+        examples=examples(result.classifier, source, plan.left) if meaningful and single is not None else (),
         method="attention rollout" if has_attention(model) else "Grad-CAM",
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
-        attention_distance=attention_distance(model, first_images(result.classifier, source)) if attentive else None,
+        attention_distance=attention_distance(model, first_images(result, source)) if attentive else None,
     )
 
 
@@ -89,10 +90,13 @@ def training_pictures(result: RunResult) -> Picture:
     return Picture(sheet.read_bytes(), f"Training pictures of {result.plan.data.name} as the network saw them")
 
 
-def mistakes(classifier: Classifier, source: Source, evaluation: Evaluation) -> tuple[AttentionPicture, ...]:
-    """Return the surest mistakes, each with where the network looked unless it is at chance."""
+def mistakes(
+    classifier: Classifier, source: Source, evaluation: Evaluation, left: Callable[[], float]
+) -> tuple[AttentionPicture, ...]:
+    """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
     shown = _plain if evaluation.at_chance else _explained
-    return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in evaluation.mistakes[:MISTAKES])
+    chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
+    return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in chosen)
 
 
 def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
@@ -110,20 +114,25 @@ def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]
     return {index: thumbnail(source.image(index)) for index in sorted(places)}
 
 
-def examples(classifier: Classifier, source: Source) -> tuple[AttentionPicture, ...]:
-    """Return some pictures that are classified right, spread over the split, each with where the network looked."""
-    return tuple(islice(_right(classifier, source), EXAMPLES))
+def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionPicture, ...]:
+    """Return some images that are classified right, spread over the split, each with where the network looked.
+
+    There are as many as are found while there are seconds left.
+    """
+    return tuple(islice(_right(classifier, source, left), EXAMPLES))
 
 
-def first_images(classifier: Classifier, source: Source) -> torch.Tensor:
-    """Return some prepared pictures of a split."""
-    count = min(DISTANCE_PICTURES, len(source))
-    return torch.stack([classifier.preprocessing(source.image(index)) for index in range(count)])
+def first_images(result: RunResult, source: Source) -> torch.Tensor:
+    """Return some prepared images of a split."""
+    count = min(DISTANCE_PICTURES if result.plan.budget_seconds is None else FEW, len(source))
+    return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
 
 
-def _right(classifier: Classifier, source: Source) -> Iterator[AttentionPicture]:
+def _right(classifier: Classifier, source: Source, left: Callable[[], float]) -> Iterator[AttentionPicture]:
     count = len(source)
     for index in range(0, count, max(1, count // SEARCHED)):
+        if left() < DRAWING_SECONDS:
+            return
         explanation = explain(classifier, source.image(index))
         label = source.label(index)
         assert isinstance(label, int)

@@ -12,12 +12,18 @@ from dataclasses import dataclass
 
 Clock = Callable[[], float]
 
-WINDOW = 50  # updates whose mean time says what the next will take
+WINDOW = 200  # updates whose mean time says what the next will take
 WARM_STEPS = 3  # updates before the first plan: they allocate and compile, and say little of the pace
 SLOW_SHARE = 0.1  # of the time left, that the first updates may take before they are planned by in spite of that
 VALIDATION_SHARE = 0.1  # of the training's time, at most
 VALIDATIONS = 10  # in a run, at most
+PROBES = 3  # measurements of the machine's slowness, whose mean counts
+UNCHANGED = 20  # so manieth part of the updates left, by which a plan may be off without being changed
 FIRST_BY = 3  # so manieth part of the training, after which the first validation is made at the latest
+WORK, WORK_SECONDS = (
+    1_000_000,
+    0.044,
+)  # rounds of a loop, and what they take on a core of ours that has nothing else to do
 TOLERANCE_SHARE, TOLERANCE_SECONDS = 0.05, 3.0  # by which a command may miss its budget and still have kept it
 
 
@@ -28,12 +34,15 @@ class Reserve:
     Attributes:
         validation: one validation with the checkpoint that may follow it.
         scoring: the final scoring, in validations; it is measured by them.
-        ending: all else that comes after the last update: saving, the report, the end of the process.
+        ending: all else that comes after the last update, the fixed part left out: images of the report.
+        fixed: saving, drawing the report, the end of the process, on the machine that the figure was measured on; it is
+            multiplied by how much slower the present one is at the time.
     """
 
     validation: float = 0.0
     scoring: float = 0.0
     ending: float = 0.0
+    fixed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -64,12 +73,13 @@ class Pacing:
     next_validation: int
 
 
-def pace(costs: Costs, *, step: int, validated: int, most: int, left: float, elapsed: float) -> Pacing:
+def pace(costs: Costs, *, step: int, total: int, validated: int, most: int, left: float, elapsed: float) -> Pacing:
     """Plan the rest of a run: as many updates as fit, at least one in all, and validations of a tenth of their time.
 
     Args:
         costs: what things take.
         step: updates made; of the last of them a validation that falls due is still to be made.
+        total: updates in all, as planned so far; it stays where the new plan differs by less than a twentieth of what is left.
         validated: the update after which the network was last validated; 0 for none yet.
         most: updates that the recipe asks for: a budget makes a run shorter, never longer.
         left: seconds until the command must have ended.
@@ -84,7 +94,9 @@ def pace(costs: Costs, *, step: int, validated: int, most: int, left: float, ela
         between = min(between, training / FIRST_BY)
     due = max(step, validated + max(1, round(between / step_seconds)))
     others = 0 if due >= reachable else 1 + _whole((reachable - due) * step_seconds / (between + costs.validation))
-    total = max(1, step, min(most, step + _whole((free - others * costs.validation) / step_seconds)))
+    fitting = max(1, step, min(most, step + _whole((free - others * costs.validation) / step_seconds)))
+    if abs(fitting - total) > (fitting - step) // UNCHANGED:
+        total = fitting
     return Pacing(total, due if total - due > (due - validated) // 2 else total)
 
 
@@ -114,6 +126,7 @@ class Budget:
         started: when the command began, by `clock`; None for now.
         reserve: what is expected before anything was measured.
         clock: gives seconds.
+        slowness: measures how many times longer than on an idle machine like ours things take just now.
     """
 
     def __init__(
@@ -123,8 +136,10 @@ class Budget:
         started: float | None = None,
         reserve: Reserve = Reserve(),
         clock: Clock = time.monotonic,
+        slowness: Clock = lambda: 1.0,
     ) -> None:
-        self.seconds, self.reserve, self.clock = seconds, reserve, clock
+        self.seconds, self.reserve, self.clock, self.slowness = seconds, reserve, clock, slowness
+        self._slow: deque[float] = deque(maxlen=PROBES)
         self.started = clock() if started is None else started
         self.validation: float | None = None
         self._steps: deque[float] = deque(maxlen=WINDOW)
@@ -133,6 +148,8 @@ class Budget:
 
     def begin(self) -> None:
         """Note that training begins."""
+        if self.seconds is not None:
+            self._slow.append(self.slowness())
         self._began = self._mark = self.clock()
 
     def step_made(self) -> None:
@@ -144,6 +161,8 @@ class Budget:
 
     def duties_done(self, *, validated: bool) -> None:
         """Note what followed an update: a validation, or a checkpoint and the like, for which the updates pay."""
+        if validated and self.seconds is not None:
+            self._slow.append(self.slowness())
         took = self._lap()
         if not validated:
             self._steps[-1] += took
@@ -159,22 +178,34 @@ class Budget:
         """Return the seconds until the command must have ended; infinite without a budget."""
         return math.inf if self.seconds is None else self.seconds - (self.clock() - self.started)
 
-    def plan(self, *, step: int, validated: int, most: int) -> Pacing | None:
+    def plan(self, *, step: int, total: int, validated: int, most: int) -> Pacing | None:
         """Plan the rest of the run after update `step`; None without a budget, and while too little is known."""
         if self.seconds is None:
             return None
         spent = self.clock() - self._began
         if self._made < WARM_STEPS and spent < SLOW_SHARE * self.left():
             return None
-        return pace(self._costs(), step=step, validated=validated, most=most, left=self.left(), elapsed=spent)
+        costs, left = self._costs(), self.left()
+        return pace(costs, step=step, total=total, validated=validated, most=most, left=left, elapsed=spent)
 
     def _costs(self) -> Costs:
         validation = self.reserve.validation if self.validation is None else self.validation
         return Costs(
             step=statistics.fmean(self._steps),
             validation=validation,
-            ending=self.reserve.ending + self.reserve.scoring * validation,
+            ending=self.reserve.ending
+            + self.reserve.scoring * validation
+            + self.reserve.fixed * statistics.fmean(self._slow or [1.0]),
         )
+
+
+def machine_slowness() -> float:
+    """Return how many times longer than on an idle machine like ours a fixed piece of work takes just now; at least 0.3."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(WORK):
+        total += number * number
+    return max(0.3, (time.perf_counter() - start) / WORK_SECONDS)
 
 
 def overrun(seconds: float, budget: float) -> bool:

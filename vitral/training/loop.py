@@ -216,7 +216,9 @@ class _Trainer:
         if budget.seconds is None:
             self.bend(dict(self.recipe.schedule.bends or ()).get(state.step, state.total_steps))
             return
-        planned = budget.plan(step=state.step, validated=state.validated, most=self.recipe.steps or 0)
+        planned = budget.plan(
+            step=state.step, total=state.total_steps, validated=state.validated, most=self.recipe.steps or 0
+        )
         planned = distributed.broadcast(planned)
         if planned is None:
             return

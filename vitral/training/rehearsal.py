@@ -12,7 +12,7 @@ from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
-from vitral.training.budget import Budget, Reserve
+from vitral.training.budget import Budget, Reserve, machine_slowness
 from vitral.training.plan import Plan
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
@@ -20,9 +20,9 @@ REHEARSAL_SHARE = 0.01  # of the budget, for those more
 VALIDATION_SHARE, SCORING_SHARE = 0.02, 0.1  # of the time left: one validation, and the final scoring
 WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
-# After the last update: classifier, scores and report on the disk, the libraries' own end; seconds, and images as the report
-# explains them, each of which takes as long as several that are only scored.
-ENDING_SECONDS, REPORTED_IMAGES = 3.0, 60
+# After the last update: the log, classifier and scores on the disk, the report drawn, the process's own end: seconds of an idle
+# core like ours; and images as the report explains them, each of which takes as long as several that are only scored.
+FIXED_SECONDS, REPORTED_IMAGES = 4.5, 60
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Allowance:
 
     @property
     def ending(self) -> float:
-        """Seconds that come after training, the final scoring left out."""
-        return ENDING_SECONDS + REPORTED_IMAGES * self.image_seconds
+        """Seconds of the images of the report."""
+        return REPORTED_IMAGES * self.image_seconds
 
     @property
     def least(self) -> float:
         """Seconds without which not even one update is worth while."""
-        return (self.validation + self.scored) * self.image_seconds + self.ending
+        return (self.validation + self.scored) * self.image_seconds + self.ending + FIXED_SECONDS
 
 
 def allow(image_seconds: float, left: float, *, validation: int, scored: int) -> Allowance:
@@ -117,8 +117,10 @@ def within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Bu
         validation=allowed.validation * allowed.image_seconds,
         scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
         ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
+        fixed=FIXED_SECONDS,
     )
-    return plan, validating, Budget(plan.budget_seconds, started=plan.started, reserve=reserve)
+    budget = Budget(plan.budget_seconds, started=plan.started, reserve=reserve, slowness=machine_slowness)
+    return plan, validating, budget
 
 
 def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
