@@ -5,15 +5,8 @@ import dataclasses
 import pytest
 
 from vitral.errors import ModelError
-from vitral.models.catalog import (
-    build,
-    changed,
-    config_from_json,
-    config_to_json,
-    list_models,
-    variant,
-    variant_name,
-)
+from vitral.models.catalog import build, list_models, variant, variant_name
+from vitral.models.codec import changed, config_from_json, config_to_json
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.weights.published import PUBLISHED, published_formats

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from vitral.errors import ModelError
 from vitral.models.bit import BiTConfig
-from vitral.models.catalog import build, config_from_json, config_to_json, family
+from vitral.models.catalog import build, family
 from vitral.models.coatnet import CoAtNetConfig
+from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.cost import count_macs
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig

@@ -13,7 +13,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.errors import ModelError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, config_from_json, config_to_json, variant
+from vitral.models.catalog import build, variant
+from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.model import Model

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitral.models.catalog import build, config_from_json, config_to_json, variant
+from vitral.models.catalog import build, variant
+from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.layers import TRUNCATED_STD
 from vitral.models.model import Model
 from vitral.models.vit import ViTConfig

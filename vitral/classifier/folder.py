@@ -12,7 +12,8 @@ from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build, config_from_json, config_to_json
+from vitral.models.catalog import build
+from vitral.models.codec import config_from_json, config_to_json
 from vitral.paths import is_regular
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 

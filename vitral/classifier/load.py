@@ -9,7 +9,8 @@ from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, changed, list_models, variant
+from vitral.models.catalog import build, list_models, variant
+from vitral.models.codec import changed
 from vitral.paths import is_folder, look_at
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights

@@ -10,7 +10,8 @@ from typing import Any
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build, config_from_json, config_to_json, same_tensors
+from vitral.models.catalog import build, same_tensors
+from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.model import ModelConfig
 from vitral.weights.containers import COUNTER, Shape
 from vitral.weights.layouts import Rule

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build, changed, replace, variant_name
+from vitral.models.catalog import build, replace, variant_name
+from vitral.models.codec import changed
 from vitral.models.model import Model
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
 from vitral.weights.layouts import Rule
