@@ -121,7 +121,7 @@ def finetune(
     started = monotonic() if started is None else started
     distributed.join()
     listener = listener if distributed.is_main() else ignore
-    typed, resume = resume, goes_on(out, resume=resume)
+    typed, resume = resume, goes_on(out, resume=resume, data_changed=data_changed)
     overwrite = overwrite and (typed or not resume)  # a restarted job goes on with what its first start began anew
     run = None if out is None else Path(out)
     asked = Asked(

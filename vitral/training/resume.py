@@ -12,16 +12,19 @@ from vitral.training.run_folder import holds_run, make_free_folder, occupied
 from vitral.training.state import CHECKPOINTS, newest_state
 
 
-def goes_on(out: str | Path | None, *, resume: bool) -> bool:
+def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool:
     """Tell whether a command goes on with a run: it says so, or torchrun started the job again after it lost a process.
 
     Raises:
-        TrainingError: torchrun may start the job again, and could not know which run is meant; or no folder was named.
+        TrainingError: torchrun may start the job again, and could not know which run is meant; no folder was named; or
+            it says of a new run that its data changed.
     """
     if out is None and distributed.may_restart():
         raise TrainingError("Name the run's folder with --out, so that a restart by torchrun finds it.")
     if out is not None and not str(out).strip():
         raise TrainingError("--out is empty; name a folder, or leave it out for one below runs/.")
+    if data_changed and not resume:
+        raise TrainingError("--data-changed belongs to --resume: a run that begins takes the data as they are.")
     if resume and out is None:
         raise TrainingError("Which run should go on? Name its folder with --out.")
     return resume or distributed.is_restart()
