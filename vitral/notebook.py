@@ -5,6 +5,8 @@ import html
 import math
 from collections.abc import Sequence
 
+from vitral.printable import printable
+
 MOST_POINTS = 120  # of a curve
 WIDTH, HEIGHT = 240, 48  # pixels of a curve
 TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
@@ -30,7 +32,9 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
 def image(jpeg: bytes, description: str) -> str:
     """Return an encoded JPEG as an HTML image that needs nothing but itself."""
     data = base64.b64encode(jpeg).decode()
-    return f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(_plain(description))}" style="max-width: 100%">'
+    return (
+        f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(printable(description))}" style="max-width: 100%">'
+    )
 
 
 def curve(values: Sequence[float], description: str) -> str:
@@ -46,7 +50,7 @@ def curve(values: Sequence[float], description: str) -> str:
         for place, value in enumerate(finite)
     )
     return (
-        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{html.escape(_plain(description))}">'
+        f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{html.escape(printable(description))}">'
         f'<polyline points="{points}" fill="none" stroke="#2c6393" stroke-width="1.5"/></svg>'
         f"<div>{_escaped(description)}</div>"
     )
@@ -54,11 +58,5 @@ def curve(values: Sequence[float], description: str) -> str:
 
 def _escaped(text: str) -> str:
     """Return a text as HTML, set apart so that a name written from right to left turns nothing but itself."""
-    plain = html.escape(_plain(text))
+    plain = html.escape(printable(text))
     return plain if plain.isascii() else f"<bdi>{plain}</bdi>"
-
-
-def _plain(text: str) -> str:
-    """Return a text on one line that can be written: a control character becomes a space, half a character a "?"."""
-    whole = text.encode("utf-8", "replace").decode()  # a file's name need not be text
-    return "".join(letter if letter.isprintable() else " " for letter in whole)
