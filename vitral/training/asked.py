@@ -56,7 +56,10 @@ class Asked:
             TrainingError: none was given, and no run says it.
         """
         if self.data is None:
-            raise TrainingError("Which data? Name a folder, file, address or built-in set with --data.")
+            raise TrainingError(
+                "Which data? Name a folder, file, address or built-in set with --data, or for --resume the --out of a run that "
+                "began."
+            )
         return self.data
 
 
