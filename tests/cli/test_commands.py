@@ -31,13 +31,12 @@ FLAGS = {
     "demo": "--json --out",
     "check": "--classes --classifier --data --from --json --report --source --strict --overwrite",
     "pretrain": (
-        "--data --data-changed --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images --time"
-        " --overwrite"
+        "--classes --data --data-changed --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images"
+        " --time --overwrite"
     ),
     "finetune": (
-        "--data --data-changed --from --image-size --json --no-baselines --out --recipe --resume --seed --set --skip-bad-images"
-        " --source"
-        " --sweep --time --overwrite"
+        "--classes --data --data-changed --from --image-size --json --no-baselines --out --recipe --resume --seed --set"
+        " --skip-bad-images --source --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",

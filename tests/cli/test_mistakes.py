@@ -282,3 +282,20 @@ def test_a_finished_run_goes_on_to_the_same_result(there: Path, capsys: pytest.C
     after = contents(there / "runs" / "photos" / "classifier")
     weights = there / "runs" / "photos" / "classifier" / "weights.safetensors"
     assert after[weights] == before[weights]
+
+
+def test_the_reading_of_nested_folders_is_kept_by_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: Refused
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pictures(tmp_path / "food", {"fruit/apple": 6, "fruit/pear": 6, "milk/cream": 6})
+    asked = ("finetune", "--data", "food", *QUICK, "--set", "steps=2", "--out", "out")
+    assert main([*asked, "--classes", "top", "--json"]) == 0
+    names = json.loads((tmp_path / "out/classifier/classifier.json").read_text())["class_names"]
+    assert names == ["fruit", "milk"]
+    assert main(["finetune", "--out", "out", "--resume", "--json"]) == 0
+    assert "--classes top" in (tmp_path / "out/report.html").read_text()
+    assert "cannot go on with --classes leaf" in refused("finetune", "--out", "out", "--resume", "--classes", "leaf")
+    capsys.readouterr()
+    assert main(["evaluate", "--data", "food", "--classifier", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["class_names"] == ["fruit", "milk"]

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.reporting import announce, write_run_report
 from vitral.cli.started import began
+from vitral.data.classes import Reading
 from vitral.distributed import is_main
 from vitral.training.pretrain import pretrain as train
 
@@ -23,6 +24,7 @@ def pretrain(
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     time: str | None = None,
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     resume: Annotated[bool, Parameter(negative="")] = False,
     data_changed: Annotated[bool, Parameter(negative="")] = False,
@@ -40,6 +42,8 @@ def pretrain(
         image_size: pixels; the network's own if left out.
         time: a budget such as 10m, 90s or 8h for the whole command, from its start to the report.
         seed: of every random choice.
+        classes: of nested folders, whether the innermost, the outermost or the whole path names the class; recognised if
+            left out.
         skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
@@ -56,6 +60,7 @@ def pretrain(
             image_size=image_size,
             time=time,
             seed=seed,
+            classes=classes,
             skip_bad_images=skip_bad_images,
             resume=resume,
             data_changed=data_changed,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from vitral.data.classes import Reading
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
@@ -29,6 +30,7 @@ class Asked:
         image_size: pixels.
         budget_seconds: the time budget.
         seed: of every random choice.
+        classes: of nested folders, which one names the class.
         skip_bad_images: whether to train without unreadable images.
         sweep: whether to try learning rates.
         baselines: whether to score frozen features first.
@@ -44,6 +46,7 @@ class Asked:
     image_size: int | None = None
     budget_seconds: float | None = None
     seed: int | None = None
+    classes: Reading | None = None
     skip_bad_images: bool = False
     sweep: bool = False
     baselines: bool = True
@@ -111,7 +114,11 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         verb = "finetune" if first.kind == "fine-tune" else "pretrain"
         raise TrainingError(f"The run in '{folder}' is of 'vitral {verb}'; go on with it by that command.")
     settled = (folder / RECIPE_FILE).is_file() and not first.sweep
-    same = ("source", "sweep") if settled else ("source", "sweep", "model", "recipe", "image_size", "seed")
+    same = (
+        ("source", "sweep", "classes")
+        if settled
+        else ("source", "sweep", "classes", "model", "recipe", "image_size", "seed")
+    )
     for name in same:
         _check_same(folder, name, first, asked)
     if not settled:
@@ -123,6 +130,7 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         data=data,
         source=source,
         sweep=first.sweep,
+        classes=first.classes,
         skip_bad_images=asked.skip_bad_images or first.skip_bad_images,
         baselines=asked.baselines and first.baselines,
     )
@@ -169,6 +177,7 @@ def command_of(asked: Asked, *, recipe: str | None = None) -> Sequence[str]:
     words = ["vitral", "finetune" if asked.kind == "fine-tune" else "pretrain"]
     words += ["--data", asked.data] if asked.data is not None else []
     pairs: list[tuple[str, str | int | None]] = [("--from", asked.source), ("--model", asked.model)]
+    pairs.append(("--classes", asked.classes))
     if recipe is not None:
         pairs.append(("--recipe", recipe))
     else:

@@ -13,6 +13,7 @@ import torch
 from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.load import load
+from vitral.data.classes import Reading, check_reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.events import Listener, Message, ignore
@@ -74,6 +75,7 @@ def finetune(
     time: str | float | None = None,
     budget_seconds: float | None = None,
     seed: int | None = None,
+    classes: Reading | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -103,6 +105,7 @@ def finetune(
             becomes shorter to keep it.
         budget_seconds: the older name of `time`.
         seed: of every random choice; None for the recipe's.
+        classes: of nested folders, which one names the class; see `open_data`.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
@@ -133,6 +136,7 @@ def finetune(
         image_size=image_size,
         budget_seconds=asked_seconds(time, budget_seconds),
         seed=seed,
+        classes=check_reading(classes),
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
@@ -151,7 +155,13 @@ def finetune(
         seed=asked.seed,
         defaults=default_models(),
     )
-    reading = partial(open_data, asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+    reading = partial(
+        open_data,
+        asked.required_data(),
+        classes=asked.classes,
+        skip_bad_images=asked.skip_bad_images,
+        listener=listener,
+    )
     with contextlib.ExitStack() as stack:
         good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
         if run is not None:

@@ -9,6 +9,7 @@ from time import monotonic
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
+from vitral.data.classes import Reading, check_reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.events import Listener, ignore
@@ -43,6 +44,7 @@ def pretrain(
     time: str | float | None = None,
     budget_seconds: float | None = None,
     seed: int | None = None,
+    classes: Reading | None = None,
     skip_bad_images: bool = False,
     resume: bool = False,
     overwrite: bool = False,
@@ -64,6 +66,7 @@ def pretrain(
             becomes shorter to keep it.
         budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
+        classes: of nested folders, which one names the class; see `open_data`.
         skip_bad_images: train without unreadable pictures, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
@@ -90,6 +93,7 @@ def pretrain(
         image_size=image_size,
         budget_seconds=asked_seconds(time, budget_seconds),
         seed=seed,
+        classes=check_reading(classes),
         skip_bad_images=skip_bad_images,
         where=str(Path.cwd()),
     )
@@ -103,7 +107,13 @@ def pretrain(
     )
     settings = settings.model_copy(update={"model": asked.model or settings.model or DEFAULT_MODEL})
     network_config(settings, ANY_CLASSES)
-    reading = partial(open_data, asked.required_data(), skip_bad_images=asked.skip_bad_images, listener=listener)
+    reading = partial(
+        open_data,
+        asked.required_data(),
+        classes=asked.classes,
+        skip_bad_images=asked.skip_bad_images,
+        listener=listener,
+    )
     with contextlib.ExitStack() as stack:
         good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
         if run is not None:
