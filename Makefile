@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs reliability peers speed clean
+.PHONY: demo test check docs reliability fuzz peers speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vitral demo
@@ -25,6 +25,11 @@ docs: $(VENV)/.developed
 reliability: $(VENV)/.developed
 	VITRAL_RELIABILITY_OUT=reliability $(BIN)/python -m pytest -q -m "slow or requirement" tests
 	@for figures in reliability/*.json; do echo "$$figures: $$(cat $$figures)"; done
+
+# Hostile files, folders, names and command lines for an hour (or FUZZ_SECONDS); prints the counts, findings go to findings/.
+FUZZ_SECONDS ?= 3600
+fuzz: $(VENV)/.developed
+	$(BIN)/python -m tests.fuzz $(FUZZ_SECONDS) findings
 
 # One of the acceptance tests, with its full counts: make R1 ... make R15, make R17.
 R%: $(VENV)/.developed

@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
-from vitral.errors import RecipeError, did_you_mean
+from vitral.errors import RecipeError, did_you_mean, said
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.paths import is_regular
@@ -159,8 +159,8 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     text = _read(source)
     try:
         values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"The recipe '{source}' is not valid TOML: {error}.") from error
+    except (ValueError, RecursionError) as error:  # its own kind, and those of numbers and nesting without end
+        raise RecipeError(f"The recipe '{source}' is not valid TOML: {said(error)}.") from error
     values.setdefault("name", Path(str(source)).stem)
     return change_recipe(values, overrides, str(source))
 
@@ -231,7 +231,7 @@ def _apply(values: dict[str, Any], override: str) -> None:
             raise RecipeError(f"'{key}' names no setting: '{section}' is a value, not a section.")
     try:
         values[leaf] = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         values[leaf] = None if text == "none" and _may_be_left_out(key.strip()) else text
 
 
