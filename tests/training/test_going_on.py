@@ -194,7 +194,7 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
     result = folder.begin(seed=5)
     assert folder.weights() == resumed
     assert "--set steps=6" in result.command()
-    assert "--seed 5" in result.command()
+    assert "--seed 5 --no-baselines" in result.command()
 
 
 def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:

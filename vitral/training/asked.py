@@ -188,7 +188,11 @@ def command_of(asked: Asked, *, recipe: str | None = None) -> Sequence[str]:
             ("--seed", asked.seed),
         ]
     words += [part for flag, value in pairs if value is not None for part in (flag, str(value))]
-    switches = {"--skip-bad-images": asked.skip_bad_images, "--sweep": asked.sweep}
+    switches = {
+        "--skip-bad-images": asked.skip_bad_images,
+        "--sweep": asked.sweep,
+        "--no-baselines": not asked.baselines,
+    }
     return [*words, *(flag for flag, on in switches.items() if on)]
 
 
