@@ -1,6 +1,9 @@
 """What goes wrong while training ends in one line, and little data in a run that says what it cannot say."""
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +102,29 @@ def test_weights_that_are_no_numbers_end_commands_in_one_line(
     out, err = capsys.readouterr()
     assert out == ""
     assert "gives no number" in err.splitlines()[-1]
+
+
+def test_a_budget_too_short_for_anything_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pictures(tmp_path / "photos", {"red": 12, "green": 12})
+    line = ["finetune", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"), *QUICK, "--time", "1s"]
+    assert main(line) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "--time 1s is too short" in last
+    assert "Give it at least --time" in last
+    assert not (tmp_path / "run" / "checkpoints").exists()
+
+
+def test_a_budget_is_kept_by_a_real_command(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "photos", {"red": 40, "green": 40})
+    line = [sys.executable, "-m", "vitral", "finetune", "--data", "photos", "--out", "run", "--from", "vit-mu16"]
+    started = time.monotonic()
+    more = ["--image-size", "32", "--set", "steps=1000000", "--set", "workers=0", "--time", "25s"]
+    subprocess.run([*line, *more], cwd=tmp_path, check=True, capture_output=True)
+    took = time.monotonic() - started
+    log = tmp_path / "run" / "metrics.jsonl"
+    rates = [json.loads(text).get("learning_rate") for text in log.read_text().splitlines()]
+    known = [rate for rate in rates if rate is not None]
+    assert took < 40  # not a figure but a fence: of a machine that eight people share
+    assert len(known) < 3 or known[-1] < 0.2 * max(known)

@@ -99,7 +99,7 @@ def estimate(classifier: Classifier, recipe: Recipe, *, within: float | None = N
     most = max(FEWEST, min(PROBE_IMAGES, int(PROBE_MACS // count_macs(model.config))))
     few = _Probe(model, recipe, FEWEST if within is not None else most)
     image_bytes = few.image_bytes()
-    rate = few.rate(times=1 if within is not None else TIMED_STEPS)
+    rate = few.rate(times=2 if within is not None else TIMED_STEPS)
     if within is not None and (1 + TIMED_STEPS) * most / rate <= within:
         rate = _Probe(model, recipe, most).rate(times=1 + TIMED_STEPS)
     learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -18,6 +18,9 @@ from vitral.training.plan import Plan
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more
 VALIDATION_SHARE, SCORING_SHARE = 0.02, 0.1  # of the time left: one validation, and the final scoring
+DOUBT = (
+    0.5  # of the time that a step is expected to take: a whole batch goes faster than the few images that were timed
+)
 WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
 LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
 # After the last update: the log, classifier and scores on the disk, the report drawn, the process's own end: seconds of an idle
@@ -133,7 +136,7 @@ def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
 
 def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
     left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
-    needed = allowed.least + step
+    needed = allowed.least + DOUBT * step
     if plan.budget_seconds is None or not distributed.broadcast(left < needed):
         return
     spent = plan.budget_seconds - left
