@@ -23,9 +23,10 @@ from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet, Source
 from vitral.errors import ImageError
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.events import Listener, Progress, ignore
+from vitral.events import Listener, Progress
 from vitral.images.contact_sheet import contact_sheet
 from vitral.images.decode import FORMATS, Pixels
+from vitral.progress import show
 from vitral.seeds import generator
 from vitral.studies.near_pairs import near_pairs
 from vitral.studies.thumbnails import thumbnail, thumbnails
@@ -204,7 +205,7 @@ def check_data(
     *,
     classes: Reading | None = None,
     classifier: Classifier | str | Path | None = None,
-    listener: Listener = ignore,
+    listener: Listener = show,
 ) -> DataCheck:
     """Look at every image of a dataset; nothing of it is changed.
 

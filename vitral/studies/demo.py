@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.events import Event, Listener, Message, Progress, ignore
+from vitral.events import Event, Listener, Message, Progress
 from vitral.files import write_file
 from vitral.outputs import check_folder
+from vitral.progress import show
 from vitral.report.page import write_report
 from vitral.report.results import Arm, Curve, CurveGroup, RunReport
 from vitral.studies.run_report import run_report, training_pictures
@@ -58,7 +59,7 @@ class DemoResult:
         }
 
 
-def demo(out: str | Path, *, listener: Listener = ignore) -> DemoResult:
+def demo(out: str | Path, *, listener: Listener = show) -> DemoResult:
     """Run the whole pipeline into a folder; an earlier demo there is replaced.
 
     Raises:
