@@ -13,6 +13,7 @@ from vitral.training.estimate import duration, fit_machine
 from vitral.training.length import fit_length
 from vitral.training.memory import fit_memory, usable_bytes
 from vitral.training.recipe import load_recipe
+from vitral.training.schedules import learning_rate
 
 IMAGENET = 1_281_167
 
@@ -53,6 +54,51 @@ def test_a_warm_up_longer_than_half_the_run_is_cut_and_said() -> None:
     fitted, reasons = fit_length(load_recipe("vit-b16-imagenet"), 40_960)
     assert (fitted.steps, fitted.schedule.warmup_steps) == (3_000, 300)
     assert reasons[-1] == "Warm-up: 300 steps in place of 10000, for the run has only 3000."
+
+
+def rates(name: str, overrides: list[str], images: int) -> list[float]:
+    """The learning rates of a whole run."""
+    recipe, _ = fit_length(load_recipe(name, overrides), images)
+    assert recipe.steps is not None
+    schedule = recipe.schedule
+    return [
+        learning_rate(
+            step,
+            base=recipe.optimizer.lr,
+            total_steps=recipe.steps,
+            warmup_steps=schedule.warmup_steps,
+            decay=schedule.decay,
+            final=schedule.final_lr,
+            warmup_lr=schedule.warmup_lr,
+            cooldown_steps=schedule.cooldown_steps,
+            timescale=schedule.timescale,
+            milestones=schedule.milestones,
+            curve_from=schedule.curve_from,
+            hold_steps=schedule.hold_steps,
+        )
+        for step in range(recipe.steps)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "images"),
+    [
+        ("deit-s16", "steps=500", IMAGENET),  # less than one of its epochs, which have a rate each
+        ("deit3-b16-imagenet", "steps=60", 1_000),
+        ("t2t-finetune", "steps=500", 50_000),
+        ("cvt-13", "steps=300", IMAGENET),
+        ("t2t-vit-14", "epochs=5", 50_000),  # 10 epochs of cool-down
+        ("t2t-vit-14", "epochs=12", 50_000),
+        ("vit-giant14-jft3b", "steps=1000", IMAGENET),  # 50,000 steps of cool-down
+        ("vit-giant14-jft3b", "steps=20000", IMAGENET),
+        ("vmoe-15b", "steps=1095", IMAGENET),
+    ],
+)
+def test_a_run_of_any_length_reaches_its_rate_and_comes_down_from_it(name: str, override: str, images: int) -> None:
+    made, peak = rates(name, [override], images), load_recipe(name).optimizer.lr
+    assert max(made) > 0.9 * peak
+    assert made[-1] < 0.5 * max(made)
+    assert sum(rate > peak / 3 for rate in made) > len(made) / 4
 
 
 @pytest.mark.parametrize(

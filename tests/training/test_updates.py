@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -633,3 +634,22 @@ def test_a_batch_in_parts_is_mixed_and_erased_as_one(run: Run, mixing: dict[str,
     assert len(cut) == len(range(0, 16, -(-16 // parts)))
     for name in ("images", "pixels", "targets"):
         assert torch.equal(torch.cat([getattr(part, name) for part in cut]), getattr(whole, name))
+
+
+def test_batch_norms_move_once_an_update_however_many_groups_climb(run: Run) -> None:
+    """The mean of the groups' means is that of the whole batch; once for each group it was several steps."""
+
+    def statistics(images_a_climb: int) -> Tensor:
+        recipe = run.recipe(averaging={}, optimizer={"name": "sgd", "sam_rho": 0.05, "sam_images": images_a_climb})
+        config = replace(variant("resnet-18"), stages=(1,), num_classes=10, image_size=(32, 32))
+        network = build(config, seed=0).train()
+        data = open_digits()
+        batch = TrainingBatches(
+            data.splits["train"], batch_size=16, image_size=(32, 32), augmentation=data.augmentation, seed=0
+        ).batch(0)
+        Updater(network, recipe, PHOTOS.normalize, erasing=0.0)(batch, 0, 0.1, 0.1, stop=False)
+        return network.get_buffer("root_norm.running_mean").clone()
+
+    whole = statistics(16)
+    assert float(whole.abs().max()) > 1e-3
+    torch.testing.assert_close(statistics(4), whole, rtol=1e-2, atol=1e-3 * float(whole.abs().max()))

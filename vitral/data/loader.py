@@ -32,7 +32,7 @@ from vitral.seeds import generator
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 FETCHING = "multiprocessing"  # in the path of the file that does it
 PREFETCH = 2  # batches each worker is ahead
-GRACE_SECONDS = 10  # that a worker lives on after a termination
+GRACE_SECONDS = 300  # that a worker lives on after a termination, at most: the main process may be in a long update
 
 
 # Classes by number, or in a multi-label set a 0 or 1 a class.

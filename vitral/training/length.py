@@ -6,7 +6,8 @@ from vitral.training.settings import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
 DEFAULT_EPOCHS = 30.0
-LONGEST_WARMUP, SHORT_WARMUP = 1 / 2, 1 / 10  # shares of a run: beyond the first, a warm-up is cut to the second
+LONGEST, SHORT = 1 / 2, 1 / 10  # shares of a run: a warm-up or cool-down beyond the first is cut to the second
+LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch would hardly move
 
 
 def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
@@ -27,13 +28,25 @@ def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
         reasons.append(
             f"Length: {steps} steps of {batch} images, each image seen about {steps * batch / images:.0f} times."
         )
-    schedule = _schedule(recipe.schedule, images / batch)
-    if schedule.warmup_steps > steps * LONGEST_WARMUP:
-        short = round(steps * SHORT_WARMUP)
-        reasons.append(f"Warm-up: {short} steps in place of {schedule.warmup_steps}, for the run has only {steps}.")
-        schedule = schedule.model_copy(update={"warmup_steps": short})
+    schedule, cuts = _cut(_schedule(recipe.schedule, images / batch), steps)
+    reasons += cuts
     length = {"batch_size": batch, "steps": steps, "epochs": None, "schedule": schedule}
     return recipe.model_copy(update=length), reasons
+
+
+def _cut(schedule: ScheduleSettings, steps: int) -> tuple[ScheduleSettings, list[str]]:
+    """Shorten what a short run has no room for, so that it reaches its rate and comes down from it; and say so."""
+    changes, reasons = {}, []
+    for key, title in (("warmup_steps", "Warm-up"), ("cooldown_steps", "Cool-down")):
+        if (asked := getattr(schedule, key)) > steps * LONGEST:
+            changes[key] = round(steps * SHORT)
+            reasons.append(f"{title}: {changes[key]} steps in place of {asked}, for the run has only {steps}.")
+    if schedule.hold_steps > max(1, steps / LEAST_RATES):
+        changes["hold_steps"] = 1
+        reasons.append(
+            f"Learning rate: it changes every step, and not every {schedule.hold_steps}, for the run has only {steps}."
+        )
+    return schedule.model_copy(update=changes), reasons
 
 
 def _batch(recipe: Recipe, images: int) -> tuple[int, list[str]]:

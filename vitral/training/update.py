@@ -122,23 +122,28 @@ class Updater:
         """Add to the gradients those of SAM, for `sam_images` after `sam_images`; return loss and share right before the climb.
 
         Each group of images climbs by its own gradient; with no such setting the whole batch of all processes is one group.
+        A batch norm's statistics move once, by the mean of the groups' first passes, as over the original's devices.
         """
         own = self.recipe.optimizer.sam_images
         groups = list(self.cut(batch, own or self.images_of(batch)))
         losses, rights = [], []
+        before = [buffer.clone() for buffer in self.buffers]
+        after = [torch.zeros_like(buffer) for buffer in self.buffers]
         for number, group in enumerate(groups):
             share = self.images_of(group) / self.images_of(batch)
             held = take_gradients(self.module.parameters())
             add_penalty(self.optimizer)
             loss, right = self.gradients(group, step, together=own is None)
-            kept = [buffer.clone() for buffer in self.buffers]
+            for mean, buffer in zip(after, self.buffers, strict=True):
+                mean.add_(buffer, alpha=share)
             with perturbed(self.module.parameters(), rho):
                 put_gradients(held)
                 add_penalty(self.optimizer, share)
                 self.gradients(group, step, share=share, together=number == len(groups) - 1)
-            self.restore_buffers(kept)  # the statistics are those of the first pass
+            self.restore_buffers(before)  # the second pass leaves none
             losses.append(loss * share)
             rights.append(right * share)
+        self.restore_buffers(after)
         return torch.stack(losses).sum(), torch.stack(rights).sum()
 
     def gradients(self, batch: Batch, step: int, *, share: float = 1.0, together: bool = True) -> tuple[Tensor, Tensor]:
