@@ -49,7 +49,7 @@ def finetune(
         skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
-        overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
+        overwrite: begin in --out though it holds a run, which is deleted, or other files; those of the same names are lost.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         no_baselines: leave out what nearest neighbours and linear models reach before training; at most 5 % of the time.
         json: print JSON for a program.

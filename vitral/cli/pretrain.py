@@ -47,7 +47,7 @@ def pretrain(
         skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
-        overwrite: begin in --out though it holds a run, which is deleted, or something else, which stays.
+        overwrite: begin in --out though it holds a run, which is deleted, or other files; those of the same names are lost.
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:

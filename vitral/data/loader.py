@@ -32,7 +32,7 @@ from vitral.seeds import generator
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 FETCHING = "multiprocessing"  # in the path of the file that does it
 PREFETCH = 2  # batches each worker is ahead
-GRACE_SECONDS = 300  # that a worker lives on after a termination, at most: the main process may be in a long update
+GRACE_SECONDS = 60  # that a worker lives on after a termination, at most: the main process may be in a long update
 
 
 # Classes by number, or in a multi-label set a 0 or 1 a class.
@@ -303,6 +303,8 @@ def _of_a_worker(error: BaseException) -> bool:
 
 def _outlive_termination(number: int, frame: FrameType | None) -> None:
     # A scheduler terminates every process at once; the main one needs its workers until it has saved and closed them.
+    # A second termination is the main one's own, which is done.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.alarm(GRACE_SECONDS)
 
 

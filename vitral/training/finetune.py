@@ -110,7 +110,7 @@ def finetune(
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.
-        overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
+        overwrite: begin in `out` though it holds a run, which is deleted, or other files; those of the same names are lost.
         baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the

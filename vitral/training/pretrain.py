@@ -71,7 +71,7 @@ def pretrain(
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.
-        overwrite: begin in `out` though it holds a run, which is deleted, or something else, which stays.
+        overwrite: begin in `out` though it holds a run, which is deleted, or other files; those of the same names are lost.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
 

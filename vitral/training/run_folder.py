@@ -45,7 +45,8 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
         folder: where the run goes.
         inputs: what it reads.
         resume: whether it is to go on with the run that is there.
-        overwrite: whether to begin anew where a run is, whose own files are deleted, or something else, which stays.
+        overwrite: whether to begin anew where a run is, whose own files are deleted, or other files; those of the same names
+            are lost.
 
     Raises:
         TrainingError: there is a run, and nothing was said of it; or another process works there.
