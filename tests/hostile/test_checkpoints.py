@@ -168,6 +168,23 @@ def test_the_corpus_does_no_harm(tmp_path: Path) -> None:
     assert not canary.exists()
 
 
+def test_torchs_own_warnings_do_not_reach_the_user(tmp_path: Path) -> None:
+    path = tmp_path / "sparse.pth"
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            torch.save({"layer.weight": torch.eye(4).to_sparse_csr()}, path)
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            with pytest.raises(VitralError, match=r"sparse.pth': 'layer.weight' is a sparse"):
+                vitral.load(path)
+    finally:
+        torch.set_warn_always(always)
+    assert [str(warning.message) for warning in heard] == []
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -265,6 +282,11 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], str]] = {
     "preprocessing": lambda values: json.dumps({**values, "preprocessing": {}}),
     "provenance": lambda values: json.dumps({**values, "provenance": {"secret": 1}}),
     "weights": lambda values: json.dumps({**values, "weights_sha256": "0" * 64}),
+    "multi-label-text": lambda values: json.dumps({**values, "multi_label": "x"}),
+    "multi-label-list": lambda values: json.dumps({**values, "multi_label": [[1]]}),
+    "multi-label-object": lambda values: json.dumps({**values, "multi_label": {"a": None}}),
+    "multi-label-number": lambda values: json.dumps({**values, "multi_label": 1}),
+    "multi-label-null": lambda values: json.dumps({**values, "multi_label": None}),
 }
 
 

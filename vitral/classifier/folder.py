@@ -90,10 +90,10 @@ def read(folder: Path) -> Classifier:
         preprocessing = Preprocessing.from_json(description["preprocessing"])
         provenance = _provenance(description["provenance"])
         names = _class_names(description["class_names"])
+        several = _multi_label(description)
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
-        several = bool(description.get("multi_label", False))  # a folder of an earlier version does not say it
         return Classifier(model, preprocessing, names, provenance=provenance, multi_label=several)
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
@@ -121,6 +121,13 @@ def _class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
     if not fits(list[str], described):
         raise VitralError("its class_names are no list of names in UTF-8.")
     return list(described)
+
+
+def _multi_label(description: dict[str, Any]) -> bool:
+    several = description.get("multi_label", False)  # a folder of an earlier version does not say it
+    if not fits(bool, several):
+        raise VitralError("its multi_label is neither true nor false.")
+    return bool(several)
 
 
 def _description(path: Path) -> dict[str, Any]:

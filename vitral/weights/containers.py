@@ -13,6 +13,7 @@ import re
 import stat
 import struct
 import tokenize
+import warnings
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -300,7 +301,8 @@ class _Torch(Container):
         self.path = path
         try:
             # Training scripts keep their arguments beside the weights; a namespace is data, and nothing of it is used.
-            with torch.serialization.safe_globals([argparse.Namespace]):
+            with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch's own, of kinds of tensors that we refuse below
                 content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
         except Exception as error:  # the weights-only reader refuses in many ways
             raise WeightsError(
