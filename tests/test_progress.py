@@ -33,6 +33,26 @@ def test_a_long_job_is_told_of_every_ten_seconds_and_later_every_thirty() -> Non
     assert "train 10/400  loss 1.500  6 min left" in stream.getvalue()
 
 
+def test_how_long_it_takes_is_not_told_from_nothing() -> None:
+    stream, clock = io.StringIO(), Time()
+    lines = PlainLines(stream, clock)
+    lines(Progress("baselines", 1, 2))
+    clock.now = 11.0
+    lines(Progress("train", 5, 40))  # heard of for the first time, when a line is due
+    clock.now = 22.0
+    lines(Progress("train", 15, 40))  # ten steps in eleven seconds
+    assert stream.getvalue().splitlines() == ["train 5/40", "train 15/40  28 s left"]
+    stream = io.StringIO()
+    bar = NotebookBar(stream, clock)
+    for done in (500, 501):  # a run that goes on
+        bar(Progress("train", done, 600))
+        clock.now += 1.0
+    assert "left" not in stream.getvalue()
+    clock.now += 8.0
+    bar(Progress("train", 510, 600))
+    assert "90 s left" in stream.getvalue()
+
+
 def test_a_short_job_says_nothing_and_a_message_is_said_at_once() -> None:
     stream, clock = io.StringIO(), Time()
     lines = PlainLines(stream, clock)

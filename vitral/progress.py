@@ -22,6 +22,7 @@ FIGURES = {
 OFTEN, SELDOM, PATIENCE = 10.0, 30.0, 60.0  # seconds between lines at first, and when the job is so many seconds old
 BAR = 24  # characters
 REDRAWN = 0.2  # seconds between two states of a bar
+TELLING = 2.0  # seconds of a task that must be seen before they tell how long the rest of it takes
 
 
 def readable(figures: dict[str, float]) -> str:
@@ -31,8 +32,19 @@ def readable(figures: dict[str, float]) -> str:
 
 @dataclass
 class _Task:
+    """A task since it was first heard of, which may be late in it: a run that goes on begins in the middle."""
+
     began: float
+    first: int
     said: bool = False
+
+    def left(self, event: Progress, now: float) -> str:
+        """Return about how long the rest takes, at the pace that was seen; nothing as long as too little was."""
+        seconds, done = now - self.began, event.done - self.first
+        if done <= 0 or seconds < TELLING or event.done >= event.total:
+            return ""
+        left = seconds / done * (event.total - event.done)
+        return f"{left / 60:.0f} min left" if left >= 100 else f"{left:.0f} s left"
 
 
 class PlainLines:
@@ -64,12 +76,12 @@ class PlainLines:
         if self._began is None or now - self._heard > PATIENCE:  # another job
             self._began = self._last = now
         self._heard = now
-        task = self._tasks.setdefault(event.task, _Task(now))
+        task = self._tasks.setdefault(event.task, _Task(now, event.done))
         finished = event.done >= event.total
         wait = OFTEN if now - self._began < PATIENCE else SELDOM
         if now - self._last >= wait or (finished and task.said):
             figures = event.figures | (self._validation if event.task == "train" else {})
-            parts = [f"{event.task} {event.done}/{event.total}", readable(figures), _left(event, now - task.began)]
+            parts = [f"{event.task} {event.done}/{event.total}", readable(figures), task.left(event, now)]
             self._write("  ".join(part for part in parts if part))
             self._last, task.said = now, True
         if finished:
@@ -89,7 +101,7 @@ class NotebookBar:
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock = stream, clock
-        self._began: dict[str, float] = {}
+        self._tasks: dict[str, _Task] = {}
         self._drawn = 0.0
         self._width = 0
 
@@ -102,7 +114,7 @@ class NotebookBar:
 
     def _advance(self, event: Progress) -> None:
         now = self.clock()
-        began = self._began.setdefault(event.task, now)
+        task = self._tasks.setdefault(event.task, _Task(now, event.done))
         finished = event.done >= event.total
         if finished or now - self._drawn >= REDRAWN:
             filled = BAR * event.done // max(event.total, 1)
@@ -110,24 +122,17 @@ class NotebookBar:
             parts = [
                 f"{event.task} {bar} {event.done}/{event.total}",
                 readable(event.figures),
-                _left(event, now - began),
+                task.left(event, now),
             ]
             self._write("  ".join(part for part in parts if part), end="\n" if finished else "")
             self._drawn = now
         if finished:
-            del self._began[event.task]
+            del self._tasks[event.task]
 
     def _write(self, text: str, *, end: str) -> None:
         padding = " " * max(0, self._width - len(text))
         print(f"\r{text}{padding}" if self._width else text, end=end, file=self.stream or sys.stdout, flush=True)
         self._width = 0 if end else len(text)
-
-
-def _left(event: Progress, seconds: float) -> str:
-    if not event.done or event.done >= event.total:
-        return ""
-    left = seconds / event.done * (event.total - event.done)
-    return f"{left / 60:.0f} min left" if left >= 100 else f"{left:.0f} s left"
 
 
 def in_notebook() -> bool:

@@ -1,5 +1,7 @@
 """A time budget on a simulated clock: whatever steps, noise, validations and endings cost, the command ends when it should."""
 
+import math
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,6 +21,7 @@ from vitral.training.budget import (
     pace,
     share_gone,
 )
+from vitral.training.rehearsal import too_short
 
 
 @dataclass
@@ -256,3 +259,11 @@ def test_a_busy_machine_is_given_more_time_to_end(slow: float) -> None:
 
 def test_how_slow_the_machine_is_is_measured() -> None:
     assert 0.3 <= machine_slowness() < 1000
+
+
+def test_the_budget_that_is_advised_follows_from_the_figures_that_are_named() -> None:
+    said = too_short(30.0, 17.6, 52.0, 15.7)
+    budget, spent, more, least, steps, step, useful = map(float, re.findall(r"\d+(?:\.\d+)?", said))
+    assert (budget, spent, more, step) == (30, 18, 68, 16)
+    assert least == math.ceil(1.2 * (spent + more)) == 104
+    assert useful == math.ceil(1.2 * (spent + more + steps * step))

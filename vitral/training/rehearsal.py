@@ -22,6 +22,7 @@ DOUBT = (
     0.5  # of the time that a step is expected to take: a whole batch goes faster than the few images that were timed
 )
 WORTHWHILE_STEPS = 50  # that a budget should have room for, when another is proposed
+MARGIN = 1.2  # times what a command is expected to take, when a budget is proposed
 LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
 # After the last update: the log, classifier and scores on the disk, the report drawn, the process's own end: seconds of an idle
 # core like ours; and images as the report explains them, each of which takes as long as several that are only scored.
@@ -136,12 +137,26 @@ def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
 
 def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
     left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
-    needed = allowed.least + DOUBT * step
-    if plan.budget_seconds is None or not distributed.broadcast(left < needed):
+    if plan.budget_seconds is None or not distributed.broadcast(left < allowed.least + DOUBT * step):
         return
-    spent = plan.budget_seconds - left
-    least = math.ceil((spent + needed) * 1.2 + WORTHWHILE_STEPS * step)
-    raise TrainingError(
-        f"--time {plan.budget_seconds:.0f}s is too short: {spent:.0f} s went by before training could begin, and one step with "
-        f"scoring and report takes about {needed:.0f} s more. Give it at least --time {least}s."
+    raise TrainingError(too_short(plan.budget_seconds, plan.budget_seconds - left, allowed.least, step))
+
+
+def too_short(budget: float, spent: float, ending: float, step: float) -> str:
+    """Return why a budget is refused, and which would do: what a reader gets who adds up the figures that it names.
+
+    Args:
+        budget: that was given, in seconds.
+        spent: seconds before training could begin.
+        ending: of scoring and report.
+        step: of one update.
+    """
+    before, more = math.ceil(spent), math.ceil(ending + step)
+    pace = float(f"{step:.2g}")
+    least = math.ceil(MARGIN * (before + more))
+    useful = math.ceil(MARGIN * (before + more + WORTHWHILE_STEPS * pace))
+    return (
+        f"--time {budget:g}s is too short: {before} s went by before training could begin, and one step with scoring and "
+        f"report takes about {more} s more. With a fifth to spare that makes --time {least}s; for {WORTHWHILE_STEPS} more "
+        f"steps of {pace:g} s give it --time {useful}s."
     )
