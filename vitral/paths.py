@@ -6,8 +6,9 @@ Vitral wrote, which may well lie among the data, is no data.
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,12 +94,16 @@ def walk(folder: Path) -> Walk:
     return found
 
 
-def is_ours(folder: Path, names: Iterable[str]) -> bool:
-    """Tell whether a folder of these entries is a run or a classifier that Vitral wrote."""
-    have = set(names)
-    if RECIPE in have and have.intersection(BESIDE_RECIPE):
+def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool:
+    """Tell whether a folder, on a disk or in an archive, is a run or a classifier that Vitral wrote.
+
+    Args:
+        names: of its entries.
+        holds: tells whether the file of that name has these bytes among its first `MARK_LIMIT`.
+    """
+    if RECIPE in names and any(name in names for name in BESIDE_RECIPE):
         return True
-    return any(name in have and _holds(folder / name, mark) for name, mark in MARKS.items())
+    return any(name in names and holds(name, mark) for name, mark in MARKS.items())
 
 
 def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> None:
@@ -119,7 +124,7 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
         except OSError:
             found.closed.append(place)
             continue
-        if is_ours(path, (entry.name for entry in entries)):
+        if is_ours({entry.name for entry in entries}, partial(_holds, path)):
             found.ours.append(place)
             continue
         found.folders.append(place)
@@ -148,7 +153,8 @@ def _sort_out(entries: list["os.DirEntry[str]"], place: str, found: Walk, links:
             yield name
 
 
-def _holds(path: Path, mark: bytes) -> bool:
+def _holds(folder: Path, name: str, mark: bytes) -> bool:
+    path = folder / name
     if not is_regular(path):
         return False
     try:

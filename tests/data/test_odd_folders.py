@@ -13,6 +13,7 @@ from PIL import Image
 from vitral.data.classes import READINGS, Reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
+from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, ImageError
 from vitral.paths import walk
 
@@ -110,6 +111,49 @@ def test_what_vitral_wrote_is_no_data(make: Make) -> None:
     assert "runs/photos" in notes(after)
     with pytest.raises(DataError, match="is what Vitral wrote"):
         open_data(root / "runs" / "photos")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "gztar"])
+def test_what_vitral_wrote_is_no_data_in_an_archive(make: Make, kind: str) -> None:
+    root = make({"a": 5, "b": 5})
+    before = open_data(shutil.make_archive(str(root.parent / "before"), kind, root.parent, "photos"))
+    run_folder(root / "runs" / "x")
+    (root / "runs" / "x" / "recipe.toml").write_text("")
+    (root / "runs" / "x" / "classifier").mkdir()
+    (root / "runs" / "x" / "classifier" / "classifier.json").write_text('{"format": "vitral-classifier"}')
+    shutil.copytree(root / "runs" / "x" / "classifier", root / "kept")
+    (root / "kept" / "weights.safetensors").write_bytes(b"")
+    Image.new("RGB", (8, 8)).save(root / "kept" / "drawing.png")
+    shutil.copytree(root / "runs" / "x", root / "a" / "run")
+    (root / "lost" / "checkpoints" / "step-1").mkdir(parents=True)
+    (root / "lost" / "checkpoints" / "step-1" / "state.json").write_text("")
+    (root / "lost" / "recipe.toml").write_text("")
+    Image.new("RGB", (8, 8)).save(root / "lost" / "picture.png")
+    archive = shutil.make_archive(str(root.parent / "after"), kind, root.parent, "photos")
+    after = open_data(archive)
+    assert after.class_names == before.class_names == ("a", "b")
+    assert count(after) == 10
+    assert "4 folders" in notes(after)
+    assert "photos/runs/x" in notes(after)
+    assert "no images in class folders" not in notes(after)
+    assert [image.name.split(":")[1] for image in list_unlabelled(archive)] == [
+        f"photos/{name}/{number}.png" for name in "ab" for number in range(5)
+    ]
+    alone = shutil.make_archive(str(root.parent / "alone"), kind, root / "runs" / "x", ".")
+    for read in (open_data, list_unlabelled):
+        with pytest.raises(DataError, match="is what Vitral wrote"):
+            read(alone)
+
+
+def test_a_users_files_of_the_same_names_are_data_in_an_archive(make: Make) -> None:
+    root = make({"soups": 5, "stews": 5})
+    (root / "soups" / "recipe.toml").write_text("name = 'soup'")
+    (root / "soups" / "run.json").write_text("{}")
+    (root / "stews" / "classifier.json").mkdir()
+    (root / "stews" / "classifier.json" / "note.txt").write_text('"vitral-classifier"')
+    archive = shutil.make_archive(str(root.parent / "photos"), "zip", root)
+    assert count(open_data(archive)) == 10
+    assert len(list_unlabelled(archive)) == 10
 
 
 def test_a_users_files_of_the_same_names_are_data(make: Make) -> None:

@@ -1,6 +1,7 @@
 """A zip or tar file with one folder a class inside; nothing is unpacked, pictures are read where they lie.
 
-Only regular files count, by their place in the archive; a member's name is never used as a path.
+Only regular files count, by their place in the archive; a member's name is never used as a path. As in a folder, what Vitral
+wrote is no data.
 """
 
 import atexit
@@ -22,16 +23,19 @@ from typing import BinaryIO
 import numpy as np
 
 from vitral.data.assemble import Listing, Opening
-from vitral.data.classes import arrange
+from vitral.data.classes import Folder, arrange
+from vitral.data.folder import ours_alone, ours_left
 from vitral.data.names import ALL
 from vitral.data.stored import Entry, Handles, Store, Strings
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
+from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_RATIO = 1000  # unpacked over packed size of a member; no picture's own format leaves so much to gain
 MAX_MEMBER = 1 << 30  # bytes
+TELLING = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be known as ours
 # What a damaged archive makes its readers raise.
 UNREADABLE = (
     OSError,
@@ -130,7 +134,7 @@ def list_archive(path: Path, how: Opening) -> Listing:
     """Return the images of an archive by split and class, its folders read as those of a folder are.
 
     Raises:
-        DataError: it is no archive, damaged, or a bomb.
+        DataError: it is no archive, damaged, a bomb, or what Vitral wrote.
     """
     members, store = _open_archive(path)
     return _list_members(path, members, store, how)
@@ -143,7 +147,9 @@ def archive_images(path: Path) -> tuple[Store, list[int]]:
         DataError: it is no archive, damaged, or a bomb.
     """
     members, store = _open_archive(path)
-    found = [place for place, member in enumerate(members) if _is_picture(_parts(member))]
+    parts = [_parts(member) for member in members]
+    ours = _ours(members, parts, store)
+    found = [place for place, name in enumerate(parts) if _is_picture(name) and not _is_in(name, ours)]
     return store, sorted(found, key=lambda place: members[place].name)
 
 
@@ -162,7 +168,11 @@ def _parts(member: Member) -> tuple[str, ...]:
 
 def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | TarPictures, how: Opening) -> Listing:
     parts = [_parts(member) for member in members]
-    images = [place for place, name in enumerate(parts) if _is_picture(name)]
+    ours = _ours(members, parts, store)
+    if () in ours:
+        raise ours_alone(path)
+    theirs = [place for place, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    images = [place for place in theirs if _is_picture(parts[place])]
     arranged = arrange([parts[place] for place in images], reading=how.classes, wanted=how.class_names)
     entries = {
         split: [
@@ -171,18 +181,50 @@ def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | Ta
         ]
         for split, found in arranged.images.items()
     }
-    strangers = arranged.left + sum(
-        1 for place, name in enumerate(parts) if not _is_picture(name) and not _hidden(name)
-    )
+    strangers = arranged.left + len(theirs) - len(images)
     notes = (f"{strangers} files in '{path}' are no images in class folders and were left.",) if strangers else ()
+    own = (ours_left(path, ["/".join(folder) for folder in ours]),) if ours else ()
     return Listing(
         title=str(path),
         name=path.name.split(".")[0],
         store=store,
         entries=entries or {ALL: []},
         reading=arranged.reading,
-        notes=(*arranged.notes, *notes),
+        notes=(*arranged.notes, *own, *notes),
     )
+
+
+def _ours(members: Sequence[Member], parts: Sequence[Folder], store: Store) -> set[Folder]:
+    """Return the folders of an archive that Vitral wrote, without those inside of others."""
+    telling: dict[Folder, dict[str, int]] = {}
+    for place, name in enumerate(parts):
+        if TELLING.intersection(name) and not _hidden(name):
+            for depth, part in enumerate(name):
+                if part in TELLING:
+                    telling.setdefault(name[:depth], {}).setdefault(part, place)
+
+    def known(folder: Folder) -> bool:
+        def holds(name: str, mark: bytes) -> bool:
+            place = telling[folder][name]
+            return parts[place] == (*folder, name) and _holds(store, place, members[place].size, mark)
+
+        return is_ours(telling[folder], holds)
+
+    found = {folder for folder in telling if known(folder)}
+    return {folder for folder in found if not _is_in(folder, found)}
+
+
+def _holds(store: Store, place: int, size: int, mark: bytes) -> bool:
+    try:
+        content = store.read(place) if size <= MARK_LIMIT else b""
+    except ImageError:
+        return False
+    return isinstance(content, bytes) and mark in content
+
+
+def _is_in(parts: Folder, folders: set[Folder]) -> bool:
+    """Tell whether a file or folder lies below one of some folders."""
+    return bool(folders) and any(parts[:depth] in folders for depth in range(len(parts)))
 
 
 def _is_picture(parts: tuple[str, ...]) -> bool:

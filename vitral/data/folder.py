@@ -100,9 +100,17 @@ def _refuse(folder: Path, found: Walk) -> None:
         more = f" (and {len(found.closed) - 1} more)" if len(found.closed) > 1 else ""
         raise DataError(f"The folder '{place}'{more} cannot be read; its images would be missing. Allow reading it.")
     if found.ours == [""]:
-        raise DataError(
-            f"'{folder}' is what Vitral wrote, a run or a classifier, and no data; name the folder of images."
-        )
+        raise ours_alone(folder)
+
+
+def ours_alone(path: Path) -> DataError:
+    """Return the refusal of a folder or archive that Vitral wrote as a whole."""
+    return DataError(f"'{path}' is what Vitral wrote, a run or a classifier, and no data; name the folder of images.")
+
+
+def ours_left(path: Path, found: Sequence[str]) -> str:
+    """Return the note of the folders in a folder or archive that Vitral wrote, and that are not read."""
+    return f"{_folders(found)} in '{path}' that Vitral wrote itself, left: {some(found)}."
 
 
 def _is_image(name: str) -> bool:
@@ -122,7 +130,7 @@ def _notes(folder: Path, found: Walk, empty: list[str], others: int, left: int) 
     if empty:
         notes.append(f"{_folders(empty)} in '{folder}' with no images, and no class: {some(empty)}.")
     if found.ours:
-        notes.append(f"{_folders(found.ours)} in '{folder}' that Vitral wrote itself, left: {some(found.ours)}.")
+        notes.append(ours_left(folder, found.ours))
     if found.again:
         notes.append(
             f"{len(found.again)} links in '{folder}' to folders that were read already, left: {some(found.again)}."
