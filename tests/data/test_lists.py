@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 from PIL import Image
 
@@ -118,3 +120,37 @@ def test_a_row_that_is_too_short_is_named(root: Path) -> None:
     (root / "all.csv").write_text("pool/cat/0.png,cat\npool/dog/1.png\n")
     with pytest.raises(DataError, match="line 2, has 1 columns where the first has 2"):
         open_data(root / "all.csv")
+
+
+def test_a_class_whose_files_are_all_missing_is_named(root: Path) -> None:
+    gone = "".join(f"pool/blue/{number}.png,blue\n" for number in range(3))
+    (root / "all.csv").write_text(lines(lambda path, name: f"pool/{path},{name}") + gone)
+    data = open_data(root / "all.csv", skip_bad_images=True)
+    assert data.class_names == NAMES
+    assert "No readable image of 1 of the 3 classes: blue." in data.notes
+    whole = open_data(root / "pool")
+    assert not [note for note in whole.notes if "readable" in note]
+    (root / "one.csv").write_text("pool/cat/0.png,cat\npool/cat/2.png,cat\n" + gone)
+    with pytest.raises(DataError, match=r"only one class.* No readable image of 1 of the 2 classes: blue\.$"):
+        open_data(root / "one.csv", skip_bad_images=True)
+
+
+def test_a_class_of_damaged_images_alone_is_named(root: Path) -> None:
+    for number in range(3):
+        path = root / "pool" / "blue" / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"no image")
+    data = open_data(root / "pool", skip_bad_images=True)
+    assert data.class_names == NAMES
+    assert "No readable image of 1 of the 3 classes: blue." in data.notes
+
+
+def test_a_table_without_rows_is_called_that(root: Path) -> None:
+    (root / "all.csv").write_text("image,label\n")
+    (root / "all.txt").write_text("# nothing yet\n")
+    parquet.write_table(
+        pa.table({"image": pa.array([], pa.string()), "label": pa.array([], pa.string())}), root / "all.parquet"
+    )
+    for name in ("all.csv", "all.txt", "all.parquet"):
+        with pytest.raises(DataError, match=f"{name}' has no rows"):
+            open_data(root / name)

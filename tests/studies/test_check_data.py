@@ -171,3 +171,22 @@ def test_built_in_sets_are_checked_too(tmp_path: Path) -> None:
     model = create_model("vit-mu4", num_classes=10, image_size=32)
     save(Classifier(model, PHOTOS.with_size(32), [str(digit) for digit in range(10)]), tmp_path / "untrained")
     assert main(["check", "digits", "--classifier", str(tmp_path / "untrained"), "--json"]) == 0
+
+
+def test_a_class_without_a_readable_image_and_cut_lists_are_said(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "train" / "blue").mkdir()
+    for number in range(13):
+        (folder / "train" / "blue" / f"{number}.png").write_bytes(b"no image")
+    assert main(["check", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "No readable image of 1 of the 3 classes: blue." in out
+    assert out.count("cannot be read:") == 10
+    assert "... and 3 more" in out
+    table = "".join(f"train/cat/{number}.png,cat\ntrain/dog/{number}.png,dog\n" for number in range(3))
+    (folder / "all.csv").write_text(table + "".join(f"train/red/{number}.png,red\n" for number in range(11)))
+    assert main(["check", str(folder / "all.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "No readable image of 1 of the 3 classes: red." in out
+    assert "... and 1 more" in out

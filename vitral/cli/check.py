@@ -1,5 +1,6 @@
 """`vitral check`: what is in a data set, or the proof that a killed run resumes to the same bits."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -87,21 +88,29 @@ def show(found: DataCheck, report: Path | None) -> None:
     print_table(["class", *splits], rows)
     for name, value in facts(found):
         print_line(f"{name}: {value}")
-    for group in found.duplicates[:SHOWN]:
-        where = " across splits" if group.leaks else ""
-        print_line(f"{group.kind} duplicates{where}: {', '.join(group.names)}")
-    for bad in found.bad[:SHOWN]:
-        print_line(f"cannot be read: {bad.reason}")
-    for finding in found.suspicious[:SHOWN]:
-        print_line(f"odd: {finding.name}: {finding.reason}")
-    for suspect in found.suspects[:SHOWN]:
-        print_line(
-            f"doubtful: {suspect.name}: labelled {suspect.label}, but {suspect.predicted} {suspect.probability:.1%}"
-        )
+    _print_first(
+        f"{group.kind} duplicates{' across splits' if group.leaks else ''}: {', '.join(group.names)}"
+        for group in found.duplicates
+    )
+    _print_first(f"cannot be read: {bad.reason}" for bad in found.bad)
+    _print_first(f"odd: {finding.name}: {finding.reason}" for finding in found.suspicious)
+    _print_first(
+        f"doubtful: {suspect.name}: labelled {suspect.label}, but {suspect.predicted} {suspect.probability:.1%}"
+        for suspect in found.suspects
+    )
     problems = found.problems()
     print_line("To mend: " + "; ".join(problems) + "." if problems else "Nothing to mend.")
     if report is not None:
         print_line(f"Report  {report}")
+
+
+def _print_first(lines: Iterable[str]) -> None:
+    """Print the first lines of many, and how many more there are."""
+    every = list(lines)
+    for line in every[:SHOWN]:
+        print_line(line)
+    if len(every) > SHOWN:
+        print_line(f"... and {len(every) - SHOWN:,} more")
 
 
 def _resume(data: str, source: str | None, *, json: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from vitral import distributed
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
-from vitral.data.names import ALL, NAMED, natural_key, some
+from vitral.data.names import ALL, NAMED, natural_key, some, unread_classes
 from vitral.data.share import share_out
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredPictures
@@ -39,6 +39,7 @@ class Listing:
         shards: for each split the ends of its shards, where it is best read shard by shard.
         remote: whether the pictures come over a network.
         bad: entries that were known to be bad when they were listed: name and reason.
+        bad_classes: the classes of those.
         reading: which folder named the class, where folders are nested.
     """
 
@@ -52,6 +53,7 @@ class Listing:
     shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     remote: bool = False
     bad: tuple[BadImage, ...] = ()
+    bad_classes: frozenset[str] = frozenset()
     reading: Reading | None = None
 
 
@@ -79,7 +81,9 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     """
     notes = list(listing.notes)
     entries, bad = _check(listing, how, notes)
-    names = _class_names(listing, entries, how.class_names, notes)
+    unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
+    notes += unread
+    names = _class_names(listing, entries, how.class_names, notes, unread)
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     known_as = (fingerprint(entries, contents), former_fingerprint(entries))
     whole = how.trained_on is not None and how.trained_on not in known_as
@@ -106,6 +110,10 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         reading=listing.reading,
         shared_out=_made(entries, splits),
     )
+
+
+def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
+    return {name for chosen in entries.values() for entry in chosen for name in entry.classes}
 
 
 def _made(entries: Collection[str], splits: Collection[str]) -> tuple[str, ...]:
@@ -179,12 +187,14 @@ def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[
 
 
 def _class_names(
-    listing: Listing, entries: Mapping[str, list[Entry]], wanted: Sequence[str] | None, notes: list[str]
+    listing: Listing,
+    entries: Mapping[str, list[Entry]],
+    wanted: Sequence[str] | None,
+    notes: list[str],
+    unread: Sequence[str],
 ) -> tuple[str, ...]:
     title = listing.title
-    if broken := sorted(
-        {name for chosen in entries.values() for entry in chosen for name in entry.classes if not is_text(name)}
-    ):
+    if broken := sorted(name for name in _named(entries) if not is_text(name)):
         raise DataError(
             f"The class '{broken[0]}' of '{title}' has a name that is not UTF-8, which no classifier can carry; rename it."
         )
@@ -195,12 +205,12 @@ def _class_names(
     base = found.get("train", found.get(ALL, set()))
     if len(base) < (1 if listing.multi_label else 2):
         what = f"only one class ('{next(iter(base))}')" if base else "no classes"
-        raise DataError(
-            f"'{title}' has {what}; it needs at least two sub-folders with pictures, one a class "
-            "(or train/ with such sub-folders)."
+        needs = (
+            "it needs at least two sub-folders with pictures, one a class (or train/ with such sub-folders)."
             if listing.class_names is None and os.path.isdir(title)
-            else f"'{title}' has {what}; a classifier needs at least two, each with pictures to train on."
+            else "a classifier needs at least two, each with pictures to train on."
         )
+        raise DataError(" ".join([f"'{title}' has {what}; {needs}", *unread]))
     declared = listing.class_names
     for split, names in found.items():
         if declared is None and (strange := sorted(names - base, key=natural_key)):

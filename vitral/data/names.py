@@ -42,6 +42,12 @@ def some(names: Collection[str]) -> str:
     return ", ".join(first) + (f", … ({len(names)} in all)" if len(names) > len(first) else "")
 
 
+def unread_classes(named: Collection[str], read: Collection[str]) -> list[str]:
+    """Return a note of the classes that the data names and that have no readable image; none where all have some."""
+    lost = set(named) - set(read)
+    return [f"No readable image of {len(lost)} of the {len(set(named))} classes: {some(lost)}."] if lost else []
+
+
 def names_in(path: Path) -> tuple[str, ...] | None:
     """Return the class names that a text file lists, one a line; None if there is no such file.
 

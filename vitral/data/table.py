@@ -38,11 +38,13 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Li
         files: paths or addresses by split, or under "all" where a column may say the split.
 
     Raises:
-        DataError: a table cannot be read, or a column is missing.
+        DataError: a table cannot be read, a column is missing, or there is not one row.
     """
-    if any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths):
-        return list_text(title, name, files)
-    return _list_parquet(title, name, files)
+    texts = any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths)
+    listing = (list_text if texts else _list_parquet)(title, name, files)
+    if not any(listing.entries.values()) and not listing.bad:
+        raise DataError(f"'{title}' has no rows; give it one for each image, with the image and its class.")
+    return listing
 
 
 class ParquetPictures:

@@ -50,6 +50,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
     paths: list[str] = []
     entries: dict[str, list[Entry]] = {}
     bad: list[BadImage] = []
+    bad_classes: set[str] = set()
     several = False
     for split, tables in files.items():
         for table in tables:
@@ -61,6 +62,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
                 status = look_at(where)
                 if status is None:
                     bad.append(BadImage(str(where), f"'{where}' ({table}, line {row.line}) does not exist"))
+                    bad_classes.update(row.classes)
                     continue
                 entry = Entry(len(paths), row.image, row.classes, status.st_size)
                 entries.setdefault(told_split(row.split, split, table), []).append(entry)
@@ -72,6 +74,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
         entries=in_order(entries),
         multi_label=several,
         bad=tuple(bad),
+        bad_classes=frozenset(bad_classes),
     )
 
 

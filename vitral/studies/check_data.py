@@ -19,6 +19,7 @@ from PIL import Image
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
+from vitral.data.names import unread_classes
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet, Source
 from vitral.errors import ImageError
@@ -248,18 +249,27 @@ def check_data(
         size=sum(look.size for look in looks),
         mean=_channels(looks)[0],
         std=_channels(looks)[1],
-        notes=found.notes,
+        notes=(*found.notes, *_unread(found, splits, looks)),
         sheet=_sheet(found, looks),
         shared_out=found.shared_out,
         thumbnails=thumbnails(found, _places(looks, duplicates, suspects)),
     )
 
 
+def _classes(data: DataSet, source: Source, index: int) -> tuple[str, ...]:
+    label = source.label(index)
+    return tuple(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+
+
+def _unread(data: DataSet, splits: Mapping[str, Source], looks: Sequence[Look]) -> list[str]:
+    every = (_classes(data, source, index) for source in splits.values() for index in range(len(source)))
+    return unread_classes(set(itertools.chain.from_iterable(every)), {name for look in looks for name in look.classes})
+
+
 def _looker(data: DataSet, split: str, source: Source) -> Callable[[int], Look | BadImage]:
     def look(index: int) -> Look | BadImage:
         name = source.describe(index)
-        label = source.label(index)
-        classes = tuple(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+        classes = _classes(data, source, index)
         try:
             encoded = getattr(source, "encoded", None)
             content = None if encoded is None else encoded(index)
