@@ -15,6 +15,7 @@ from torchmetrics.functional.classification import (
     multiclass_confusion_matrix,
 )
 
+from vitral.classifier.chance import Standing
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.evaluation.metrics import (
@@ -143,6 +144,34 @@ def test_chance_is_what_the_commonest_class_gets() -> None:
     assert score(always, labels).at_chance
     assert not score(good, labels).at_chance
     assert score(good, labels).scores()["chance"] == 0.7
+
+
+def test_few_images_tell_nothing_unless_they_are_wrong() -> None:
+    two = score(torch.eye(2)[torch.tensor([0, 1])], torch.tensor([0, 1]))
+    assert not two.at_chance
+    assert two.standing.sentence("test") == (
+        "Too few images to tell it from chance: 100.0% of 2 test images right, where always naming one class gets 50.0%; "
+        "4 would do at this share."
+    )
+    assert "too few images" in two._repr_html_()
+    four = score(torch.eye(2)[torch.tensor([0, 1, 0, 1])], torch.tensor([0, 1, 0, 1]))
+    assert not four.at_chance
+    assert four.standing.sentence("test") == ""
+    half = score(torch.eye(2)[torch.tensor([0, 0])], torch.tensor([0, 1]))
+    assert half.at_chance
+    single = score(torch.eye(2)[torch.tensor([0, 0])], torch.tensor([0, 0]))
+    assert not single.at_chance
+    assert "all of its test images are of one class" in single.standing.sentence("test")
+
+
+@pytest.mark.parametrize(("right", "images"), [(1, 1), (2, 2), (3, 4), (26, 200), (199, 200), (5000, 10_007)])
+def test_the_images_are_known_from_share_and_interval(right: int, images: int) -> None:
+    assert Standing(right / images, wilson_interval(right, images)[0], 0.5).images == images
+
+
+@pytest.mark.parametrize("values", [(0.0, 0.0, 0.0), (1e-200, 0.0, 0.0), (1.0, 0.0, 1.0), (1e-200, 0.0, 1e-201)])
+def test_any_shares_that_a_file_may_claim_have_a_sentence(values: tuple[float, float, float]) -> None:
+    assert Standing(*values).sentence("test")
 
 
 def test_json_round_trip() -> None:

@@ -114,6 +114,15 @@ def test_a_network_at_chance_is_called_so(tiny_config: ViTConfig) -> None:
         assert explain(classifier, photo()).warning.startswith("No better than chance: 40.0% of its test") == at_chance
 
 
+def test_a_network_scored_on_too_few_images_is_not_called_at_chance(tiny_config: ViTConfig) -> None:
+    classifier = classifier_of(tiny_config)
+    scores = {"test/top1": 1.0, "test/top1_low": 2 / (2 + 1.96**2), "test/chance": 0.5}
+    classifier.provenance = Provenance(training={"steps": 3}, scores=scores)
+    assert explain(classifier, photo()).warning.startswith("Too few images to tell it from chance: 100.0% of 2 test")
+    classifier.provenance = Provenance(training={"steps": 3}, scores={"test/top1_low": 0.3, "test/chance": 7.0})
+    assert classifier.doubt() == ""  # a damaged file's
+
+
 def test_damaged_weights_are_one_line(tiny_config: ViTConfig) -> None:
     classifier = classifier_of(tiny_config)
     torch.nn.init.constant_(classifier.model.head.weight, float("nan"))

@@ -58,6 +58,15 @@ def test_at_chance_is_what_does_not_significantly_beat_the_commonest_class(right
         )
 
 
+def test_a_perfect_result_on_two_images_is_no_failure_but_too_little_to_tell() -> None:
+    (found,) = diagnose(scored(2, images=2, classes=2), None, RUN)
+    assert not found.failed
+    assert found.problem.startswith("Too few images to tell it from chance: 100.0% of 2 test images right")
+    assert "4 would do" in found.problem
+    assert diagnose(scored(1, images=2, classes=2), None, RUN)[0].failed
+    assert diagnose(scored(4, images=4, classes=2), None, RUN) == ()
+
+
 def test_the_commonest_class_is_what_chance_means_on_uneven_data() -> None:
     labels = torch.tensor([0] * 90 + [1] * 10)
     always = torch.tensor([[0.9, 0.1]]).repeat(100, 1)

@@ -1,5 +1,6 @@
 """`Classifier`: a network that knows how to prepare its pictures and what its classes are called."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from vitral.classifier.chance import Standing
 from vitral.data.unlabelled import Unlabelled, list_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress
@@ -159,16 +161,14 @@ class Classifier(nn.Module):
         return self.model.features(images)
 
     def doubt(self) -> str:
-        """Return in one sentence why its answers mean nothing, as far as its own scores tell; empty if they do not."""
+        """Return in one sentence why its answers mean nothing, or may, as far as its own scores tell; else nothing."""
         if not self.provenance.training and self.provenance.source.startswith("random weights"):
             return "The weights are random: its predictions mean nothing until it is trained."
         scores = self.provenance.scores
-        for name, low in scores.items():
-            split = name.removesuffix("/top1_low")
-            chance = scores.get(f"{split}/chance")
-            if split != name and chance is not None and low <= chance:
-                accuracy = f"{scores[f'{split}/top1']:.1%} of its {split} images right"
-                return f"No better than chance: {accuracy}, where always naming one class gets {chance:.1%}."
+        for split in (name.removesuffix("/top1_low") for name in scores if name.endswith("/top1_low")):
+            known = [scores.get(f"{split}/{name}", math.nan) for name in ("top1", "top1_low", "chance")]
+            if all(0 <= value <= 1 for value in known) and (said := Standing(*known).sentence(split)):
+                return said
         return ""
 
     def shortfall(self) -> str:

@@ -53,7 +53,11 @@ def evaluate(
         labels = evaluation if isinstance(evaluation, MultiLabelEvaluation) else None
         single = evaluation if isinstance(evaluation, Evaluation) else None
         page = RunReport(
-            title=f"Scores on {data}", facts=facts, verdict=_verdict(single), evaluation=single, multi_label=labels
+            title=f"Scores on {data}",
+            facts=facts,
+            verdict=_verdict(single, split or ""),
+            evaluation=single,
+            multi_label=labels,
         )
         write_report(page, report, overwrite=overwrite)
     if json:
@@ -99,11 +103,9 @@ def show(evaluation: Evaluation) -> None:
         print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
 
 
-def _verdict(evaluation: Evaluation | None) -> tuple[Verdict, ...]:
-    if evaluation is None or not evaluation.at_chance:
-        return ()
-    reached = f"{evaluation.top1:.1%} of these images right, where always naming one class gets {evaluation.chance:.1%}"
-    return (Verdict(f"No better than chance: {reached}."),)
+def _verdict(evaluation: Evaluation | None, split: str) -> tuple[Verdict, ...]:
+    said = "" if evaluation is None else evaluation.standing.sentence(split)
+    return (Verdict(said),) if said else ()
 
 
 def _percent(share: float | None) -> str:

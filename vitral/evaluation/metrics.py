@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from sklearn.metrics import precision_recall_fscore_support
 from torch import Tensor
 
+from vitral.classifier.chance import Z_95, Standing
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.notebook import table
@@ -19,7 +20,6 @@ MAX_MISTAKES = 50
 MAX_CONFUSED, MAX_EXAMPLES = 24, 3
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other picture
-Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Evaluation:
         confused = [f"{pair.truth} as {pair.predicted} ({pair.count})" for pair in self.confused[:WORST_SHOWN]]
         return [
             ("Accuracy", f"{self.top1:.1%} of {self.num_examples:,} images"),
-            ("95 % interval", f"{low:.1%} to {high:.1%}" + (", no better than chance" if self.at_chance else "")),
+            ("95 % interval", f"{low:.1%} to {high:.1%}" + _beside_chance(self.standing)),
             ("Top 5", "" if self.top5 is None else f"{self.top5:.1%}"),
             ("Classes", f"{len(self.class_names):,} classes"),
             ("Calibration error", f"{self.ece:.3f}"),
@@ -142,8 +142,16 @@ class Evaluation:
 
     @property
     def at_chance(self) -> bool:
-        """Whether the scores do not show that the classifier beats one who always names the commonest class."""
-        return self.top1_interval[0] <= self.chance
+        """Whether the scores do not show that the classifier beats one who always names the commonest class.
+
+        False where they are of too few images to tell.
+        """
+        return self.standing.at_chance
+
+    @property
+    def standing(self) -> Standing:
+        """How the accuracy stands beside chance."""
+        return Standing(self.top1, self.top1_interval[0], self.chance)
 
     def headline(self) -> float:
         """Return the one figure by which networks are compared, the larger the better."""
@@ -166,6 +174,12 @@ class Evaluation:
             "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
         }
         return cls(**{**values, **lists, **nested})
+
+
+def _beside_chance(standing: Standing) -> str:
+    if standing.untold:
+        return ", too few images to tell it from chance"
+    return ", no better than chance" if standing.at_chance else ""
 
 
 def wilson_interval(successes: int, trials: int) -> tuple[float, float]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from vitral.classifier.chance import Z_95
 from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
-from vitral.evaluation.metrics import Z_95, Evaluation
+from vitral.evaluation.metrics import Evaluation
 from vitral.training.loop import TrainingResult
 from vitral.training.plan import Plan
 
@@ -20,6 +21,7 @@ RECENT = 3  # rows of the log, whose mean is the loss at the end
 RANDOM = "random weights"  # how the source of a network that nothing has trained begins
 PRETRAINED = "hf:google/vit-base-patch16-224-in21k"  # a start to propose where random weights learned too little
 LOWER = 0.1  # by which a learning rate that was too high is lowered
+UNTOLD = "That is neither success nor failure; score it on more images with 'vitral evaluate', or give the run more."
 LONGER = 4  # times, that a run which made too few updates is made longer
 
 
@@ -76,7 +78,8 @@ def diagnose(
 ) -> tuple[Diagnosis, ...]:
     """Return what is wrong with a result, the worst first; nothing if all is well.
 
-    At chance is what does not significantly beat always naming the commonest class; below a baseline is what is
+    At chance is what does not significantly beat always naming the commonest class, unless it is above that on so few images
+    that nothing can be told, which is said and has not failed; below a baseline is what is
     significantly below it, for the images that each was scored on. A result that is below its own linear probe only within
     what chance explains is said, too, but has not failed.
     """
@@ -88,13 +91,9 @@ def _found(evaluation: Evaluation, baselines: Baselines | None, run: Circumstanc
         return  # of the training images themselves neither success nor failure can be told
     reached = f"{evaluation.top1:.1%} of {evaluation.num_examples} {run.split} images right"
     if evaluation.at_chance:
-        reason, command = _likely(len(evaluation.class_names), run)
-        yield Diagnosis(
-            f"No better than chance: {evaluation.top1:.1%} of its {run.split} images right, where always naming one class gets "
-            f"{evaluation.chance:.1%}.",
-            reason,
-            command,
-        )
+        yield Diagnosis(evaluation.standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
+    elif evaluation.standing.untold:
+        yield Diagnosis(evaluation.standing.sentence(run.split), UNTOLD, failed=False)
     yield from islice(_below(evaluation, baselines, run, reached), 1)
 
 
