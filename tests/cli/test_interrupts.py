@@ -19,7 +19,12 @@ def test_before_the_imports_are_done_it_is_one_line(tmp_path: Path, slow: str) -
     command = [sys.executable, "-m", "vitral", "predict", "photo.jpg"]
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"

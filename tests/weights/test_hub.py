@@ -43,8 +43,8 @@ def test_push_and_load_again(server: HubServer, classifier: Path, tmp_path: Path
     assert "vitral.load('hf:me/flowers')" in pushed.stdout
     assert set(server.repositories["me/flowers"]) == {"weights.safetensors", "classifier.json", "README.md"}
     assert server.repositories["me/flowers"]["weights.safetensors"] == (classifier / "weights.safetensors").read_bytes()
-    for spelling in ("hf:me/flowers", "me/flowers"):
-        fetched = type_command(server, tmp_path, "convert", spelling, f"{spelling[-3:]}.npz", "--format", "original")
+    for spelling, name in (("hf:me/flowers", "one.npz"), ("me/flowers", "other.npz")):
+        fetched = type_command(server, tmp_path, "convert", spelling, name, "--format", "original")
         assert fetched.returncode == 0, fetched.stderr
     assert server.unknown == []
 

@@ -28,23 +28,31 @@ EXACT = "# Run again on the same data, from the same weights, by the same means,
 NOT_EXACT = "# Run again, it does not give the same weights: "
 
 
+def recipe_begun(folder: Path, recipe: Recipe) -> Recipe | None:
+    """Return the recipe that the run in a folder began with; None if it has none yet.
+
+    Raises:
+        TrainingError: it is another one.
+    """
+    path = folder / RECIPE_FILE
+    if not path.is_file():
+        return None
+    begun = load_recipe(path)
+    if key := first_difference(recipe, begun, ignoring=FREE):
+        raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
+    return begun
+
+
 def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, resume: bool) -> bool:
     """Write a run's recipe, once it is known to be that of the run in the folder; return whether its length is another.
 
     Raises:
         TrainingError: the folder holds a run and `resume` is false, or the recipe is not that of the run.
     """
-    path = folder / RECIPE_FILE
-    longer = False
-    if path.is_file():
-        if not resume:
-            raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
-        begun = load_recipe(path)
-        if key := first_difference(recipe, begun, ignoring=FREE):
-            raise TrainingError(
-                f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}."
-            )
-        longer = recipe.steps != begun.steps
+    if not resume and (folder / RECIPE_FILE).is_file():
+        raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
+    begun = recipe_begun(folder, recipe)
+    longer = begun is not None and recipe.steps != begun.steps
     distributed.barrier()  # nobody reads what the main process is about to write
     if distributed.is_main():
         write_recipe(folder, recipe, remarks)

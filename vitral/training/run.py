@@ -52,7 +52,7 @@ from vitral.training.environment import environment, git_state
 from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
 from vitral.training.plan import Plan
-from vitral.training.recipe_file import RECIPE_FILE
+from vitral.training.recipe_file import RECIPE_FILE, recipe_begun
 from vitral.training.rehearsal import within_time
 from vitral.training.run_folder import RUN_FILE
 from vitral.training.state import CHECKPOINTS, newest_state
@@ -263,6 +263,7 @@ def _check_data(plan: Plan, listener: Listener) -> None:
     refusal: TrainingError | None = None
     if distributed.is_main():
         try:
+            recipe_begun(plan.folder, plan.recipe)  # before anything of this resumption is written down
             changed = check_data(plan.folder, plan.data, changed=plan.data_changed)
             if changed:
                 state = newest_state(plan.folder / CHECKPOINTS)
