@@ -79,13 +79,15 @@ def check_resume(
         if len(kills) == KILLS:
             break
         moment = float(rng.uniform(0.3, 0.9)) * seconds
-        if not _killed(broken, data, source, moment):  # it was faster than the first, and done before
-            seconds = moment
-            shutil.rmtree(broken)
-        else:
+        if _killed(broken, data, source, moment):
             kills.append(round(moment, 2))
             saved = len(list((broken / "checkpoints").glob(PATTERN)))
             listener(Message(f"Killed a second run after {moment:.1f} s, with {saved} checkpoints; going on with it …"))
+        elif kills:
+            break
+        else:  # it was faster than the first, and done before
+            seconds = moment
+            shutil.rmtree(broken)
     _finish(broken, data, source)
     files = _compare(whole, broken)
     equal = all(files.values())
