@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Message:
-    """One line for the user."""
+    """One line for the user.
+
+    Attributes:
+        text: the line.
+        warning: whether something may be wrong.
+        verdict: whether it is of the result that the job returns, which a command prints itself when all is done.
+    """
 
     text: str
     warning: bool = False
+    verdict: bool = False
 
 
 @dataclass(frozen=True)

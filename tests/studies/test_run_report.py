@@ -67,6 +67,14 @@ def test_a_network_at_chance_is_called_so_and_shows_no_attention(result: RunResu
     assert 'id="inside"' not in page
 
 
+def test_problems_of_one_reason_and_command_are_one_box(result: RunResult) -> None:
+    one = Diagnosis("Worse than chance.", "Few images.", "vitral finetune")
+    other = dataclasses.replace(one, problem="Worse than its probe.")
+    report = run_report(dataclasses.replace(scored(result, 0.5), diagnosis=(one, other)))
+    assert [verdict.problem for verdict in report.verdict] == ["Worse than chance. Worse than its probe."]
+    assert render_report(report).count('class="verdict"') == 1
+
+
 def test_a_good_network_shows_where_it_looked(result: RunResult) -> None:
     report = run_report(scored(result, 1.0))
     assert report.verdict == ()

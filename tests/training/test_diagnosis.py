@@ -15,7 +15,7 @@ from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
-from vitral.training.diagnosis import Circumstances, diagnose, recent_loss, significantly_below, too_late
+from vitral.training.diagnosis import Circumstances, diagnose, merged, recent_loss, significantly_below, too_late
 
 RUN = Circumstances(
     split="test",
@@ -142,16 +142,18 @@ def test_a_failed_run_says_so_first_everywhere(tmp_path: Path, capsys: pytest.Ca
     out = tmp_path / "run"
     data = str(tmp_path / "photos")
     assert main(["finetune", "--data", data, "--out", str(out), *QUICK]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("Failed: ")
-    said = printed[0].removeprefix("Failed: ")
+    shown, told = capsys.readouterr()
+    printed = shown.splitlines()
+    assert printed[0].startswith("Failed: No better than chance: ")
+    assert "than chance" not in told  # once, and at the end
+    scores = json.loads((out / "evaluation.json").read_text())
+    assert next(iter(scores)) == "diagnosis"
+    said = scores["diagnosis"][0]["problem"]
+    assert printed[0].removeprefix("Failed: ").startswith(said)
     after_next = printed[printed.index("Next:") :]
     assert not any("vitral predict" in line or "vitral explain" in line for line in after_next)
     assert any("vitral finetune" in line for line in after_next)
     assert len(set(after_next)) == len(after_next)
-    scores = json.loads((out / "evaluation.json").read_text())
-    assert next(iter(scores)) == "diagnosis"
-    assert scores["diagnosis"][0]["problem"] == said
     assert said in (out / "report.html").read_text().replace("&#39;", "'")
     assert said.split(":")[0] in (out / "classifier" / "README.md").read_text()
     assert load(out).doubt() == said
@@ -170,6 +172,16 @@ def test_json_says_the_failure_first_and_baselines_can_be_left_out(
     assert printed["diagnosis"][0]["failed"]
     assert printed["baselines"] is None
     assert not (tmp_path / "run" / "baselines.json").exists()
+
+
+def test_problems_of_one_reason_are_said_together() -> None:
+    both = diagnose(scored(20), baselines(0.8), RUN)
+    assert len(both) == 2
+    (one,) = merged(both)
+    assert one == replace(both[0], problem=f"{both[0].problem} {both[1].problem}")
+    other = replace(both[1], reason="Another.")
+    assert merged((both[0], other)) == (both[0], other)
+    assert merged((both[0], replace(both[1], failed=False)))[1].problem == both[1].problem
 
 
 def test_a_diagnosis_is_plain_values() -> None:

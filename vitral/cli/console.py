@@ -51,6 +51,8 @@ class ConsoleListener:
         if not is_main():
             return
         if isinstance(event, Message):
+            if event.verdict:
+                return  # the summary's first lines
             style = "yellow" if event.warning else None
             self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:

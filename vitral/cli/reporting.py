@@ -7,6 +7,7 @@ from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
+from vitral.training.diagnosis import merged
 from vitral.training.run import RunResult
 
 
@@ -21,7 +22,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
 def announce(result: RunResult, report: Path) -> None:
     """Print what is wrong, what came out, and the commands that one would want next."""
     evaluation = result.evaluation
-    for found in result.diagnosis:
+    for found in merged(result.diagnosis):
         print_line(f"{'Failed' if found.failed else 'Note'}: {found.problem}")
         print_line(f"  {found.reason}")
     if isinstance(evaluation, MultiLabelEvaluation):

@@ -4,7 +4,7 @@ import math
 import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from vitral.classifier.chance import Z_95
@@ -44,6 +44,14 @@ class Diagnosis:
     def sentence(self) -> str:
         """Return everything in one line."""
         return f"{self.problem} {self.reason}" + (f" This may help: {self.command}" if self.command else "")
+
+
+def merged(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
+    """Return what is to be said of a result, the problems of one reason and command as one, in their order."""
+    said: dict[Diagnosis, list[str]] = {}
+    for found in diagnosis:
+        said.setdefault(replace(found, problem=""), []).append(found.problem)
+    return tuple(replace(found, problem=" ".join(problems)) for found, problems in said.items())
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ from vitral.notebook import curve, table
 from vitral.training.asked import command_of, kept, read_run
 from vitral.training.budget import overrun
 from vitral.training.data_record import check_data, data_changes, keep_data, record_change
-from vitral.training.diagnosis import Diagnosis, diagnose_run, too_late
+from vitral.training.diagnosis import Diagnosis, diagnose_run, merged, too_late
 from vitral.training.environment import environment, git_state
 from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
@@ -107,7 +107,7 @@ class RunResult:
     def _facts(self) -> list[tuple[str, str]]:
         steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
         return [
-            *(("Beware" if found.failed else "Note", found.sentence()) for found in self.diagnosis),
+            *(("Beware" if found.failed else "Note", found.sentence()) for found in merged(self.diagnosis)),
             ("Result", self.evaluation.sentence(self.split)),
             ("Length", steps),
             ("Classifier", folder),
@@ -402,8 +402,8 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
         said = {"diagnosis": [dataclasses.asdict(found) for found in diagnosis], **evaluation.to_json()}
         write_file(plan.folder / "evaluation.json", json.dumps(said, indent=2))
     distributed.barrier()
-    for found in diagnosis:
-        listener(Message(found.sentence(), warning=True))
+    for found in merged(diagnosis):
+        listener(Message(found.sentence(), warning=True, verdict=True))
     seconds = time.monotonic() - plan.started
     return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds, diagnosis)
 
