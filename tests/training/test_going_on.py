@@ -23,7 +23,9 @@ from vitral.errors import TrainingError
 from vitral.events import Event, Message
 from vitral.locks import LOCK_FILE, locked
 from vitral.owners import this_process
+from vitral.studies.run_report import run_report
 from vitral.training.asked import Asked, begin, go_on, kept
+from vitral.training.data_record import data_changes, record_change, redrawn
 from vitral.training.finetune import finetune
 from vitral.training.recipe import load_recipe
 from vitral.training.run import RunResult
@@ -146,14 +148,33 @@ def test_data_that_may_have_changed_are_noted(folder: Folder) -> None:
     folder.cut_back()
     was = open_data(folder.photos).fingerprint
     added(folder.photos)
-    folder.go_on(data_changed=True)
+    result = folder.go_on(data_changed=True)
     description = json.loads((folder.run / "classifier" / "classifier.json").read_text())
     (change,) = description["provenance"]["training"]["data_changes"]
     assert (change["after_step"], change["from"]) == (2, was)
     assert change["to"] == open_data(folder.photos).fingerprint
     assert "The data changed since the run began" in folder.warnings()
     assert "does not give the same weights: the data changed after step 2" in (folder.run / "recipe.toml").read_text()
+    drawn = "images that the run trained on before may now be validation or test images, and the scores too good."
+    assert drawn in folder.warnings()
+    assert drawn in " ".join(run_report(result).notes)
     folder.go_on()  # once said, it need not be said again
+
+
+def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    write_pictures(photos, {"red": 10, "green": 10})
+    split = {name: tmp_path / "split" / name for name in ("train", "val", "test")}
+    for where in split.values():
+        shutil.copytree(photos, where)
+    for data, splits in ((open_data(photos), ["validation", "test"]), (open_data(tmp_path / "split"), [])):
+        for step, expected in ((2, splits), (0, [])):
+            run = tmp_path / f"run-{len(splits)}-{step}"
+            run.mkdir()
+            (run / "run.json").write_text("{}")
+            record_change(run, data, ["other images"], step=step)
+            assert data_changes(run)[0]["redrawn"] == expected
+            assert bool(redrawn(run)) == bool(expected)
 
 
 def test_changed_data_are_a_matter_of_going_on(tmp_path: Path) -> None:

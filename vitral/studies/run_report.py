@@ -19,6 +19,7 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.report.page import MOST_CONFUSED
 from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
 from vitral.studies.thumbnails import thumbnail
+from vitral.training.data_record import redrawn
 from vitral.training.diagnosis import merged
 from vitral.training.environment import environment
 from vitral.training.run import RunResult
@@ -46,7 +47,7 @@ def run_report(result: RunResult) -> RunReport:
         summary=result.evaluation.sentence(split),
         verdict=tuple(Verdict(found.problem, found.reason, found.command) for found in merged(result.diagnosis)),
         command=result.command(),
-        notes=(*plan.data.notes, *plan.reasons),
+        notes=(*plan.data.notes, *plan.reasons, *redrawn(plan.folder)),
         bad_images=plan.data.bad_images,
         pictures=(training_pictures(result),),
         curves=(CurveGroup("Training", (Curve(plan.kind, result.training.history),)),),

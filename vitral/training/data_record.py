@@ -14,6 +14,7 @@ from vitral.training.run_folder import DATA_FILE, RUN_FILE
 
 NAMED = 3  # changes that a message names
 HISTORY = "data_changes"  # in run.json: what the user said may change
+REDRAWN = "redrawn"  # in each of those: the splits to score on that were drawn again after some training
 
 
 def keep_data(folder: Path, data: DataSet) -> None:
@@ -64,7 +65,13 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
 def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) -> None:
     """Note in a run folder that the data changed after update `step`."""
     run = read_run(folder)
-    entry = {"after_step": step, "from": run.get("data_fingerprint"), "to": data.fingerprint, "what": what}
+    entry = {
+        "after_step": step,
+        "from": run.get("data_fingerprint"),
+        "to": data.fingerprint,
+        "what": what,
+        REDRAWN: [split for split in data.shared_out if split != "train"] if step else [],
+    }
     run |= {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]}
     write_file(folder / RUN_FILE, json.dumps(run, indent=2))
     keep_data(folder, data)
@@ -74,6 +81,18 @@ def data_changes(folder: Path) -> list[dict[str, Any]]:
     """Return the changes of the data that a run went through, in order."""
     found = read_run(folder).get(HISTORY)
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def redrawn(folder: Path) -> list[str]:
+    """Return what a run's scores may suffer from splits that were drawn again as the data changed: a line, or none."""
+    found = [entry.get(REDRAWN) for entry in data_changes(folder)]
+    splits = dict.fromkeys(split for one in found if fits(list[str], one) for split in one or ())
+    if not splits:
+        return []
+    return [
+        "The splits were drawn anew from the changed data: images that the run trained on before may now be "
+        f"{' or '.join(splits)} images, and the scores too good."
+    ]
 
 
 def _read(folder: Path) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from vitral.models.model import Model
 from vitral.notebook import curve, table
 from vitral.training.asked import command_of, kept, read_run
 from vitral.training.budget import overrun
-from vitral.training.data_record import check_data, data_changes, keep_data, record_change
+from vitral.training.data_record import check_data, data_changes, keep_data, record_change, redrawn
 from vitral.training.diagnosis import Diagnosis, diagnose_run, merged, too_late
 from vitral.training.environment import environment, git_state
 from vitral.training.loop import TrainingResult, Validate, train
@@ -268,11 +268,9 @@ def _check_data(plan: Plan, listener: Listener) -> None:
             if changed:
                 state = newest_state(plan.folder / CHECKPOINTS)
                 record_change(plan.folder, plan.data, changed, step=0 if state is None else state.step)
-                listener(
-                    Message(
-                        f"The data changed since the run began, and it goes on: {'; '.join(changed)}.", warning=True
-                    )
-                )
+                said = f"The data changed since the run began, and it goes on: {'; '.join(changed)}."
+                for line in (said, *redrawn(plan.folder)):
+                    listener(Message(line, warning=True))
             _compare_machines(plan, listener)
         except TrainingError as error:
             refusal = error
