@@ -253,6 +253,19 @@ class TestLength:
         assert folder.go_on(overrides=("steps=8",)).training.steps == 8
         assert "was changed from 6 to 8 steps after step 6" in (folder.run / "recipe.toml").read_text()
 
+    def test_the_report_says_what_was_asked_last_and_what_the_recipe_gives(self, folder: Folder) -> None:
+        asked, again = folder.go_on().command().splitlines()
+        assert "steps=6" in asked
+        assert again.endswith("# the same weights again")
+        folder.go_on(time="60s", overrides=("steps=8",))
+        asked, again = folder.go_on().command().splitlines()  # what is not said anew holds
+        assert "--time 60s" in asked
+        assert "steps=8" in asked
+        assert "steps=6" not in asked
+        first = (folder.run / "recipe.toml").read_text().splitlines()[0]
+        assert "not give the same weights: its length was changed from 6 to 8" in first
+        assert again.partition("# not the same weights again: ")[2] == first.partition("same weights: ")[2]
+
     def test_what_a_budget_made_of_a_run_can_be_made_again(self, tmp_path: Path) -> None:
         folder = Folder(tmp_path)
         long = tuple(setting.replace("steps=6", "steps=5000") for setting in SETTINGS)

@@ -15,6 +15,11 @@ from vitral.training.run_folder import RUN_FILE
 
 FLAGS = {"source": "--from", "image_size": "--image-size"}  # those not called as their field
 
+FIRST, LAST = (
+    "request",
+    "request_last",
+)  # in run.json: what was asked when the run began, and as later commands changed it
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -69,7 +74,7 @@ class Asked:
 def begin(folder: Path, asked: Asked) -> None:
     """Write what was asked into a run folder."""
     # The fingerprint tells readers of data that the folder is a run, and is known only when the data are read.
-    write_file(folder / RUN_FILE, json.dumps({"kind": asked.kind, "request": asdict(asked), "data_fingerprint": ""}))
+    write_file(folder / RUN_FILE, json.dumps({"kind": asked.kind, FIRST: asdict(asked), "data_fingerprint": ""}))
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -81,9 +86,9 @@ def read_run(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def kept(folder: Path) -> Asked | None:
+def kept(folder: Path, part: str = FIRST) -> Asked | None:
     """Return what was asked of the run in a folder; None where it is not said, as by versions up to 0.2."""
-    said = read_run(folder).get("request")
+    said = read_run(folder).get(part)
     if not isinstance(said, dict):
         return None
     hints = get_type_hints(Asked)
@@ -92,6 +97,23 @@ def kept(folder: Path) -> Asked | None:
         return None
     values["overrides"] = tuple(values.get("overrides", ()))
     return Asked(**values)
+
+
+def last_asked(folder: Path) -> Asked | None:
+    """Return what was asked of the run in a folder with what later commands changed of it; None where it is not said."""
+    return kept(folder, LAST) or kept(folder)
+
+
+def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence[str]) -> None:
+    """Write what a command that goes on with a run said anew: a time, or None, and settings."""
+    before = last_asked(folder)
+    if before is None:
+        return
+    settings = {change.partition("=")[0].strip(): change for change in (*before.overrides, *overrides)}
+    time = before.budget_seconds if budget_seconds is None else budget_seconds
+    now = replace(before, budget_seconds=time, overrides=tuple(settings.values()))
+    if now != before:
+        write_file(folder / RUN_FILE, json.dumps(read_run(folder) | {LAST: asdict(now)}, indent=2))
 
 
 def _text(value: object) -> object:

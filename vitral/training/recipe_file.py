@@ -65,8 +65,14 @@ def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> N
     Raises:
         StorageError: it cannot be written.
     """
+    before = kept_remarks(folder)
+    remarks = [*before, *(remark for remark in remarks if remark not in before)]
+    heading = [NOT_EXACT + remark for remark in remarks] or [EXACT]
+    write_file(folder / RECIPE_FILE, "\n".join([*heading, "", recipe.to_toml()]))
+
+
+def kept_remarks(folder: Path) -> tuple[str, ...]:
+    """Return why the recipe in a run folder, run again, would not give the same weights; nothing where it would."""
     path = folder / RECIPE_FILE
-    before = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
-    lines = [line for line in before if line.startswith(NOT_EXACT)]
-    lines += [NOT_EXACT + remark for remark in remarks if NOT_EXACT + remark not in lines]
-    write_file(path, "\n".join([*(lines or [EXACT]), "", recipe.to_toml()]))
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return tuple(line.removeprefix(NOT_EXACT) for line in lines if line.startswith(NOT_EXACT))

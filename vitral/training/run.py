@@ -44,7 +44,7 @@ from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.notebook import curve, table
-from vitral.training.asked import command_of, kept, read_run
+from vitral.training.asked import ask_again, command_of, last_asked, read_run
 from vitral.training.budget import overrun
 from vitral.training.data_record import check_data, data_changes, keep_data, record_change, redrawn
 from vitral.training.diagnosis import Diagnosis, diagnose_run, merged, too_late
@@ -52,7 +52,7 @@ from vitral.training.environment import environment, git_state
 from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
 from vitral.training.plan import Plan
-from vitral.training.recipe_file import RECIPE_FILE, recipe_begun
+from vitral.training.recipe_file import RECIPE_FILE, kept_remarks, recipe_begun
 from vitral.training.rehearsal import within_time
 from vitral.training.run_folder import RUN_FILE
 from vitral.training.state import CHECKPOINTS, newest_state
@@ -132,16 +132,14 @@ class RunResult:
         return self.plan.data.scored_split()
 
     def command(self) -> str:
-        """Return what was typed, and what one would type for the same weights again, a line each."""
+        """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
         plan = self.plan
-        first = kept(plan.folder) or plan.asked
+        asked = last_asked(plan.folder) or plan.asked
         again = dataclasses.replace(plan.asked, source=plan.start, model=None, sweep=False)
-        return "\n".join(
-            (
-                shlex.join(command_of(first)),
-                f"{shlex.join(command_of(again, recipe=str(plan.folder / RECIPE_FILE)))}  # the same weights again",
-            )
-        )
+        rerun = shlex.join(command_of(again, recipe=str(plan.folder / RECIPE_FILE)))
+        remarks = kept_remarks(plan.folder)
+        gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
+        return f"{shlex.join(command_of(asked))}\n{rerun}  # {gives}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
@@ -192,6 +190,12 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
     _check_data(plan, listener)
     if distributed.is_main():
         _write_description(whole)
+        if plan.resume:
+            ask_again(
+                plan.folder,
+                budget_seconds=plan.asked.budget_seconds if plan.further else None,
+                overrides=plan.asked.overrides,
+            )
         _write_pictures(plan, batches)
     # Several labels have neither neighbours' votes nor a closed form of the kind.
     comparable = not plan.data.multi_label and plan.data.scored_split() != "train"
