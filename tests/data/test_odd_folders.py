@@ -145,6 +145,14 @@ def test_what_vitral_wrote_is_no_data_in_an_archive(make: Make, kind: str) -> No
             read(alone)
 
 
+def test_an_archive_of_nothing_but_runs_has_no_images_to_answer_for(tmp_path: Path) -> None:
+    run_folder(tmp_path / "all" / "runs" / "x")
+    (tmp_path / "all" / "note.txt").write_text("")
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "all")
+    with pytest.raises(ImageError, match="all.zip' holds no images"):
+        list_unlabelled(archive)
+
+
 def test_a_users_files_of_the_same_names_are_data_in_an_archive(make: Make) -> None:
     root = make({"soups": 5, "stews": 5})
     (root / "soups" / "recipe.toml").write_text("name = 'soup'")

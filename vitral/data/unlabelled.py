@@ -40,13 +40,13 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
 
     Raises:
         DataError: a data set that cannot be read, or has no end.
-        ImageError: a folder without images.
+        ImageError: a folder or archive without images.
     """
     path = Path(spec)
     if is_folder(path):
         return _of_folder(path, listener)
     if is_archive(path) and is_regular(path):
-        return _of_store(*archive_images(path)) or _of_data(spec, listener)
+        return _some(_of_store(*archive_images(path)) or _of_data(spec, listener), path)
     if is_data_name(spec):
         return _of_data(spec, listener)
     return [Unlabelled(spec, partial(read_image, path))]
@@ -60,8 +60,12 @@ def _of_folder(folder: Path, listener: Listener) -> list[Unlabelled]:
         images = _of_store(Files(folder, names), range(len(names))) if names else _of_data(str(folder), listener)
     except DataError:
         images = []
+    return _some(images, folder)
+
+
+def _some(images: list[Unlabelled], path: Path) -> list[Unlabelled]:
     if not images:
-        raise ImageError(f"'{folder}' holds no images; they are known by {', '.join(EXTENSIONS)}.")
+        raise ImageError(f"'{path}' holds no images; they are known by {', '.join(EXTENSIONS)}.")
     return images
 
 
