@@ -21,7 +21,7 @@ RECENT = 3  # rows of the log, whose mean is the loss at the end
 RANDOM = "random weights"  # how the source of a network that nothing has trained begins
 PRETRAINED = "hf:google/vit-base-patch16-224-in21k"  # a start to propose where random weights learned too little
 LOWER = 0.1  # by which a learning rate that was too high is lowered
-UNTOLD = "That is neither success nor failure; score it on more images with 'vitral evaluate', or give the run more."
+UNTOLD = "That is neither success nor failure: score it on more labelled images with 'vitral evaluate'."
 LONGER = 4  # times, that a run which made too few updates is made longer
 
 
