@@ -30,7 +30,7 @@ def classifier() -> Classifier:
     model = ViT(TINY)
     model.init_weights(0)
     torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
-    scores = {"test/top1": 0.6, "test/top1_low": 0.2, "test/chance": 0.4, "test/ece": 0.1}
+    scores = {"test/top1": 0.35, "test/top1_low": 0.2, "test/chance": 0.4, "test/ece": 0.1}
     provenance = Provenance(source=EVIL, training={"steps": 1}, scores=scores)
     return Classifier(model, Preprocessing(image_size=(16, 16)), NAMES, provenance=provenance)
 
