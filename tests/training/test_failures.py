@@ -71,7 +71,9 @@ def test_an_empty_validation_folder_is_no_hindrance(tmp_path: Path, capsys: pyte
     (tmp_path / "photos" / "val").mkdir()
     out = tmp_path / "run"
     assert main(["finetune", "--data", str(tmp_path / "photos"), "--out", str(out), *QUICK]) == 0
-    next_line = next(line for line in capsys.readouterr().out.splitlines() if "vitral evaluate" in line)
+    next_line = next(
+        line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("vitral evaluate")
+    )
     assert main(next_line.split()[1:]) == 0
 
 
