@@ -4,14 +4,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from vitral.training.by_parameter import ByParameter
 
 FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 DECAY_EXPONENT = 0.8
 EPS = 1e-30
 
 
-class Adafactor(Optimizer):
+class Adafactor(ByParameter):
     """Adafactor without its scaling by the parameters and without its update clipping, with a first moment in bfloat16.
 
     The second moment of a matrix is kept as the means of its rows and of its columns; its decay at update t is
@@ -41,18 +42,7 @@ class Adafactor(Optimizer):
         )
         self.factored_from = factored_from
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
-        gradient = parameter.grad
-        assert gradient is not None
+    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         axes = factored_axes(tuple(parameter.shape), self.factored_from)
         if not state:
             state["step"] = torch.zeros(())

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
+from vitral.training.by_parameter import ByParameter
 from vitral.training.local import local_parts
 
 
-class HalfMomentumSGD(Optimizer):
+class HalfMomentumSGD(ByParameter):
     """SGD with momentum, m = g + beta * m; the weight decay is added to the gradient.
 
     Args:
@@ -34,19 +34,10 @@ class HalfMomentumSGD(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    state = self.state[parameter]
-                    if not state:
-                        state["momentum_buffer"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
-                    weight, gradient, kept = local_parts([parameter, parameter.grad, state["momentum_buffer"]])
-                    self._update(weight, gradient, kept, group)
-
-    def _update(self, weight: Tensor, gradient: Tensor, kept: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+        weight, gradient, kept = local_parts([parameter, gradient, state["momentum_buffer"]])
         if group["weight_decay"]:
             gradient = gradient.add(weight, alpha=group["weight_decay"])
         moment = kept.float().mul_(group["momentum"]).add_(gradient)
@@ -55,7 +46,7 @@ class HalfMomentumSGD(Optimizer):
         weight.add_(change, alpha=-group["lr"])
 
 
-class HalfMomentumAdamW(Optimizer):
+class HalfMomentumAdamW(ByParameter):
     """AdamW with bias correction, decay apart from the gradient, and its second moment in float32.
 
     Args:
@@ -76,25 +67,14 @@ class HalfMomentumAdamW(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    state = self.state[parameter]
-                    if not state:
-                        state["step"] = torch.zeros(())
-                        state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
-                        state["exp_avg_sq"] = torch.zeros_like(parameter)
-                    state["step"] += 1
-                    weight, gradient = local_parts([parameter, parameter.grad])
-                    first, second = local_parts([state["exp_avg"], state["exp_avg_sq"]])
-                    self._update(weight, gradient, first, second, state["step"].item(), group)
-
-    def _update(
-        self, weight: Tensor, gradient: Tensor, kept: Tensor, second: Tensor, step: float, group: dict[str, Any]
-    ) -> None:
+    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter, dtype=torch.bfloat16)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        step = state["step"].item()
+        weight, gradient, kept, second = local_parts([parameter, gradient, state["exp_avg"], state["exp_avg_sq"]])
         beta1, beta2 = group["betas"]
         moment = kept.float().lerp_(gradient, 1 - beta1)
         kept.copy_(moment)

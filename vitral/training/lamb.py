@@ -4,10 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
+
+from vitral.training.by_parameter import ByParameter
 
 
-class Lamb(Optimizer):
+class Lamb(ByParameter):
     """LAMB, with bias correction and decoupled weight decay inside the adapted update, as in the implementation DeiT III used.
 
     Args:
@@ -28,23 +29,12 @@ class Lamb(Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no loss is returned
-        """Make one update."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        state = self.state[parameter]
+    def _update(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any], group: dict[str, Any]) -> None:
         if not state:
             state["step"] = torch.zeros(())
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         beta1, beta2 = group["betas"]
-        gradient = parameter.grad
-        assert gradient is not None
         state["step"] += 1
         step = state["step"].item()
         state["exp_avg"].lerp_(gradient, 1 - beta1)
