@@ -2,7 +2,7 @@
 
     python benchmarks/experts_speed.py [--rounds 20]
 
-One layer of V-MoE-S/32's shape (width 512, MLP 2,048, k = 2) on 8 groups of 8 pictures of 50 tokens, float32, forward.
+One layer of V-MoE-S/32's shape (width 512, MLP 2,048, k = 2) on 8 groups of 8 images of 50 tokens, float32, forward.
 Beside it the same mixture computed densely, every expert on every token, and one plain MLP.
 """
 
@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts
 from vitral.models.layers import Mlp
 
-DIM, HIDDEN, PICTURES, TOKENS = 512, 2048, 64, 50
+DIM, HIDDEN, IMAGES, TOKENS = 512, 2048, 64, 50
 
 
 def median_ms(step: Callable[[], object], rounds: int) -> float:
@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     rounds = parser.parse_args().rounds
     generator = torch.Generator().manual_seed(0)
-    tokens = torch.randn(PICTURES, TOKENS, DIM, generator=generator)
+    tokens = torch.randn(IMAGES, TOKENS, DIM, generator=generator)
     mlp = Mlp(DIM, HIDDEN, gelu="tanh").eval()
     mlp.init_weights(generator)
     report("one MLP", lambda: mlp(tokens), rounds)

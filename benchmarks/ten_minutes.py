@@ -7,9 +7,9 @@ hf:cifar10, ...
 
 timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3 with weight decay 0.05, cosine to 0,
 shift by up to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop
-alone; pictures are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
+alone; images are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
 minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
-the test pictures. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the
+the test images. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the
 same versions and minutes, is not run again: an hour that was cut short is not lost, and a third arm can be added later.
 
 RUN, for the third arm, is left by
@@ -42,7 +42,7 @@ MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
 def load_split(data: str, split: str) -> tuple[Tensor, Tensor]:
-    """Return all pictures of a split in 8 bits, (pictures, 3, 32, 32), and their classes."""
+    """Return all images of a split in 8 bits, (images, 3, 32, 32), and their classes."""
     from vitral.data.open import open_data
 
     source = open_data(data, verify=False).splits
@@ -52,7 +52,7 @@ def load_split(data: str, split: str) -> tuple[Tensor, Tensor]:
 
 
 def timm_run(data: str, seconds: float, seed: int) -> dict[str, float]:
-    """Train timm's network for some seconds; return its accuracy and how many pictures it saw."""
+    """Train timm's network for some seconds; return its accuracy and how many images it saw."""
     import timm
 
     torch.manual_seed(seed)
@@ -94,7 +94,7 @@ def timm_run(data: str, seconds: float, seed: int) -> dict[str, float]:
 
 
 def vitral_run(data: str, seconds: float, seed: int, start: str | None = None) -> dict[str, float]:
-    """Run `vitral finetune` with a budget of some seconds; return its accuracy and how many pictures it saw."""
+    """Run `vitral finetune` with a budget of some seconds; return its accuracy and how many images it saw."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "vitral", "finetune", "--data", data, "--recipe", RECIPE, "--seed", str(seed)]

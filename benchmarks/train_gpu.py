@@ -10,7 +10,7 @@ MFU = images/s x 3 x 2 x multiply-accumulates / peak, where the multiply-accumul
 the linear layers and attention's two products, and the peak is that of a large bfloat16 product measured here, in the
 same run; the data sheet's is printed beside it. Our step: weights in float32 with a bfloat16 autocast, every block
 through torch.compile, fused AdamW, attention by scaled_dot_product_attention (flash or cuDNN, whichever torch finds),
-pictures in 8 bits normalised on the GPU; and the whole step as a CUDA graph where --graph says so (it pays for small
+images in 8 bits normalised on the GPU; and the whole step as a CUDA graph where --graph says so (it pays for small
 networks and small batches).
 """
 
@@ -69,7 +69,7 @@ def measured_peak(seconds: float = 2.0) -> float:
 
 
 def macs(config: Any) -> float:  # noqa: ANN401  # a ViTConfig
-    """Return multiply-accumulates a picture: patch embedding, linear layers, attention's products, head."""
+    """Return multiply-accumulates an image: patch embedding, linear layers, attention's products, head."""
     patches = math.prod(config.grid)
     tokens, dim = patches + 1, config.dim
     embedding = patches * 3 * math.prod(config.patch_size) * dim
@@ -78,7 +78,7 @@ def macs(config: Any) -> float:  # noqa: ANN401  # a ViTConfig
 
 
 def batches(count: int, size: int) -> tuple[Tensor, Tensor]:
-    """Return pictures in 8 bits and labels, on the GPU."""
+    """Return images in 8 bits and labels, on the GPU."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     images = torch.randint(0, 256, (count, 3, size, size), device="cuda", dtype=torch.uint8, generator=generator)
     return images, torch.randint(0, 1000, (count,), device="cuda", generator=generator)
@@ -176,7 +176,7 @@ def main() -> None:
     """Measure the networks that were asked for, a line each."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="+", default=[case.vitral for case in CASES])
-    parser.add_argument("--batch", type=int, default=0, help="pictures a step; 0 for each network's own")
+    parser.add_argument("--batch", type=int, default=0, help="images a step; 0 for each network's own")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--graph", action="store_true", help="replay our step as a CUDA graph")
     parser.add_argument("--json", type=Path)

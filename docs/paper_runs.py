@@ -14,7 +14,7 @@ MFU = 0.40
 GPUS, BATCH = 8, 4096
 STATE = 4 + 4 + 8 + 2  # bytes a parameter: weight, gradient, two moments in float32, and a copy in bfloat16
 PIECES = 16  # of tokens x width that a block keeps for its backward pass, in bfloat16; attention itself keeps nothing
-PICTURES = {"imagenet": 1_281_167, "imagenet21k": 14_197_122, "jft300m": 303_000_000}
+IMAGES = {"imagenet": 1_281_167, "imagenet21k": 14_197_122, "jft300m": 303_000_000}
 RUNS = (
     ("vit-b16", "imagenet"),
     ("vit-l16", "imagenet"),
@@ -34,8 +34,8 @@ def main() -> None:
         "updates",
         "parameters",
         "state a GPU, DDP / FSDP2",
-        "activations a picture",
-        "pictures at once in 80 GB, DDP / FSDP2",
+        "activations an image",
+        "images at once in 80 GB, DDP / FSDP2",
         "hours on 8 GPUs",
     )
     print(f"| {' | '.join(columns)} |")
@@ -50,15 +50,15 @@ def row(model: str, data: str) -> str:
     config = variant(model)
     parameters = count_parameters(build(config, seed=None))
     epochs = recipe.epochs or 0.0
-    pictures = epochs * PICTURES[data]
+    images = epochs * IMAGES[data]
     tokens = math.prod(config.grid) + 1
     kept = config.depth * PIECES * tokens * config.dim * 2
     state = parameters * STATE
     room = 72e9  # of 80 GB, what the libraries leave
     fits = [int((room - share) // kept) for share in (state, state / GPUS)]
-    hours = pictures * 6 * count_macs(config) / (MFU * PEAK * GPUS) / 3600
+    hours = images * 6 * count_macs(config) / (MFU * PEAK * GPUS) / 3600
     return (
-        f"| {model} on {data} | {epochs:g} | {pictures / BATCH:,.0f} | {parameters / 1e6:.1f} M | {state / 1e9:.1f} / "
+        f"| {model} on {data} | {epochs:g} | {images / BATCH:,.0f} | {parameters / 1e6:.1f} M | {state / 1e9:.1f} / "
         f"{state / GPUS / 1e9:.1f} GB | {kept / 1e6:.0f} MB | {min(fits[0], BATCH // GPUS)} / "
         f"{min(fits[1], BATCH // GPUS)} of {BATCH // GPUS} | {hours:,.0f} |"
     )

@@ -23,7 +23,7 @@ def _one_thread() -> None:
 
 @pytest.fixture
 def tiny_config() -> ViTConfig:
-    """A ViT of two blocks for pictures of 16 pixels and 3 classes."""
+    """A ViT of two blocks for images of 16 pixels and 3 classes."""
     return dataclasses.replace(TINY)
 
 

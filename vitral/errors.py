@@ -3,7 +3,7 @@
     VitralError
     ├── ModelError      an unknown variant, or a size that the network cannot take
     ├── RecipeError     an unknown or impossible setting
-    ├── ImageError      a picture that cannot be read as a picture
+    ├── ImageError      an image that cannot be read as an image
     ├── DataError       a folder or split that is no data set, or class names that do not match
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
     ├── TrainingError   a run that cannot start, go on or be resumed
@@ -31,7 +31,7 @@ class RecipeError(VitralError):
 
 
 class ImageError(VitralError):
-    """A picture that cannot be read; the message names the file."""
+    """An image that cannot be read; the message names the file."""
 
 
 class DataError(VitralError):

@@ -162,7 +162,7 @@ def kind_of(mode: int) -> str:
     return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
 
 
-def strangers(folder: Path, own: Collection[str]) -> list[str]:
+def foreign_files(folder: Path, own: Collection[str]) -> list[str]:
     """Return the names in a folder that are not among `own`: what replacing the folder would delete of the user's."""
     if not folder.is_dir():
         return []
@@ -172,7 +172,7 @@ def strangers(folder: Path, own: Collection[str]) -> list[str]:
 
 def _carry_over(old: Path, new: Path, own: Collection[str]) -> None:
     """Copy what is the user's, so that it is in the new folder before that takes the old one's place."""
-    for name in strangers(old, own):
+    for name in foreign_files(old, own):
         if (old / name).is_dir() and not (old / name).is_symlink():
             shutil.copytree(old / name, new / name, symlinks=True)
         else:

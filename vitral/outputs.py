@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from vitral.errors import StorageError
-from vitral.files import LONGEST_NAME, kind_of, strangers
+from vitral.files import LONGEST_NAME, foreign_files, kind_of
 
 LOOKED_AT = 1 << 16  # bytes at a file's beginning and end in which its mark is looked for
 OTHERWISE = "choose another name, or say --overwrite"
@@ -72,11 +72,11 @@ def check_folder(
     if not stat.S_ISDIR(found.st_mode):
         raise StorageError(f"'{target}' is {kind_of(found.st_mode)}, not a folder; choose another name.")
     refuse_inputs(target, inputs)
-    if others := strangers(target, own):
+    if others := foreign_files(target, own):
         raise StorageError(
             f"'{target}' holds something else ('{others[0]}'), which would be lost; choose another folder."
         )
-    if strangers(target, ()) and not (replace or overwrite):
+    if foreign_files(target, ()) and not (replace or overwrite):
         raise StorageError(f"'{target}' is there already; {OTHERWISE}.")
 
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 import vitral
-from vitral.classifier.classifier import Classifier, Picture, Provenance
+from vitral.classifier.classifier import Classifier, ImageInput, Provenance
 from vitral.classifier.folder import save
 from vitral.classifier.load import newest_run
 from vitral.errors import ImageError, ModelError, WeightsError
@@ -30,10 +30,10 @@ def classifier(tiny_config: ViTConfig) -> Classifier:
 
 
 @pytest.fixture
-def picture(tmp_path: Path) -> Path:
+def image(tmp_path: Path) -> Path:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), dtype=np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "picture.png")
-    return tmp_path / "picture.png"
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    return tmp_path / "image.png"
 
 
 def test_the_round_trip_is_exact(classifier: Classifier, tmp_path: Path) -> None:
@@ -55,23 +55,23 @@ def test_an_interrupted_save_leaves_the_older_folder(classifier: Classifier, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["fox"]
 
 
-def test_every_kind_of_picture_gives_one_answer(classifier: Classifier, picture: Path) -> None:
-    pixels = np.array(Image.open(picture))
-    buffer = io.BytesIO(picture.read_bytes())
-    pictures: list[Picture] = [picture, str(picture), buffer.getvalue(), Image.fromarray(pixels), pixels]
-    predictions = classifier.predict(pictures, top=2)
+def test_every_kind_of_image_gives_one_answer(classifier: Classifier, image: Path) -> None:
+    pixels = np.array(Image.open(image))
+    buffer = io.BytesIO(image.read_bytes())
+    inputs: list[ImageInput] = [image, str(image), buffer.getvalue(), Image.fromarray(pixels), pixels]
+    predictions = classifier.predict(inputs, top=2)
     assert len({(prediction.label, prediction.probability) for prediction in predictions}) == 1
     assert predictions[0].top[0] == (predictions[0].label, predictions[0].probability)
     assert classifier.predict(pixels)[0].label in NAMES
-    assert sum(probability for _, probability in classifier.predict(picture, top=3)[0].top) == pytest.approx(1)
+    assert sum(probability for _, probability in classifier.predict(image, top=3)[0].top) == pytest.approx(1)
 
 
-def test_folders_are_read_whole_and_bad_pictures_named(classifier: Classifier, picture: Path) -> None:
-    (picture.parent / "bad.jpg").write_bytes(b"no")
+def test_folders_are_read_whole_and_bad_images_named(classifier: Classifier, image: Path) -> None:
+    (image.parent / "bad.jpg").write_bytes(b"no")
     with pytest.raises(ImageError, match="bad.jpg"):
-        classifier.predict(picture.parent)
-    good = classifier.predict(picture.parent, skip_bad_images=True)
-    assert [prediction.source for prediction in good] == [str(picture)]
+        classifier.predict(image.parent)
+    good = classifier.predict(image.parent, skip_bad_images=True)
+    assert [prediction.source for prediction in good] == [str(image)]
 
 
 def test_the_card_says_what_it_is(classifier: Classifier, tmp_path: Path) -> None:

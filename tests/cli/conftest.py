@@ -1,4 +1,4 @@
-"""What the tests of the command line share: pictures, one finished run, and a way to run what must be refused."""
+"""What the tests of the command line share: images, one finished run, and a way to run what must be refused."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ QUICK = ("--from", "vit-mu16", "--image-size", "32", "--set", "steps=12", "--set
 Refused = Callable[..., str]
 
 
-def write_pictures(root: Path, classes: dict[str, int]) -> None:
-    """Write small pictures of noise, each class tinted."""
+def write_images(root: Path, classes: dict[str, int]) -> None:
+    """Write small images of noise, each class tinted."""
     rng = np.random.default_rng(0)
     for place, (name, count) in enumerate(classes.items()):
         (root / name).mkdir(parents=True)
@@ -35,9 +35,9 @@ def type_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with pictures and a finished run, as a newcomer would have it."""
+    """A folder with images and a finished run, as a newcomer would have it."""
     folder = tmp_path_factory.mktemp("home")
-    write_pictures(folder / "photos", {"red": 12, "green": 12, "blue": 12})
+    write_images(folder / "photos", {"red": 12, "green": 12, "blue": 12})
     done = type_command(folder, "finetune", "--data", "photos", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "vitral predict photos/" in done.stdout

@@ -17,7 +17,7 @@ import pytest
 from cyclopts import App
 from PIL import Image
 
-from tests.cli.conftest import QUICK, Refused, type_command, write_pictures
+from tests.cli.conftest import QUICK, Refused, type_command, write_images
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import app, main
 from vitral.images.preprocessing import PHOTOS
@@ -54,7 +54,7 @@ def test_the_run_folder_is_whole(home: Path) -> None:
         "recipe.toml",
         "run.json",
         "data.json",
-        "pictures",
+        "images",
         "baselines.json",
         "metrics.jsonl",
         "tensorboard",
@@ -394,15 +394,15 @@ def test_bad_data_is_one_line(refused: Refused, tmp_path: Path) -> None:
     assert "There is no folder" in refused("finetune", "--data", str(tmp_path / "missing"))
     (tmp_path / "empty").mkdir()
     assert "no classes" in refused("finetune", "--data", str(tmp_path / "empty"))
-    write_pictures(tmp_path / "one", {"only": 3})
+    write_images(tmp_path / "one", {"only": 3})
     assert "only one class ('only')" in refused("finetune", "--data", str(tmp_path / "one"))
     assert "is a file" in refused("finetune", "--data", str(tmp_path / "one" / "only" / "0.jpg"))
     assert "Did you mean 'digits'" in refused("finetune", "--data", "digit")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\xff\xd8\xff\xe0\x00\x10JFIF"], ids=["empty", "text", "cut"])
-def test_a_bad_picture_is_named_or_left_out(refused: Refused, tmp_path: Path, content: bytes) -> None:
-    write_pictures(tmp_path / "photos", {"red": 6, "green": 6})
+def test_a_bad_image_is_named_or_left_out(refused: Refused, tmp_path: Path, content: bytes) -> None:
+    write_images(tmp_path / "photos", {"red": 6, "green": 6})
     bad = tmp_path / "photos" / "red" / "bad.jpg"
     bad.write_bytes(content)
     arguments = ["finetune", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"), *QUICK]
@@ -426,7 +426,7 @@ def test_mistakes_are_one_line_with_the_nearest_name(refused: Refused, there: Pa
     assert "No such file" in refused("predict", "missing.jpg")
     assert "no file, no classifier folder" in refused("predict", "photos", "--classifier", "missing")
     assert "Did you mean 'validation'" in refused("evaluate", "--data", "photos", "--split", "validatoin")
-    write_pictures(tmp_path / "other", {"red": 2, "grene": 2})
+    write_images(tmp_path / "other", {"red": 2, "grene": 2})
     assert "Did you mean 'green'" in refused("evaluate", "--data", str(tmp_path / "other"))
 
 
@@ -439,7 +439,7 @@ def test_a_wrong_command_line_has_status_2(refused: Refused) -> None:
 @pytest.mark.requirement(id="R10")
 @pytest.mark.parametrize("name", ["my photos", "Föhn 写真", "two\nlines", "-dash", "a'b\"c", "[red]", "{1..2"])
 def test_any_name_of_a_folder_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    write_pictures(tmp_path / name / "photos", {"red": 6, "green": 6})
+    write_images(tmp_path / name / "photos", {"red": 6, "green": 6})
     monkeypatch.chdir(tmp_path)
     run = f"./{name}/not yet/there"
     assert main(["finetune", "--data", f"./{name}/photos", "--out", run, *QUICK]) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import vitral
-from tests.cli.conftest import QUICK, Refused, write_pictures
+from tests.cli.conftest import QUICK, Refused, write_images
 from vitral.cli.main import main
 from vitral.errors import RecipeError
 
@@ -18,7 +18,7 @@ DAMAGES = ("empty", "text", "cut")
 
 @pytest.fixture(params=DAMAGES)
 def damaged(request: pytest.FixtureRequest, there: Path, tmp_path: Path) -> Path:
-    """A picture that cannot be read."""
+    """An image that cannot be read."""
     whole = (there / "photos" / "red" / "0.jpg").read_bytes()
     content = {"empty": b"", "text": b"hello", "cut": whole[: len(whole) // 2]}[request.param]
     path = tmp_path / "damaged.jpg"
@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_predict_names_a_damaged_picture_or_goes_on(
+def test_predict_names_a_damaged_image_or_goes_on(
     refused: Refused, damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"'{damaged}'" in refused("predict", "photos/red/0.jpg", str(damaged))
@@ -40,16 +40,16 @@ def test_predict_names_a_damaged_picture_or_goes_on(
     assert f"Skipped: '{damaged}'" in err.replace("\n", " ")
 
 
-def test_explain_names_a_damaged_picture(refused: Refused, damaged: Path, tmp_path: Path) -> None:
+def test_explain_names_a_damaged_image(refused: Refused, damaged: Path, tmp_path: Path) -> None:
     drawing = tmp_path / "drawing.png"
     assert f"'{damaged}'" in refused("explain", str(damaged), "--out", str(drawing))
     assert not drawing.exists()
 
 
-def test_evaluate_names_a_damaged_picture_or_goes_on(
+def test_evaluate_names_a_damaged_image_or_goes_on(
     refused: Refused, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_pictures(tmp_path / "more", {"red": 2, "green": 2})
+    write_images(tmp_path / "more", {"red": 2, "green": 2})
     bad = damaged.rename(tmp_path / "more" / "red" / "bad.jpg")
     line = refused("evaluate", "--data", str(tmp_path / "more"))
     assert f"'{bad}'" in line
@@ -70,9 +70,7 @@ def test_bad_folders(refused: Refused, there: Path, tmp_path: Path, command: str
     assert f"no folder '{missing}'" in line(missing)
     assert "is a file; give the folder" in line(there / "photos" / "red" / "0.jpg")
     (tmp_path / "bare").mkdir()
-    assert (
-        "no classes" in line(tmp_path / "bare") if command == "finetune" else "no pictures" in line(tmp_path / "bare")
-    )
+    assert "no classes" in line(tmp_path / "bare") if command == "finetune" else "no images" in line(tmp_path / "bare")
     (tmp_path / "hollow" / "red").mkdir(parents=True)
     (tmp_path / "hollow" / "green").mkdir()
     assert f"'{tmp_path / 'hollow'}'" in line(tmp_path / "hollow")
@@ -80,7 +78,7 @@ def test_bad_folders(refused: Refused, there: Path, tmp_path: Path, command: str
 
 
 def test_class_names_that_do_not_match(refused: Refused, there: Path, tmp_path: Path) -> None:
-    write_pictures(tmp_path / "near", {"red": 1, "grene": 1})
+    write_images(tmp_path / "near", {"red": 1, "grene": 1})
     line = refused("evaluate", "--data", str(tmp_path / "near"))
     assert "does not know the class 'grene'" in line
     assert "Did you mean 'green'?" in line
@@ -161,7 +159,7 @@ def test_a_slip_is_said_before_an_image_is_read(
     refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    write_images(tmp_path / "photos", {"red": 2, "green": 2})
     (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image: to read it is to say so")
     (tmp_path / "notes.npz").write_text("hello")
     commands = ("finetune",) if "--from" in arguments else ("finetune", "pretrain")
@@ -171,7 +169,7 @@ def test_a_slip_is_said_before_an_image_is_read(
 
 
 def test_python_is_told_of_a_slip_just_as_early(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    write_images(tmp_path / "photos", {"red": 2, "green": 2})
     (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image")
     wrong: list[dict[str, Any]] = [{"seed": -1}, {"image_size": 0}, {"time": "soon"}, {"time": 0}]
     for slip in wrong:
@@ -250,7 +248,7 @@ def test_a_slip_beside_overwrite_costs_no_run(refused: Refused, there: Path) -> 
 
 
 def test_a_split_that_is_none_is_said_before_an_image_is_read(refused: Refused, there: Path, tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos", {"red": 2, "green": 2})
+    write_images(tmp_path / "photos", {"red": 2, "green": 2})
     (tmp_path / "photos" / "red" / "broken.jpg").write_bytes(b"no image")
     line = refused("evaluate", "--data", str(tmp_path / "photos"), "--split", "tset")
     assert "no split 'tset'" in line
@@ -288,7 +286,7 @@ def test_the_reading_of_nested_folders_is_kept_by_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path / "food", {"fruit/apple": 6, "fruit/pear": 6, "milk/cream": 6})
+    write_images(tmp_path / "food", {"fruit/apple": 6, "fruit/pear": 6, "milk/cream": 6})
     asked = ("finetune", "--data", "food", *QUICK, "--set", "steps=2", "--out", "out")
     assert main([*asked, "--classes", "top", "--json"]) == 0
     names = json.loads((tmp_path / "out/classifier/classifier.json").read_text())["class_names"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import QUICK, Refused, write_pictures
+from tests.cli.conftest import QUICK, Refused, write_images
 from vitral.cli.main import main
 from vitral.printable import printable, printable_json
 
@@ -26,8 +26,8 @@ def test_names_cannot_move_the_cursor(
     there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_pictures(tmp_path / "photos", {"green": 12})
-    write_pictures(tmp_path / "more", {"green": 12})
+    write_images(tmp_path / "photos", {"green": 12})
+    write_images(tmp_path / "more", {"green": 12})
     os.rename("more/green", f"photos/{WICKED}")
     os.rename("photos/green/0.jpg", os.fsdecode(b"photos/green/\x1b[31m\xe9.jpg"))
     said = ""
@@ -50,7 +50,7 @@ def test_names_cannot_move_the_cursor(
 
 
 def test_a_class_that_is_not_utf8_is_refused_before_training(refused: Refused, tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos", {"red": 12, "green": 12})
+    write_images(tmp_path / "photos", {"red": 12, "green": 12})
     os.rename(tmp_path / "photos" / "red", os.fsdecode(os.fsencode(tmp_path) + b"/photos/tea\xe9"))
     line = refused("finetune", "--data", str(tmp_path / "photos"), *QUICK, "--out", str(tmp_path / "run"))
     assert r"The class 'tea\xe9'" in line

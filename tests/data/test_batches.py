@@ -63,7 +63,7 @@ def test_seeds_differ() -> None:
     assert not torch.equal(batches(0).batch(0).images, batches(1).batch(0).images)
 
 
-def test_evaluation_shows_every_picture_once_in_order() -> None:
+def test_evaluation_shows_every_image_once_in_order() -> None:
     source = open_digits().splits["validation"]
     seen = [batch.indices for batch in load_evaluation(source, PHOTOS.with_size(8), batch_size=50, workers=2)]
     assert torch.equal(torch.cat(seen), torch.arange(len(source)))
@@ -88,7 +88,7 @@ def test_workers_need_not_be_forked() -> None:
 
 
 class Broken:
-    """A source whose picture 3 cannot be read."""
+    """A source whose image 3 cannot be read."""
 
     endless = False
     shards: tuple[int, ...] = ()
@@ -135,15 +135,15 @@ def test_the_digits_split_is_fixed() -> None:
 
 
 def test_preprocessing_is_the_originals() -> None:
-    picture = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
-    shrunk = ORIGINAL.with_size(2)(picture)  # half-pixel centres: the mean of four, without rounding
-    expected = (picture[:2, :2].astype(np.float32).mean(axis=(0, 1)) - 127.5) / 127.5
+    pixels = np.arange(4 * 4 * 3, dtype=np.uint8).reshape(4, 4, 3)
+    shrunk = ORIGINAL.with_size(2)(pixels)  # half-pixel centres: the mean of four, without rounding
+    expected = (pixels[:2, :2].astype(np.float32).mean(axis=(0, 1)) - 127.5) / 127.5
     np.testing.assert_allclose(shrunk[:, 0, 0].numpy(), expected, atol=1e-6)
     again = type(ORIGINAL).from_json(ORIGINAL.to_json())
     assert again == ORIGINAL
 
 
-def test_a_long_picture_costs_little() -> None:
+def test_a_long_image_costs_little() -> None:
     strip = np.zeros((1, 60_000, 3), dtype=np.uint8)
     assert PHOTOS.with_size(32)(strip).shape == (3, 32, 32)
     view = augment(strip, Augmentation(), size=(16, 16), rng=np.random.default_rng(0))

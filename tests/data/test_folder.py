@@ -1,4 +1,4 @@
-"""Folders of pictures: classes by name, honest splits, nothing skipped in silence."""
+"""Folders of images: classes by name, honest splits, nothing skipped in silence."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -104,7 +104,7 @@ def test_files_and_unknown_names_are_refused(root: Path, make: Make) -> None:
 
 
 @pytest.mark.requirement(id="R9")
-def test_bad_pictures_stop_or_are_listed(root: Path, make: Make) -> None:
+def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
     for name in ("a", "b"):
         make(name, 20)
     clean = open_folder(root)
@@ -113,7 +113,7 @@ def test_bad_pictures_stop_or_are_listed(root: Path, make: Make) -> None:
     bad[2].parent.mkdir()
     for path, content in zip(bad, (b"", b"\x89PNG\r\n\x1a\n", b"GIF89a"), strict=True):
         path.write_bytes(content)
-    with pytest.raises(ImageError, match=r"3 of 43 pictures cannot be read: .*x0.jpg.*--skip-bad-images"):
+    with pytest.raises(ImageError, match=r"3 of 43 images cannot be read: .*x0.jpg.*--skip-bad-images"):
         open_folder(root)
     data = open_folder(root, skip_bad_images=True)
     assert sorted(image.path for image in data.bad_images) == sorted(map(str, bad))

@@ -1,4 +1,4 @@
-"""VisualAtom against its renderer written out as a loop, and what a source of training pictures must keep."""
+"""VisualAtom against its renderer written out as a loop, and what a source of training images must keep."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from vitral.data.generated import (
     PRESETS,
     VALIDATION_START,
     Atom,
-    GeneratedPictures,
+    GeneratedImages,
     Ranges,
     atom,
     contours,
@@ -92,7 +92,7 @@ def test_classes_depend_on_seed_and_number_alone() -> None:
     assert len({atom(Ranges(), seed, index) for seed in (0, 1) for index in range(50)}) == 100
 
 
-def test_pictures_are_as_lit_as_the_released_ones() -> None:
+def test_images_are_as_lit_as_the_released_ones() -> None:
     large = np.stack([render(Ranges(), 0, index, 0, 512) for index in range(60)])
     small = np.stack([render(Ranges(), 0, index, 0, 224) for index in range(60)]) / 255
     assert (large > 0).mean() == pytest.approx(0.31, abs=0.06)
@@ -100,28 +100,28 @@ def test_pictures_are_as_lit_as_the_released_ones() -> None:
     assert small.std() == pytest.approx(0.304, abs=0.03)
 
 
-def test_a_smaller_canvas_shows_the_same_picture() -> None:
-    pictures = [render(Ranges(), 0, 3, 1, canvas).astype(np.float32) for canvas in (512, 256)]
-    large, small = (cv2.resize(picture, (32, 32), interpolation=cv2.INTER_AREA) for picture in pictures)
+def test_a_smaller_canvas_shows_the_same_image() -> None:
+    images = [render(Ranges(), 0, 3, 1, canvas).astype(np.float32) for canvas in (512, 256)]
+    large, small = (cv2.resize(drawn, (32, 32), interpolation=cv2.INTER_AREA) for drawn in images)
     assert np.corrcoef(large.ravel(), small.ravel())[0, 1] > 0.9
 
 
 def test_the_last_orbit_lies_on_top_and_lines_are_one_pixel_wide() -> None:
     ranges = Ranges(vertices=(720, 720), orbits=(1, 1), noise=(0, 0), frequency=(0, 0), radius=(60, 60), centre=0.0)
-    picture = render(ranges, 0, 0, 0, 512)
-    levels = np.unique(picture)
+    drawn = render(ranges, 0, 0, 0, 512)
+    levels = np.unique(drawn)
     assert levels[0] == 0
     assert len(levels) == 2
-    lit_columns = np.flatnonzero(picture[256])
+    lit_columns = np.flatnonzero(drawn[256])
     assert len(lit_columns) in (2, 3)
 
 
 def test_grey_levels_keep_within_their_range() -> None:
-    picture = render(Ranges(orbits=(20, 20), grey=(96, 100)), 0, 0, 0, 128)
-    assert set(np.unique(picture).tolist()) == {0, 96, 97, 98, 99, 100}
+    drawn = render(Ranges(orbits=(20, 20), grey=(96, 100)), 0, 0, 0, 128)
+    assert set(np.unique(drawn).tolist()) == {0, 96, 97, 98, 99, 100}
 
 
-def test_pictures_differ_within_a_class_and_repeat_by_index(train: Source) -> None:
+def test_images_differ_within_a_class_and_repeat_by_index(train: Source) -> None:
     classes = PRESETS[MINI].num_classes
     first, second = train.image(7), train.image(7 + classes)
     assert train.label(7) == train.label(7 + classes) == 7
@@ -133,10 +133,10 @@ def test_pictures_differ_within_a_class_and_repeat_by_index(train: Source) -> No
     assert not np.array_equal(first, open_generated(MINI, seed=1).splits["train"].image(7))
 
 
-def test_training_never_shows_a_validation_picture() -> None:
+def test_training_never_shows_a_validation_image() -> None:
     data = open_generated(MINI)
     validation = data.splits["validation"]
-    assert isinstance(validation, GeneratedPictures)
+    assert isinstance(validation, GeneratedImages)
     assert validation.first_instance == VALIDATION_START >= INSTANCES
     assert not validation.endless
     assert len(validation.labels()) == len(validation)

@@ -88,9 +88,9 @@ def test_a_pipe_in_a_class_is_a_bad_image(make: Make) -> None:
 
 def run_folder(root: Path) -> None:
     """Write what a run leaves, an image among it."""
-    (root / "pictures").mkdir(parents=True)
+    (root / "images").mkdir(parents=True)
     (root / "run.json").write_text(json.dumps({"kind": "fine-tune", "data_fingerprint": "0"}))
-    Image.new("RGB", (8, 8)).save(root / "pictures" / "training.png")
+    Image.new("RGB", (8, 8)).save(root / "images" / "training.png")
 
 
 def test_what_vitral_wrote_is_no_data(make: Make) -> None:
@@ -103,7 +103,7 @@ def test_what_vitral_wrote_is_no_data(make: Make) -> None:
     Image.new("RGB", (8, 8)).save(root / "kept" / "drawing.png")
     (root / "lost" / "checkpoints").mkdir(parents=True)
     (root / "lost" / "recipe.toml").write_text("")
-    Image.new("RGB", (8, 8)).save(root / "lost" / "picture.png")
+    Image.new("RGB", (8, 8)).save(root / "lost" / "image.png")
     after = open_data(root)
     assert after.class_names == before.class_names
     assert after.fingerprint == before.fingerprint
@@ -128,7 +128,7 @@ def test_what_vitral_wrote_is_no_data_in_an_archive(make: Make, kind: str) -> No
     (root / "lost" / "checkpoints" / "step-1").mkdir(parents=True)
     (root / "lost" / "checkpoints" / "step-1" / "state.json").write_text("")
     (root / "lost" / "recipe.toml").write_text("")
-    Image.new("RGB", (8, 8)).save(root / "lost" / "picture.png")
+    Image.new("RGB", (8, 8)).save(root / "lost" / "image.png")
     archive = shutil.make_archive(str(root.parent / "after"), kind, root.parent, "photos")
     after = open_data(archive)
     assert after.class_names == before.class_names == ("a", "b")

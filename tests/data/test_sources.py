@@ -1,4 +1,4 @@
-"""Every kind of source gives the same pictures, classes and splits; and every kind of damage one line."""
+"""Every kind of source gives the same images, classes and splits; and every kind of damage one line."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ from vitral.data import shards as shards_module
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import _expand, open_data
 from vitral.data.source import DataSet
-from vitral.data.table import ParquetPictures
+from vitral.data.table import ParquetImages
 from vitral.errors import DataError, ImageError, VitralError
 from vitral.images.augment import Augmentation
 from vitral.images.decode import read_image
@@ -42,7 +42,7 @@ def encode(label: int, number: int) -> bytes:
     return buffer.getvalue()
 
 
-PICTURES = {
+IMAGES = {
     f"{split}/{name}/{number}.png": encode(label, number + 10 * place)
     for place, split in enumerate(("train", "val", "test"))
     for label, name in enumerate(CLASSES)
@@ -55,7 +55,7 @@ def split_of(path: str) -> str:
 
 
 def write_folder(root: Path) -> Path:
-    for name, content in PICTURES.items():
+    for name, content in IMAGES.items():
         path = root / "folder" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -64,16 +64,16 @@ def write_folder(root: Path) -> Path:
 
 def write_zip(root: Path) -> Path:
     with zipfile.ZipFile(root / "photos.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("photos/notes.txt", "not a picture")
-        archive.writestr("__MACOSX/photos/train/1/._0.png", "no picture either")
-        for name, content in PICTURES.items():
+        archive.writestr("photos/notes.txt", "not an image")
+        archive.writestr("__MACOSX/photos/train/1/._0.png", "no image either")
+        for name, content in IMAGES.items():
             archive.writestr(f"photos/{name}", content)
     return root / "photos.zip"
 
 
 def write_tar(root: Path, name: str = "photos.tar", mode: str = "w") -> Path:
     with tarfile.open(root / name, mode) as archive:  # type: ignore[call-overload]
-        for path, content in PICTURES.items():
+        for path, content in IMAGES.items():
             info = tarfile.TarInfo(path)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
@@ -85,7 +85,7 @@ def write_csv(root: Path, name: str = "photos.csv", delimiter: str = ",") -> Pat
     with open(root / name, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, delimiter=delimiter)
         writer.writerow(["image", "label", "split"])
-        writer.writerows([f"folder/{path}", path.split("/")[1], path.split("/")[0]] for path in PICTURES)
+        writer.writerows([f"folder/{path}", path.split("/")[1], path.split("/")[0]] for path in IMAGES)
     return root / name
 
 
@@ -94,7 +94,7 @@ def write_csv_folder(root: Path) -> Path:
     tables = root / "tables"
     tables.mkdir()
     for split in ("train", "val", "test"):
-        rows = [f"../folder/{path},{path.split('/')[1]}" for path in PICTURES if path.startswith(split)]
+        rows = [f"../folder/{path},{path.split('/')[1]}" for path in IMAGES if path.startswith(split)]
         (tables / f"{split}.csv").write_text("\n".join(["file_name,class", *rows]) + "\n")
     return tables
 
@@ -104,9 +104,9 @@ def features() -> datasets.Features:
 
 
 def rows(split: str) -> dict[str, list[object]]:
-    chosen = [path for path in PICTURES if split_of(path) == split]
+    chosen = [path for path in IMAGES if split_of(path) == split]
     return {
-        "img": [{"bytes": PICTURES[path], "path": path} for path in chosen],
+        "img": [{"bytes": IMAGES[path], "path": path} for path in chosen],
         "label": [CLASSES.index(path.split("/")[1]) for path in chosen],
     }
 
@@ -124,9 +124,9 @@ def write_parquet(root: Path) -> Path:
 def write_parquet_paths(root: Path) -> Path:
     write_folder(root)
     table = {
-        "path": [f"folder/{path}" for path in PICTURES],
-        "class": [path.split("/")[1] for path in PICTURES],
-        "split": [path.split("/")[0] for path in PICTURES],
+        "path": [f"folder/{path}" for path in IMAGES],
+        "class": [path.split("/")[1] for path in IMAGES],
+        "split": [path.split("/")[0] for path in IMAGES],
     }
     pq.write_table(pa.table(table), root / "paths.parquet")
     return root / "paths.parquet"
@@ -143,8 +143,8 @@ def write_saved(root: Path) -> Path:
 def shard_bytes(examples: list[tuple[str, bytes, dict[str, str]]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for key, picture, sidecars in examples:
-            files = {"png": picture, **{kind: text.encode() for kind, text in sidecars.items()}}
+        for key, pixels, sidecars in examples:
+            files = {"png": pixels, **{kind: text.encode() for kind, text in sidecars.items()}}
             for extension, content in files.items():
                 info = tarfile.TarInfo(f"{key}.{extension}")
                 info.size = len(content)
@@ -155,10 +155,10 @@ def shard_bytes(examples: list[tuple[str, bytes, dict[str, str]]]) -> bytes:
 def shard_files() -> dict[str, bytes]:
     found = {"classes.txt": "\n".join(CLASSES).encode()}
     for split in ("train", "val", "test"):
-        paths = [path for path in PICTURES if path.startswith(split)]
+        paths = [path for path in IMAGES if path.startswith(split)]
         for number, start in enumerate(range(0, len(paths), 5)):
             examples = [
-                (f"{start + place:06d}", PICTURES[path], {"cls": str(CLASSES.index(path.split("/")[1]))})
+                (f"{start + place:06d}", IMAGES[path], {"cls": str(CLASSES.index(path.split("/")[1]))})
                 for place, path in enumerate(paths[start : start + 5])
             ]
             found[f"{split}-{number:03d}.tar"] = shard_bytes(examples)
@@ -230,7 +230,7 @@ def contents(data: DataSet) -> dict[str, list[tuple[bytes, str]]]:
 EXPECTED = {
     split: sorted(
         (read_image(content).tobytes(), path.split("/")[1])
-        for path, content in PICTURES.items()
+        for path, content in IMAGES.items()
         if split_of(path) == split
     )
     for split in ("train", "validation", "test")
@@ -239,7 +239,7 @@ EXPECTED = {
 
 @pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("kind", WRITERS)
-def test_every_source_gives_the_same_pictures_classes_and_splits(tmp_path: Path, kind: str) -> None:
+def test_every_source_gives_the_same_images_classes_and_splits(tmp_path: Path, kind: str) -> None:
     data = open_data(WRITERS[kind](tmp_path))
     assert data.class_names == CLASSES
     assert contents(data) == EXPECTED
@@ -341,7 +341,7 @@ def write_labels_shard(root: Path) -> Path:
         write_labels_shard,
     ],
 )
-def test_pictures_with_several_labels(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+def test_images_with_several_labels(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     data = open_data(write(tmp_path))
     assert data.multi_label
     assert data.class_names == ("blue", "red", "round")
@@ -481,7 +481,7 @@ def shard(sidecars: dict[str, str]) -> Callable[[Path], Path]:
 BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (damaged_zip, "cannot be read as a zip file"),
     (encrypted_zip, "is encrypted"),
-    (bomb, "no picture is so large"),
+    (bomb, "no image is so large"),
     (short_tar, "tar"),
     (short_gzip, "cannot be read as a tar file"),
     (text("photos.tar", "no tar at all"), "cannot be read as a tar file"),
@@ -498,7 +498,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (text("photos.docx", "no data"), "is a file; give the folder"),
     (table(other=["x"], label=["a"]), "no column of images"),
     (table(image=[b""] * 20, label=["a", "b"] * 10), "is empty; remove the row"),
-    (table(image=[b"no picture"] * 20, label=["a", "b"] * 10), "is no picture that can be read"),
+    (table(image=[b"no image"] * 20, label=["a", "b"] * 10), "is not a readable image"),
     (table(image=[b"x"], label=[None]), "has no class"),
     (shard({"cls": "one"}), "cannot be read"),
     (shard({"cls": "-1"}), "must hold the number of a class"),
@@ -608,11 +608,11 @@ def test_links_in_a_zip_are_left(tmp_path: Path) -> None:
     assert sum(len(source) for source in data.splits.values()) == 20
 
 
-def test_bad_pictures_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None:
+def test_bad_images_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None:
     path = write_zip(tmp_path)
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("photos/train/1/bad.png", b"broken")
-    with pytest.raises(ImageError, match=r"1 of 37 pictures cannot be read: '.*photos.zip:photos/train/1/bad.png'"):
+    with pytest.raises(ImageError, match=r"1 of 37 images cannot be read: '.*photos.zip:photos/train/1/bad.png'"):
         open_data(path)
     data = open_data(path, skip_bad_images=True)
     assert len(data.bad_images) == 1
@@ -621,7 +621,7 @@ def test_bad_pictures_in_an_archive_are_named_or_skipped(tmp_path: Path) -> None
 
 def test_a_table_without_splits_is_shared_out(tmp_path: Path) -> None:
     write_folder(tmp_path)
-    lines = [f"folder/{path},{path.split('/')[1]}" for path in PICTURES]
+    lines = [f"folder/{path},{path.split('/')[1]}" for path in IMAGES]
     (tmp_path / "all.csv").write_text("\n".join(["image,label", *lines]))
     data = open_data(tmp_path / "all.csv")
     assert set(data.splits) == {"train", "validation", "test"}
@@ -631,7 +631,7 @@ def test_a_table_without_splits_is_shared_out(tmp_path: Path) -> None:
 
 def test_row_groups_beyond_memory_are_dropped(tmp_path: Path) -> None:
     folder = write_parquet(tmp_path)
-    pictures = ParquetPictures(
+    images = ParquetImages(
         [str(folder / "train-00000-of-00001.parquet")],
         [(0, group, 5 * group) for group in range(5)],
         "img",
@@ -639,8 +639,8 @@ def test_row_groups_beyond_memory_are_dropped(tmp_path: Path) -> None:
         [str(n) for n in range(24)],
     )
     for place in range(24):
-        assert pictures.read(place)
-    assert pictures._group.cache_info().currsize == 2
+        assert images.read(place)
+    assert images._group.cache_info().currsize == 2
 
 
 def test_nothing_of_the_users_is_written(tmp_path: Path) -> None:

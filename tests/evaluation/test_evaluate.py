@@ -1,4 +1,4 @@
-"""Scoring a classifier on real files: every picture once, classes by name."""
+"""Scoring a classifier on real files: every image once, classes by name."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220)}
 
 
 def colour_classifier(config: ViTConfig, names: Sequence[str]) -> Classifier:
-    """Build a network whose logits are the mean red, green and blue of a picture, in the order of `names`."""
+    """Build a network whose logits are the mean red, green and blue of an image, in the order of `names`."""
     model = ViT(config)
     model.init_weights(0)
     classifier = Classifier(model, Preprocessing(image_size=(16, 16)), names)
@@ -33,7 +33,7 @@ def colour_classifier(config: ViTConfig, names: Sequence[str]) -> Classifier:
 
 
 def write_colours(folder: Path, counts: dict[str, int]) -> Path:
-    """Write pictures of one colour each into a test split."""
+    """Write images of one colour each into a test split."""
     for name, count in counts.items():
         for split in ("train", "test"):
             (folder / split / name).mkdir(parents=True)
@@ -53,7 +53,7 @@ def test_classes_are_matched_by_name(tmp_path: Path, tiny_config: ViTConfig) -> 
         assert dict(zip(names, evaluation.support, strict=True)) == {"red": 3, "green": 2, "blue": 4}
 
 
-def test_a_class_without_pictures_shifts_nothing(tmp_path: Path, tiny_config: ViTConfig) -> None:
+def test_a_class_without_images_shifts_nothing(tmp_path: Path, tiny_config: ViTConfig) -> None:
     folder = write_colours(tmp_path / "photos", {"red": 3, "blue": 2})
     classifier = colour_classifier(tiny_config, ["blue", "green", "red"])
     by_path = evaluate(classifier, folder)
@@ -80,7 +80,7 @@ def test_an_unknown_split_is_named(tmp_path: Path, tiny_config: ViTConfig) -> No
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 1000])
-def test_each_picture_counts_once(tiny_config: ViTConfig, batch_size: int) -> None:
+def test_each_image_counts_once(tiny_config: ViTConfig, batch_size: int) -> None:
     model = ViT(tiny_config)
     model.init_weights(0)
     model.replace_head(10)

@@ -54,7 +54,7 @@ def test_probe_separates_what_a_plane_separates() -> None:
     half = len(labels) // 2
     parts = (features[:half], labels[:half], features[half:], labels[half:])
     assert linear_probe_accuracy(*parts) > 0.97
-    # The fixed penalty of the original's ImageNet evaluation is too much for so few pictures.
+    # The fixed penalty of the original's ImageNet evaluation is too much for so few images.
     assert linear_probe_accuracy(*parts, penalty=2.0**10) < 0.9
 
 
@@ -92,7 +92,7 @@ def test_the_leave_one_out_shortcut_is_leave_one_out() -> None:
     assert chosen == max(penalty for penalty, accuracy in scores.items() if accuracy == scores[chosen])
 
 
-def test_fewer_pictures_than_features() -> None:
+def test_fewer_images_than_features() -> None:
     features = torch.eye(40)[:6]
     labels = torch.arange(6) % 2
     assert linear_probe_accuracy(features, labels, features, labels) == 1.0

@@ -207,11 +207,11 @@ def test_a_probability_on_an_edge_belongs_to_the_bin_below() -> None:
     assert bins[2] == ReliabilityBin(bins[2].low, bins[2].high, 0, None, None)
 
 
-def test_no_pictures_is_a_clear_error() -> None:
-    with pytest.raises(DataError, match="no pictures"):
+def test_no_images_is_a_clear_error() -> None:
+    with pytest.raises(DataError, match="no images"):
         score(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
 
 
 def test_damaged_weights_are_a_clear_error() -> None:
-    with pytest.raises(ModelError, match="for 1 of 2 pictures"):
+    with pytest.raises(ModelError, match="for 1 of 2 images"):
         score(torch.tensor([[0.5, 0.5], [math.nan, math.nan]]), torch.tensor([0, 1]))

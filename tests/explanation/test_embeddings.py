@@ -79,7 +79,7 @@ def test_distances_by_hand() -> None:
     assert mean.tolist() == [[pytest.approx(0.125 * (32 + diagonal))]]
 
 
-def test_distance_of_a_network_is_averaged_over_its_pictures(tiny_config: ViTConfig) -> None:
+def test_distance_of_a_network_is_averaged_over_its_images(tiny_config: ViTConfig) -> None:
     model = network(tiny_config)
     images = torch.randn(11, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     found = attention_distance(model, images)

@@ -22,7 +22,7 @@ from vitral.models.vit import ViT, ViTConfig
 
 
 def photo(height: int = 40, width: int = 60) -> UInt8[np.ndarray, "height width 3"]:
-    """Make a picture without symmetry."""
+    """Make an image without symmetry."""
     return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 

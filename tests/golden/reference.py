@@ -40,7 +40,7 @@ def weights(name: str) -> dict[str, np.ndarray]:
     return {parameter: draw(parameter, tuple(shape)) for parameter, shape in case["params"].items()} | kept
 
 
-def pictures(case: dict[str, Any]) -> np.ndarray:
+def images(case: dict[str, Any]) -> np.ndarray:
     """Return the input, (batch, 3, side, side), values -1 to 1."""
     side = case["image_size"]
     drawn = np.random.default_rng(case["image_seed"]).uniform(-1, 1, (case["batch"], side, side, 3))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import vitral
-from tests.golden.reference import CASES, FOLDER, pictures, read_case, weights
+from tests.golden.reference import CASES, FOLDER, images, read_case, weights
 from vitral.models.position import resize_position_embedding
 from vitral.models.t2t import T2TViT, sinusoid_table
 
@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 def deviation(path: Path, name: str) -> float:
     case, given = read_case(name)
     with torch.inference_mode():
-        logits = vitral.load(path, architecture=routing(case))(torch.from_numpy(pictures(case))).numpy()
+        logits = vitral.load(path, architecture=routing(case))(torch.from_numpy(images(case))).numpy()
     return float(np.abs(logits - given["logits"]).max() / given["logits"].std())
 
 
@@ -63,7 +63,7 @@ def test_the_balance_of_experts_is_the_originals(name: str, tmp_path: Path) -> N
     case, given = read_case(name)
     model = vitral.load(path, architecture=routing(case)).model
     with torch.inference_mode():
-        importance = model.outputs(torch.from_numpy(pictures(case))).auxiliary["importance"]
+        importance = model.outputs(torch.from_numpy(images(case))).auxiliary["importance"]
     assert float(importance) == pytest.approx(float(given["auxiliary_loss"][0]), rel=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Training views: crops by their rules, policies on their scale, and a scaled decoder that shows the same picture."""
+"""Training views: crops by their rules, policies on their scale, and a scaled decoder that shows the same image."""
 
 import functools
 import io
@@ -82,7 +82,7 @@ def test_resized_boxes_have_even_areas_and_shapes() -> None:
     assert (boxes[:, 0] + boxes[:, 2] <= 300).all()
     assert (boxes[:, 1] + boxes[:, 3] <= 400).all()
     assert 0.74 < aspects.min() < aspects.max() < 1.36
-    assert abs(np.log(aspects).mean()) < 0.06  # the picture is wider than high
+    assert abs(np.log(aspects).mean()) < 0.06  # the image is wider than high
     assert np.histogram(areas, bins=4, range=(0.08, 0.9))[0].min() > 400
     assert resized_box((10, 1000), 0.9, rng)[2:] == (10, 13)
 
@@ -120,44 +120,44 @@ def places(how: Augmentation, image: Pixels, whole: list[Image.Image], draws: in
 @pytest.mark.parametrize("shape", [(41, 61), (64, 43), (20, 24)])
 @pytest.mark.parametrize("border", ["reflect", "black"])
 def test_the_padded_crop_is_torchvisions_simple_random_crop(shape: tuple[int, int], border: str) -> None:
-    picture = photo(*shape)
+    pixels = photo(*shape)
     how = Augmentation(crop="padded", padding=0.125, border=border, interpolation="bicubic", flip=False)  # type: ignore[arg-type]
-    resized = transforms.Resize(32, transforms.InterpolationMode.BICUBIC)(picture)
+    resized = transforms.Resize(32, transforms.InterpolationMode.BICUBIC)(pixels)
     mode = "reflect" if border == "reflect" else "constant"
     whole = transforms.Pad(4, padding_mode=mode)(resized)
-    counts = places(how, np.asarray(picture), [whole], 600)
+    counts = places(how, np.asarray(pixels), [whole], 600)
     assert {place[1] for place in counts} == set(range(whole.height - 31))
     assert {place[2] for place in counts} == set(range(whole.width - 31))
 
 
 def test_the_square_crop_is_bits() -> None:
-    picture = photo(50, 90)
+    pixels = photo(50, 90)
     how = Augmentation(crop="square", margin=1.125, flip=False)
-    resized = transforms.Resize((36, 36))(picture)
-    counts = places(how, np.asarray(picture), [resized], 500)
+    resized = transforms.Resize((36, 36))(pixels)
+    counts = places(how, np.asarray(pixels), [resized], 500)
     assert len(counts) == 25
     assert max(counts.values()) < 45
 
 
 def test_a_random_interpolation_is_either_of_pillows_as_often() -> None:
-    picture = photo(50, 90)
+    pixels = photo(50, 90)
     how = Augmentation(crop="square", margin=1.0, interpolation="random", flip=False)
     kinds = (transforms.InterpolationMode.BILINEAR, transforms.InterpolationMode.BICUBIC)
-    counts = places(how, np.asarray(picture), [transforms.Resize((32, 32), kind)(picture) for kind in kinds], 200)
+    counts = places(how, np.asarray(pixels), [transforms.Resize((32, 32), kind)(pixels) for kind in kinds], 200)
     assert len(counts) == 2
     assert min(counts.values()) > 70
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
 def test_the_resized_crop_is_pillows(interpolation: str) -> None:
-    picture = photo(150, 210)
+    pixels = photo(150, 210)
     how = Augmentation(crop="resized", min_area=0.08, interpolation=interpolation, flip=False)  # type: ignore[arg-type]
     for seed in range(30):
         top, left, height, width = resized_box((150, 210), 0.08, np.random.default_rng(seed))
-        theirs = picture.crop((left, top, left + width, top + height)).resize(
+        theirs = pixels.crop((left, top, left + width, top + height)).resize(
             (32, 40), Image.Resampling[interpolation.upper()]
         )
-        ours = augment(np.asarray(picture), how, size=(40, 32), rng=np.random.default_rng(seed))
+        ours = augment(np.asarray(pixels), how, size=(40, 32), rng=np.random.default_rng(seed))
         assert np.abs(ours.permute(1, 2, 0).numpy().astype(int) - np.asarray(theirs)).max() <= 2
 
 

@@ -1,4 +1,4 @@
-"""Every valid kind of picture is read right (R15), and every bad one is one line that names it (R14)."""
+"""Every valid kind of image is read right (R15), and every bad one is one line that names it (R14)."""
 
 import io
 import os
@@ -19,7 +19,7 @@ from vitral.images.decode import count_scans, read_image
 FORMATS = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp", "GIF": "gif", "BMP": "bmp"}
 GREY = np.linspace(0, 255, 48 * 32).reshape(48, 32).astype(np.uint8)
 COLOUR = np.stack([GREY, GREY[::-1], np.full_like(GREY, 90)], axis=2)
-LOSSY = 12  # levels that a chroma-subsampled JPEG of a smooth picture may be off
+LOSSY = 12  # levels that a chroma-subsampled JPEG of a smooth image may be off
 
 
 def encode(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -111,8 +111,8 @@ def test_there_are_sixty_kinds(record_counts: Record) -> None:
 
 @pytest.mark.requirement(id="R15")
 @pytest.mark.parametrize(("name", "data", "expected", "off"), VALID, ids=[case[0] for case in VALID])
-def test_a_valid_picture_is_read_right(name: str, data: bytes, expected: np.ndarray, off: int, tmp_path: Path) -> None:
-    path = tmp_path / "picture.txt"  # the extension says nothing
+def test_a_valid_image_is_read_right(name: str, data: bytes, expected: np.ndarray, off: int, tmp_path: Path) -> None:
+    path = tmp_path / "image.txt"  # the extension says nothing
     path.write_bytes(data)
     pixels = read_image(path)
     assert pixels.shape == expected.shape
@@ -175,26 +175,26 @@ def check_malformed(folder: Path, count: int) -> dict[str, int]:
             read += 1
         except ImageError as error:
             refused += 1
-            assert str(path) in str(error), name  # noqa: PT017  # some damage leaves a whole picture
+            assert str(path) in str(error), name  # noqa: PT017  # some damage leaves a whole image
             assert "\n" not in str(error)  # noqa: PT017
         assert time.monotonic() - began < 2, name
     return {"malformed": refused + read, "refused": refused, "read all the same": read}
 
 
 @pytest.mark.requirement(id="R14")
-def test_300_malformed_pictures(tmp_path: Path) -> None:
+def test_300_malformed_images(tmp_path: Path) -> None:
     counts = check_malformed(tmp_path, 300)
     assert counts["refused"] > 150
 
 
 @pytest.mark.requirement(id="R14")
 @pytest.mark.slow
-def test_1000_malformed_pictures(tmp_path: Path, record_counts: Record) -> None:
+def test_1000_malformed_images(tmp_path: Path, record_counts: Record) -> None:
     record_counts("R14", check_malformed(tmp_path, 1000))
 
 
 @pytest.mark.parametrize("name", [name for name, _ in strangers()])
-def test_what_is_no_picture_is_refused(name: str, tmp_path: Path) -> None:
+def test_what_is_no_image_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(dict(strangers())[name])
     with pytest.raises(ImageError, match="x.jpg"):
@@ -202,7 +202,7 @@ def test_what_is_no_picture_is_refused(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_cut_picture_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_cut_image_is_refused(kind: str, tmp_path: Path) -> None:
     data = encode(Image.fromarray(COLOUR), kind)
     for share in (0.2, 0.5, 0.8):
         path = tmp_path / "cut.jpg"

@@ -146,7 +146,7 @@ class TestContract:
         model.resize(model.image_size)
         assert torch.equal(model(images(model)), logits)
 
-    def test_resizing_takes_oblong_pictures_and_is_described(self, name: str) -> None:
+    def test_resizing_takes_oblong_images_and_is_described(self, name: str) -> None:
         model = make(name)
         model.resize((96, 64))
         assert model(images(model)).shape == (2, 3)
@@ -200,13 +200,13 @@ class TestContract:
     def test_it_costs_something(self, name: str) -> None:
         assert count_macs(CONFIGS[name]) > 10_000
 
-    def test_a_batch_is_its_pictures(self, name: str) -> None:
+    def test_a_batch_is_its_images(self, name: str) -> None:
         if "experts" in name:
-            pytest.skip("experts share their places among the pictures of a group")
+            pytest.skip("experts share their places among the images of a group")
         model = make(name)
-        pictures = images(model, 3)
-        alone = torch.cat([model(picture[None]) for picture in pictures])
-        torch.testing.assert_close(model(pictures), alone, atol=1e-5, rtol=1e-4)
+        batch = images(model, 3)
+        alone = torch.cat([model(image[None]) for image in batch])
+        torch.testing.assert_close(model(batch), alone, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(

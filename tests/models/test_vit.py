@@ -82,7 +82,7 @@ class TestContract:
         model.resize(model.image_size)
         assert torch.equal(model(images(model)), logits)
 
-    def test_resizing_takes_larger_pictures(self, tiny_config: ViTConfig, change: str) -> None:
+    def test_resizing_takes_larger_images(self, tiny_config: ViTConfig, change: str) -> None:
         model = tiny(tiny_config, change)
         height, width = model.image_size
         larger = (height + 2 * model.config.stride[0], width + 4 * model.config.stride[1])
@@ -161,12 +161,12 @@ def test_stochastic_depth_grows_linearly_and_dropout_is_seeded(tiny_config: ViTC
     model = build(config, seed=0).train()
     rates = [block.stochastic_depth.rate for block in model.blocks() if isinstance(block, Block)]
     assert rates == pytest.approx([0.0, 0.1, 0.2])
-    picture = torch.randn(4, 3, 16, 16)
+    image = torch.randn(4, 3, 16, 16)
     torch.manual_seed(7)
-    first = model.features(picture)
+    first = model.features(image)
     torch.manual_seed(7)
-    assert torch.equal(model.features(picture), first)
-    assert not torch.equal(model.features(picture), first)
+    assert torch.equal(model.features(image), first)
+    assert not torch.equal(model.features(image), first)
 
 
 def test_record_gives_probabilities_of_every_token(tiny_config: ViTConfig) -> None:
@@ -198,7 +198,7 @@ def test_what_cannot_be_built_is_refused(tiny_config: ViTConfig, fields: dict[st
         dataclasses.replace(tiny_config, **fields)  # type: ignore[arg-type]
 
 
-def test_pictures_of_another_size_are_refused(tiny_config: ViTConfig) -> None:
+def test_images_of_another_size_are_refused(tiny_config: ViTConfig) -> None:
     model = build(tiny_config)
     with pytest.raises(ModelError, match="16x16 pixels, not 16x20"):
         model(torch.zeros(1, 3, 16, 20))
@@ -219,10 +219,10 @@ def test_deit3s_class_token_has_no_position_and_its_blocks_all_one_rate() -> Non
     model.init_weights(0)
     rates = [layer for layer in model.modules() if isinstance(layer, StochasticDepth)]
     assert model.position.embedding.shape == (1, 196, 48)
-    pictures = torch.randn(1, 3, 224, 224)
-    class_token, patches = torch.split(model.embed(pictures), [1, 196], dim=1)
+    images = torch.randn(1, 3, 224, 224)
+    class_token, patches = torch.split(model.embed(images), [1, 196], dim=1)
     assert torch.equal(class_token, model.class_token)
-    plain = model.patch_embedding(pictures).flatten(2).transpose(1, 2)
+    plain = model.patch_embedding(images).flatten(2).transpose(1, 2)
     torch.testing.assert_close(patches, plain + model.position.embedding)
     assert [layer.rate for layer in rates] == [0.3, 0.3, 0.3]
     model.set_rates(dropout=0.0, attention_dropout=0.0, stochastic_depth=0.5)

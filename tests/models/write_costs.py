@@ -6,7 +6,7 @@ import vitral.models
 from vitral.models.catalog import VARIANTS, build
 from vitral.models.cost import count_macs, count_parameters
 
-HEADER = '''"""What each variant costs at its native size and 1,000 classes: parameters, multiply-accumulates of one picture.
+HEADER = '''"""What each variant costs at its native size and 1,000 classes: parameters, multiply-accumulates of one image.
 
 Counted by cost.py and kept here so that a list of all variants does not build them all; a test counts each anew.
 """

@@ -11,7 +11,7 @@ SIZE = (331, 243)  # width and height of the photo, odd on purpose
 
 @pytest.fixture(scope="session")
 def photo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A picture with edges, gradients and noise, as a JPEG."""
+    """An image with edges, gradients and noise, as a JPEG."""
     width, height = SIZE
     rows, columns = np.mgrid[:height, :width]
     channels = [rows * 255 / height, columns * 255 / width, 127 + 127 * np.sin(rows / 7) * np.cos(columns / 5)]

@@ -100,7 +100,7 @@ def test_however_the_work_is_laid_out_the_loss_curve_is_one(
 def test_two_processes_learn_what_one_learns(tmp_path: Path, changes: dict[str, Any]) -> None:
     masked = "objective" in changes
     one, two = run(tmp_path / "one", 1, **changes), run(tmp_path / "two", 2, **changes)
-    # Which patches are hidden is drawn for each process's own pictures.
+    # Which patches are hidden is drawn for each process's own images.
     assert close(one, two, 0.2 if masked else TIGHT)
 
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_of_experts_is_read_by_one_process(tmp_path: Path) -> None:
     own: dict[str, Any] = {"compute": {"expert_parallel": True}, "experts": 4}
     run(tmp_path / "run", 2, steps=10, **own)
     run(tmp_path / "copied", 2, steps=10, experts=4)
-    # Four pictures are routed together, which a process of its own does too.
+    # Four images are routed together, which a process of its own does too.
     assert close(run(tmp_path / "copied", 1, experts=4), run(tmp_path / "run", 1, **own))
 
 

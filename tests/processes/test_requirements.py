@@ -172,7 +172,7 @@ def test_a_thousand_files_with_five_percent_bad(tmp_path: Path, record_counts: R
         else:
             Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8)).save(dirty / name)
             shutil.copy(dirty / name, clean / name)
-    with pytest.raises(ImageError, match=f"{bad} of 1000 pictures cannot be read"):
+    with pytest.raises(ImageError, match=f"{bad} of 1000 images cannot be read"):
         open_folder(dirty)
     skipped = open_folder(dirty, skip_bad_images=True)
     assert len(skipped.bad_images) == bad == 50

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.conftest import write_pictures
+from tests.cli.conftest import write_images
 from tests.conftest import Record
 
 SEED = 20201022
@@ -65,7 +65,7 @@ def digest(home: Path) -> dict[str, str]:
 
 def check_uses(tmp_path: Path, rounds: int) -> int:
     whole, home = tmp_path / "whole", tmp_path / "killed"
-    write_pictures(whole / "photos", {"red": 20, "green": 20})
+    write_images(whole / "photos", {"red": 20, "green": 20})
     assert ended(begin(whole))[0] == 0
     expected, uses = digest(whole), 0
     rng = np.random.default_rng(SEED)

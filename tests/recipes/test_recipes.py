@@ -17,7 +17,7 @@ from vitral.training.optimizers import build_optimizer
 from vitral.training.recipe import list_recipes, load_recipe
 
 HEADER = ("Command", "Expected", "Run time", "Source")
-# Pictures to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.
+# Images to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.
 IMAGENET, IMAGENET_DEV, JFT = 1_281_167, 1_268_355, 303_000_000
 
 
@@ -66,7 +66,7 @@ def test_every_network_of_a_recipe_can_be_made(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "pictures", "steps"),
+    ("name", "images", "steps"),
     [
         ("vit-b16-imagenet", IMAGENET, 93_835),
         ("vit-b16-imagenet", IMAGENET_DEV, 92_897),
@@ -74,8 +74,8 @@ def test_every_network_of_a_recipe_can_be_made(name: str) -> None:
         ("vit-h14-jft300m", JFT, 1_035_645),
     ],
 )
-def test_on_the_papers_data_a_recipe_keeps_its_batch_and_warm_up(name: str, pictures: int, steps: int) -> None:
-    fitted, _ = fit_length(load_recipe(name), pictures)
+def test_on_the_papers_data_a_recipe_keeps_its_batch_and_warm_up(name: str, images: int, steps: int) -> None:
+    fitted, _ = fit_length(load_recipe(name), images)
     assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (steps, 4096, 10_000)
 
 

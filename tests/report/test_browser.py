@@ -1,4 +1,4 @@
-"""The page in a real browser: every picture shows, nothing is fetched, nothing sticks out of a narrow window."""
+"""The page in a real browser: every image shows, nothing is fetched, nothing sticks out of a narrow window."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ import torch
 from vitral.evaluation.metrics import evaluate_probabilities
 from vitral.images.contact_sheet import contact_sheet
 from vitral.report.page import MOST_CONFUSED, render_report
-from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
+from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -41,7 +41,7 @@ def report() -> RunReport:
     files = [f"photos/{'very-long-folder-name/' * 8}{index}.jpg" for index in range(60)]
     scores = evaluate_probabilities(probabilities, labels, class_names=names, descriptions=files)
     pixels = np.random.default_rng(0).integers(0, 256, (90, 60, 3), dtype=np.uint8)
-    shown = AttentionPicture(pixels[:8, :8], pixels, names[0], names[1], 0.9, files[0])
+    shown = AttentionImage(pixels[:8, :8], pixels, names[0], names[1], 0.9, files[0])
     return RunReport(
         title="A run",
         facts=(("Fingerprint", "0123456789abcdef" * 8),),
@@ -52,7 +52,7 @@ def report() -> RunReport:
                 "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)
             ),
         ),
-        pictures=(Picture(contact_sheet([pixels] * 9, names[:9]), "Training pictures"),),
+        images=(Figure(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
         verdict=(Verdict("No better than chance.", "with-a-long-word-" * 12, "vitral " + "--set a=b " * 30),),
         evaluation=scores,
         confused_images={index: pixels for pair in scores.confused for index in pair.examples},

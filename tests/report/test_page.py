@@ -15,7 +15,7 @@ from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import MOST_CLASSES, percent, render_report, worst_first, write_report
-from vitral.report.results import Arm, AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
+from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 
 EVIL = "<script>alert('x')</script>"
 NAMES = (EVIL, "$cat_1^2", "猫", 'a"b\' onload="alert(1)', "--><b>", "dog", "</svg><img src=x>")
@@ -39,7 +39,7 @@ def full_report() -> RunReport:
     rows = [{"step": step, "loss": 2 / (step + 1), "accuracy": step / 300} for step in range(300)]
     rows += [{"step": step, "validation/loss": 1.0, "validation/accuracy": 0.5} for step in (100, 200)]
     shown = [
-        AttentionPicture(pixels, pixels, mistake.truth, mistake.predicted, mistake.probability, mistake.description)
+        AttentionImage(pixels, pixels, mistake.truth, mistake.predicted, mistake.probability, mistake.description)
         for mistake in scores.mistakes
     ]
     return RunReport(
@@ -51,7 +51,7 @@ def full_report() -> RunReport:
         command=f"vitral finetune --data '{EVIL}'",
         notes=(EVIL,),
         bad_images=tuple(BadImage(f"{index}{EVIL}", EVIL) for index in range(30)),
-        pictures=(Picture(pixels, EVIL),),
+        images=(Figure(pixels, EVIL),),
         curves=(
             CurveGroup(EVIL, (Curve(EVIL, rows),)),
             CurveGroup("Arms", (Curve("a", rows), Curve("a", rows), Curve(EVIL, rows[:1]))),
@@ -104,7 +104,7 @@ def test_ids_are_unique_and_links_lead_somewhere(page: str) -> None:
         assert target in ids
 
 
-def test_every_picture_has_a_text(page: str) -> None:
+def test_every_image_has_a_text(page: str) -> None:
     for tag in re.findall(r"<img [^>]*>", page):
         assert re.search(r'alt="[^"]+"', tag)
     for tag in re.findall(r"<svg[^>]*>", page):
@@ -112,14 +112,14 @@ def test_every_picture_has_a_text(page: str) -> None:
 
 
 def test_every_part_is_there(page: str) -> None:
-    for part in ("comparison", "facts", "pictures", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
+    for part in ("comparison", "facts", "images", "curves", "baselines", "scores", "mistakes", "attention", "inside"):
         assert f'<section id="{part}">' in page
-    assert "30 pictures were left out" in page
+    assert "30 images were left out" in page
     assert "and 10 more" in page
     assert "±" in page
 
 
-def test_a_class_without_pictures_shows_a_dash(page: str) -> None:
+def test_a_class_without_images_shows_a_dash(page: str) -> None:
     scores = evaluation()
     assert scores.recall[-1] is None
     assert '<td class="number">–</td><td class="number">–</td><td class="number">0</td>' in page
@@ -148,8 +148,8 @@ def test_a_perfect_run_has_no_mistakes_to_show() -> None:
 
 def test_photos_are_made_small(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1500, 2000, 3), dtype=np.uint8)
-    shown = AttentionPicture(noise, noise, "a", "b", 0.9, "x.jpg")
-    report = RunReport(title="Photos", facts=(), pictures=(Picture(noise, "noise"),), mistakes=(shown,) * 24)
+    shown = AttentionImage(noise, noise, "a", "b", 0.9, "x.jpg")
+    report = RunReport(title="Photos", facts=(), images=(Figure(noise, "noise"),), mistakes=(shown,) * 24)
     write_report(report, tmp_path / "report.html")
     assert (tmp_path / "report.html").stat().st_size < 3_000_000
 

@@ -22,7 +22,7 @@ from vitral.studies.near_pairs import near_pairs
 
 
 def photo(seed: int, side: int = 96) -> Image.Image:
-    """A picture with large structures, as photos have."""
+    """An image with large structures, as photos have."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(rng.integers(0, 256, (6, 6, 3), dtype=np.uint8))
     return small.resize((side, side + 16), Image.Resampling.BICUBIC)
@@ -53,7 +53,7 @@ def test_what_is_wrong_is_found(folder: Path) -> None:
     shutil.copy(train / "cat" / "0.png", val / "dog" / "leak.png")  # across splits, with another class
     shutil.copy(train / "dog" / "1.png", train / "dog" / "again.png")
     Image.open(train / "cat" / "2.png").resize((90, 105)).save(val / "cat" / "near.jpg", quality=80)
-    (train / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff no picture")
+    (train / "cat" / "broken.jpg").write_bytes(b"\xff\xd8\xff no image")
     Image.new("RGB", (64, 64), (9, 9, 9)).save(train / "dog" / "flat.png")
     photo(999).save(train / "dog" / "wrong.jpg", format="PNG")
     photo(998).resize((12, 12)).save(train / "cat" / "tiny.png")

@@ -1,4 +1,4 @@
-"""The recipe that fine-tuning picks by itself: by pictures, classes, network and hardware, with its reasons."""
+"""The recipe that fine-tuning picks by itself: by images, classes, network and hardware, with its reasons."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import write_pictures
+from tests.cli.conftest import write_images
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
@@ -19,7 +19,7 @@ from vitral.training.recipe import load_recipe
 from vitral.training.sweep import best_rate, held_out_share, sweep_rates
 
 LAPTOP = Situation(
-    pictures=1000,
+    images=1000,
     classes=10,
     side=400.0,
     parameters=5_500_000,
@@ -35,15 +35,15 @@ SERVER = replace(LAPTOP, gpu_bytes=80 << 30)
     ("situation", "expected"),
     [
         (LAPTOP, {"method": "full", "size": 224, "batch": 64, "steps": 468, "mixup": 0.0}),
-        (replace(LAPTOP, pictures=30), {"method": "probe", "batch": 8, "steps": 300}),
+        (replace(LAPTOP, images=30), {"method": "probe", "batch": 8, "steps": 300}),
         (replace(LAPTOP, macs=61_000_000_000), {"method": "probe"}),
         (replace(LAPTOP, budget_seconds=60.0), {"method": "probe"}),
         (replace(LAPTOP, side=32.0), {"size": 128}),
         (SERVER, {"method": "full", "size": 384, "batch": 250, "steps": 400}),
-        (replace(SERVER, pictures=50_000), {"steps": 9765, "batch": 512, "mixup": 0.1}),
-        (replace(SERVER, pictures=1_280_000), {"steps": 20_000, "mixup": 0.1}),
+        (replace(SERVER, images=50_000), {"steps": 9765, "batch": 512, "mixup": 0.1}),
+        (replace(SERVER, images=1_280_000), {"steps": 20_000, "mixup": 0.1}),
         (replace(SERVER, parameters=5_000_000_000), {"method": "lora"}),
-        (replace(SERVER, parameters=300_000_000, pictures=300), {"method": "lora"}),
+        (replace(SERVER, parameters=300_000_000, images=300), {"method": "lora"}),
     ],
 )
 def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
@@ -88,10 +88,10 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
         listener=heard.append,
     )
     told = [event.text for event in heard if isinstance(event, Message)]
-    assert any(text.startswith("Chosen for 1,259 pictures of 10 classes") for text in told)
+    assert any(text.startswith("Chosen for 1,259 images of 10 classes") for text in told)
     # What the user said is not told as our choice.
     assert "  as you said: steps 5, image_size 12." in told
-    assert not any("own size" in text or "passes" in text or text.startswith("  pictures at") for text in told)
+    assert not any("own size" in text or "passes" in text or text.startswith("  images at") for text in told)
     assert result.plan.recipe.name == "automatic"
     assert result.plan.recipe.steps == 5
     again = finetune("digits", out=tmp_path / "run", resume=True)
@@ -105,8 +105,8 @@ def test_the_paper_holds_out_a_share_by_the_size_of_the_dataset(images: int, sha
 
 
 def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos" / "train", {"blue": 40, "red": 40})
-    write_pictures(tmp_path / "photos" / "val", {"blue": 7, "red": 7})
+    write_images(tmp_path / "photos" / "train", {"blue": 40, "red": 40})
+    write_images(tmp_path / "photos" / "val", {"blue": 7, "red": 7})
     heard: list[Event] = []
     overrides = ["steps=4", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
     result = finetune(
@@ -121,7 +121,7 @@ def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path:
     assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 80, "validation": 14}
     for trial in (tmp_path / "run" / "sweep").iterdir():
         described = json.loads((trial / "run.json").read_text())
-        assert described["pictures"] == {"train": "72", "validation": "8"}
+        assert described["images"] == {"train": "72", "validation": "8"}
     assert any("8 training images (10%) held out" in event.text for event in heard if isinstance(event, Message))
     assert not any("validation/accuracy" in row for row in result.training.history)
     assert result.evaluation.num_examples == 14

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.conftest import QUICK, write_pictures
+from tests.cli.conftest import QUICK, write_images
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
@@ -40,7 +40,7 @@ def tune(folder: Path, out: Path, *overrides: str, listener: object = None) -> l
 
 
 def test_too_high_a_learning_rate_is_called_divergence(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos", {"red": 12, "green": 12})
+    write_images(tmp_path / "photos", {"red": 12, "green": 12})
     changes = (
         "optimizer.lr=1e30",
         "schedule.warmup_steps=0",
@@ -57,7 +57,7 @@ def test_too_high_a_learning_rate_is_called_divergence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_one_or_two_images_a_class_are_trained_on_and_said_not_to_be_scored(tmp_path: Path, count: int) -> None:
-    write_pictures(tmp_path / "photos", {"red": count, "green": count})
+    write_images(tmp_path / "photos", {"red": count, "green": count})
     heard = tune(tmp_path / "photos", tmp_path / "run")
     warnings = [event.text for event in heard if isinstance(event, Message) and event.warning]
     assert any("no images to validate or score on" in text for text in warnings)
@@ -67,7 +67,7 @@ def test_one_or_two_images_a_class_are_trained_on_and_said_not_to_be_scored(tmp_
 
 
 def test_an_empty_validation_folder_is_no_hindrance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_pictures(tmp_path / "photos" / "train", {"red": 4, "green": 4})
+    write_images(tmp_path / "photos" / "train", {"red": 4, "green": 4})
     (tmp_path / "photos" / "val").mkdir()
     out = tmp_path / "run"
     assert main(["finetune", "--data", str(tmp_path / "photos"), "--out", str(out), *QUICK]) == 0
@@ -87,10 +87,10 @@ def damaged(tiny_config: ViTConfig) -> Classifier:
 
 def test_weights_that_are_no_numbers_predict_nothing(damaged: Classifier, tmp_path: Path) -> None:
     image = np.zeros((20, 20, 3), dtype=np.uint8)
-    for ask in (damaged.predict, lambda picture: explain(damaged, picture)):
+    for ask in (damaged.predict, lambda path: explain(damaged, path)):
         with pytest.raises(ModelError, match="gives no number"):
             ask(image)
-    write_pictures(tmp_path / "photos" / "test", {"red": 2, "green": 2, "blue": 2})
+    write_images(tmp_path / "photos" / "test", {"red": 2, "green": 2, "blue": 2})
     with pytest.raises(ModelError, match="gives no number"):
         evaluate(damaged, tmp_path / "photos")
 
@@ -99,7 +99,7 @@ def test_weights_that_are_no_numbers_end_commands_in_one_line(
     damaged: Classifier, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(damaged, tmp_path / "classifier")
-    write_pictures(tmp_path / "photos", {"red": 1})
+    write_images(tmp_path / "photos", {"red": 1})
     assert main(["predict", str(tmp_path / "photos"), "--classifier", str(tmp_path / "classifier")]) == 1
     out, err = capsys.readouterr()
     assert out == ""
@@ -109,7 +109,7 @@ def test_weights_that_are_no_numbers_end_commands_in_one_line(
 def test_a_budget_too_short_for_anything_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_pictures(tmp_path / "photos", {"red": 12, "green": 12})
+    write_images(tmp_path / "photos", {"red": 12, "green": 12})
     line = ["finetune", "--data", str(tmp_path / "photos"), "--out", str(tmp_path / "run"), *QUICK, "--time", "1s"]
     assert main(line) == 1
     last = capsys.readouterr().err.splitlines()[-1]
@@ -119,7 +119,7 @@ def test_a_budget_too_short_for_anything_is_refused_in_one_line(
 
 
 def test_a_budget_is_kept_by_a_real_command(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "photos", {"red": 40, "green": 40})
+    write_images(tmp_path / "photos", {"red": 40, "green": 40})
     line = [sys.executable, "-m", "vitral", "finetune", "--data", "photos", "--out", "run", "--from", "vit-mu16"]
     started = time.monotonic()
     more = ["--image-size", "32", "--set", "steps=1000000", "--set", "workers=0", "--time", "25s"]

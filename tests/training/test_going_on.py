@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.cli.conftest import write_pictures
+from tests.cli.conftest import write_images
 from vitral import locks
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
@@ -39,7 +39,7 @@ class Folder:
     def __init__(self, root: Path) -> None:
         self.photos, self.run = root / "photos", root / "run"
         self.said: list[Event] = []
-        write_pictures(self.photos, {"red": 14, "green": 14})
+        write_images(self.photos, {"red": 14, "green": 14})
 
     def begin(self, **changes: Any) -> RunResult:  # noqa: ANN401
         asked: dict[str, Any] = {
@@ -163,7 +163,7 @@ def test_data_that_may_have_changed_are_noted(folder: Folder) -> None:
 
 def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
-    write_pictures(photos, {"red": 10, "green": 10})
+    write_images(photos, {"red": 10, "green": 10})
     split = {name: tmp_path / "split" / name for name in ("train", "val", "test")}
     for where in split.values():
         shutil.copytree(photos, where)
@@ -184,7 +184,7 @@ def test_changed_data_are_a_matter_of_going_on(tmp_path: Path) -> None:
 
 def test_other_classes_are_never_gone_on_with(folder: Folder) -> None:
     folder.cut_back()
-    write_pictures(folder.photos / "more", {"blue": 1})
+    write_images(folder.photos / "more", {"blue": 1})
     shutil.copytree(folder.photos / "green", folder.photos / "blue")
     shutil.rmtree(folder.photos / "more")
     for changed in (False, True):
@@ -386,7 +386,7 @@ def test_another_number_of_threads_is_said(folder: Folder) -> None:
 
 
 def test_the_fingerprint_is_of_the_data_wherever_they_lie(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "a", {"x": 4, "y": 4})
+    write_images(tmp_path / "a", {"x": 4, "y": 4})
     shutil.copytree(tmp_path / "a", tmp_path / "b" / "c")
     one, other = open_data(tmp_path / "a"), open_data(tmp_path / "b" / "c")
     assert one.fingerprint == other.fingerprint

@@ -1,4 +1,4 @@
-"""A classifier whose pictures have several labels: trained, scored, saved, reported, used again."""
+"""A classifier whose images have several labels: trained, scored, saved, reported, used again."""
 
 import json
 from pathlib import Path

@@ -323,7 +323,7 @@ def test_timms_cosine_counts_from_the_start_and_changes_once_an_epoch(epoch: int
         assert learning_rate(step, **options) == pytest.approx(expected, rel=1e-12)
 
 
-def test_mixing_mixes_each_picture_with_the_one_before_it() -> None:
+def test_mixing_mixes_each_image_with_the_one_before_it() -> None:
     images = torch.arange(5.0).view(5, 1, 1, 1).expand(5, 3, 4, 4).contiguous()
     labels = torch.arange(5)
     mixer = Mixer(MixingSettings(mixup=1.0), num_classes=5, seed=7)

@@ -80,9 +80,9 @@ def test_what_is_written_is_read_as_it_was(name: str, format_name: str, tmp_path
     ours, theirs = model.state_dict(), back.model.state_dict()
     assert set(ours) == set(theirs)
     assert all(torch.equal(ours[key], theirs[key]) for key in ours)
-    pictures = images(model)
+    batch = images(model)
     with torch.inference_mode():
-        torch.testing.assert_close(back(pictures), model(pictures), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(back(batch), model(batch), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "format_name"), CONVERTED)
@@ -468,9 +468,9 @@ def _timms_coatnet(folder: Path) -> tuple[Model, Path]:
 def test_coatnet_of_timm_is_read(tmp_path: Path) -> None:
     model, path = _timms_coatnet(tmp_path)
     back = vitral.load(path, architecture={"stem_dim": 64}).model
-    pictures = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    batch = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        torch.testing.assert_close(back(pictures), model(pictures))
+        torch.testing.assert_close(back(batch), model(batch))
 
 
 def test_a_named_network_is_changed_too() -> None:

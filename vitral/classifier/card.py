@@ -17,7 +17,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         *("---", "library_name: vitral", "pipeline_tag: image-classification", "tags: [vit, vitral]", "---", ""),
         f"# {name}",
         "",
-        f"An image classifier: {architecture}, {count_parameters(model):,} parameters, pictures of {height}x{width} "
+        f"An image classifier: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
         f"pixels, {model.num_classes} classes. Started from {classifier.provenance.source}.",
         "",
         *(f"> **{_escape(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),

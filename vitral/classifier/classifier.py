@@ -1,4 +1,4 @@
-"""`Classifier`: a network that knows how to prepare its pictures and what its classes are called."""
+"""`Classifier`: a network that knows how to prepare its images and what its classes are called."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,15 +34,15 @@ BASELINES = {
 }
 SHOWN_NAMES, SHOWN_IN_A_TABLE, LONGEST_NAME = 4, 12, 24  # of classes, where there is room for a line
 HEADLINES = ("/top1", "/map")  # how the one score ends by which networks are compared
-Picture = str | Path | bytes | Image.Image | np.ndarray
+ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a classifier says of one picture.
+    """What a classifier says of one image.
 
     Attributes:
-        source: the path, or "picture 3" for one given in memory.
+        source: the path, or "image 3" for one given in memory.
         label: the most probable class.
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
@@ -79,14 +79,14 @@ class Provenance:
 class Classifier(nn.Module):
     """A network with its preprocessing, its class names in order, and its provenance.
 
-    Calling it takes a batch of prepared images (batch, 3, height, width) and gives logits; `predict` takes pictures.
+    Calling it takes a batch of prepared images (batch, 3, height, width) and gives logits; `predict` takes images.
 
     Args:
         model: the network.
-        preprocessing: how a picture becomes its input; of the network's size.
+        preprocessing: how an image becomes its input; of the network's size.
         class_names: one name a logit, in order; None names them "class 0", "class 1", ...
         provenance: where it came from.
-        multi_label: whether a picture may have several of the classes, or none; each then has a probability of its own.
+        multi_label: whether an image may have several of the classes, or none; each then has a probability of its own.
 
     Raises:
         ModelError: names or sizes do not fit the network.
@@ -187,21 +187,21 @@ class Classifier(nn.Module):
 
     def predict(
         self,
-        pictures: Picture | Iterable[Picture],
+        images: ImageInput | Iterable[ImageInput],
         *,
         top: int = 5,
         batch_size: int = 16,
         skip_bad_images: bool = False,
         listener: Listener = show,
     ) -> list[Prediction]:
-        """Return a prediction for each picture, in order.
+        """Return a prediction for each image, in order.
 
         Args:
-            pictures: one or several of: an image file, a folder or archive (all images in it, by name), whatever else
+            images: one or several of: an image file, a folder or archive (all images in it, by name), whatever else
                 `finetune` takes as data (a table, shards, an address, hf:OWNER/NAME, "digits"), encoded bytes, a PIL
                 image, or an array (height, width, 3) or (height, width) of uint8.
             top: how many classes to name.
-            batch_size: pictures computed at once.
+            batch_size: images computed at once.
             skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
             listener: hears progress and warnings; they are written to the screen if left out.
 
@@ -210,7 +210,7 @@ class Classifier(nn.Module):
             DataError: an archive, a table or a data set cannot be read.
             ModelError: the network gives no number, as damaged weights do.
         """
-        sources = list(_sources(pictures, listener))
+        sources = list(_sources(images, listener))
         predictions: list[Prediction] = []
         loaded = self._load(sources, skip_bad_images=skip_bad_images, listener=listener)
         while batch := list(islice(loaded, batch_size)):
@@ -257,14 +257,14 @@ def some_of(names: Sequence[str], most: int = SHOWN_NAMES) -> str:
     return shown if len(names) <= most else f"{shown}, …"
 
 
-def _sources(pictures: Picture | Iterable[Picture], listener: Listener) -> Iterator[Unlabelled]:
-    if isinstance(pictures, str | Path | bytes | Image.Image | np.ndarray):
-        pictures = [pictures]
-    for index, picture in enumerate(pictures):
-        if isinstance(picture, str | Path):
-            yield from list_unlabelled(str(picture), listener)
+def _sources(images: ImageInput | Iterable[ImageInput], listener: Listener) -> Iterator[Unlabelled]:
+    if isinstance(images, str | Path | bytes | Image.Image | np.ndarray):
+        images = [images]
+    for index, image in enumerate(images):
+        if isinstance(image, str | Path):
+            yield from list_unlabelled(str(image), listener)
         else:
-            yield Unlabelled(f"picture {index}", partial(to_pixels, picture))
+            yield Unlabelled(f"image {index}", partial(to_pixels, image))
 
 
 def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:
@@ -281,14 +281,14 @@ def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) 
         )
 
 
-def to_pixels(picture: Picture) -> Pixels:
-    """Return a picture in any of the forms that `predict` takes as RGB pixels.
+def to_pixels(image: ImageInput) -> Pixels:
+    """Return an image in any of the forms that `predict` takes as RGB pixels.
 
     Raises:
         ImageError: it cannot be read.
     """
-    if isinstance(picture, np.ndarray):
-        if picture.dtype != np.uint8:
-            raise ImageError(f"An array must be uint8 with values 0 to 255, not {picture.dtype}.")
-        return to_rgb(Image.fromarray(picture))
-    return to_rgb(picture) if isinstance(picture, Image.Image) else read_image(picture)
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8:
+            raise ImageError(f"An array must be uint8 with values 0 to 255, not {image.dtype}.")
+        return to_rgb(Image.fromarray(image))
+    return to_rgb(image) if isinstance(image, Image.Image) else read_image(image)

@@ -81,7 +81,7 @@ def show(found: DataCheck, report: Path | None) -> None:
     """Print a data check."""
     splits = list(found.counts)
     total = sum(sum(counts.values()) for counts in found.counts.values())
-    print_line(f"{found.name}: {total:,} pictures, {len(found.class_names)} classes")
+    print_line(f"{found.name}: {total:,} images, {len(found.class_names)} classes")
     for note in found.notes:
         print_line(note)
     rows = [[name, *(f"{found.counts[split][name]:,}" for split in splits)] for name in found.class_names]

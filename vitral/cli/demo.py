@@ -29,4 +29,4 @@ def demo(
         print_line(f"{arm.name:32} {arm.mean:.2%} ± {arm.deviation:.2%}   ({len(arm.accuracies)} seeds)")
     print_line(f"Report      {study.report}")
     print_line(f"Classifier  {study.classifier}")
-    print_line(f"Try         vitral explain PICTURE --classifier {study.classifier}")
+    print_line(f"Try         vitral explain IMAGE --classifier {study.classifier}")

@@ -1,4 +1,4 @@
-"""`vitral evaluate`: how good is a classifier on labelled pictures?"""
+"""`vitral evaluate`: how good is a classifier on labelled images?"""
 
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +70,7 @@ def evaluate(
 
 def show_labels(evaluation: MultiLabelEvaluation) -> None:
     """Print a multi-label evaluation as a table."""
-    print_line(f"{evaluation.num_examples} pictures, {len(evaluation.class_names)} labels")
+    print_line(f"{evaluation.num_examples} images, {len(evaluation.class_names)} labels")
     print_line(f"mean average precision  {evaluation.mean_average_precision:.2%}")
     print_line(f"F1  {evaluation.f1_micro:.2%} over all decisions, {evaluation.f1_macro:.2%} the labels' mean")
     print_line(f"exactly the right labels  {evaluation.exact_match:.2%}")
@@ -80,13 +80,13 @@ def show_labels(evaluation: MultiLabelEvaluation) -> None:
             evaluation.class_names, evaluation.average_precision, evaluation.support, strict=True
         )
     ]
-    print_table(["label", "average precision", "pictures"], rows)
+    print_table(["label", "average precision", "images"], rows)
 
 
 def show(evaluation: Evaluation) -> None:
     """Print an evaluation as tables."""
     low, high = evaluation.top1_interval
-    print_line(f"{evaluation.num_examples} pictures, {len(evaluation.class_names)} classes")
+    print_line(f"{evaluation.num_examples} images, {len(evaluation.class_names)} classes")
     print_line(f"top-1 accuracy  {evaluation.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})")
     if evaluation.top5 is not None:
         print_line(f"top-5 accuracy  {evaluation.top5:.2%}")
@@ -98,7 +98,7 @@ def show(evaluation: Evaluation) -> None:
         )
         if support or precision is not None
     ]
-    print_table(["class", "precision", "recall", "pictures"], rows)
+    print_table(["class", "precision", "recall", "images"], rows)
     for mistake in evaluation.mistakes[:5]:
         print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
 

@@ -17,7 +17,7 @@ LONGEST_STEM = 60  # letters of the image's name in the drawing's
 
 
 def explain(
-    picture: Path,
+    image: Path,
     /,
     *,
     classifier: str | None = None,
@@ -29,21 +29,21 @@ def explain(
     """Show where the network looked in an image.
 
     Args:
-        picture: a file.
+        image: a file.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        out: where the drawing goes, its name ending in .png, .jpg or .webp; PICTURE-explained.jpg in this folder if left out.
+        out: where the drawing goes, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
         overwrite: replace a file there that is no such drawing.
         json: print JSON for a program, the grid of relevances included.
     """
-    target = out or Path(f"{picture.stem[:LONGEST_STEM]}-explained.jpg")
-    check_file(target, inputs=[picture, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)
+    target = out or Path(f"{image.stem[:LONGEST_STEM]}-explained.jpg")
+    check_file(target, inputs=[image, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)
     image_format(target)  # a name that cannot be written is refused before anything is computed
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
-        explanation = explain_image(source, picture)
+        explanation = explain_image(source, image)
     explanation.save(target, style=style, overwrite=overwrite)
     if json:
-        print_json({"source": str(picture), "drawing": str(target), **explanation.to_json()})
+        print_json({"source": str(image), "drawing": str(target), **explanation.to_json()})
     else:
-        print_line(f"{picture}: {explanation.label} {explanation.probability:.1%}; {explanation.method} in {target}")
+        print_line(f"{image}: {explanation.label} {explanation.probability:.1%}; {explanation.method} in {target}")

@@ -1,4 +1,4 @@
-"""`vitral finetune`: from a folder of pictures to a classifier."""
+"""`vitral finetune`: from a folder of images to a classifier."""
 
 from pathlib import Path
 from typing import Annotated

@@ -30,7 +30,7 @@ def announce(result: RunResult, report: Path) -> None:
     else:
         low, high = evaluation.top1_interval
         print_line(
-            f"Accuracy {evaluation.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {evaluation.num_examples} pictures"
+            f"Accuracy {evaluation.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {evaluation.num_examples} images"
         )
     print_line(f"Classifier  {result.classifier_folder}")
     print_line(f"Report      {report}")

@@ -1,1 +1,1 @@
-"""Labelled pictures: sources, splits, deterministic sampling, loaders."""
+"""Labelled images: sources, splits, deterministic sampling, loaders."""

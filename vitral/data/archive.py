@@ -1,4 +1,4 @@
-"""A zip or tar file with one folder a class inside; nothing is unpacked, pictures are read where they lie.
+"""A zip or tar file with one folder a class inside; nothing is unpacked, images are read where they lie.
 
 Only regular files count, by their place in the archive; a member's name is never used as a path. As in a folder, what Vitral
 wrote is no data.
@@ -33,7 +33,7 @@ from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-MAX_RATIO = 1000  # unpacked over packed size of a member; no picture's own format leaves so much to gain
+MAX_RATIO = 1000  # unpacked over packed size of a member; no image's own format leaves so much to gain
 MAX_MEMBER = 1 << 30  # bytes
 TELLING = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be known as ours
 # What a damaged archive makes its readers raise.
@@ -60,8 +60,8 @@ class Member:
     offset: int = 0
 
 
-class ZipPictures:
-    """Pictures in a zip file."""
+class ZipImages:
+    """Images in a zip file."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class ZipPictures:
         self._handles = Handles(zipfile.ZipFile)
 
     def read(self, place: int) -> bytes:
-        """Return a picture's bytes.
+        """Return an image's bytes.
 
         Raises:
             ImageError: they are damaged.
@@ -87,8 +87,8 @@ class ZipPictures:
         return f"{self._path}:{self._names[place]}"
 
 
-class TarPictures:
-    """Pictures in an uncompressed tar file, read by their offsets.
+class TarImages:
+    """Images in an uncompressed tar file, read by their offsets.
 
     Args:
         title: the archive as the user knows it.
@@ -104,7 +104,7 @@ class TarPictures:
         self._handles = Handles(_open_bytes)
 
     def read(self, place: int) -> bytes:
-        """Return a picture's bytes.
+        """Return an image's bytes.
 
         Raises:
             ImageError: the archive is cut short.
@@ -149,30 +149,30 @@ def archive_images(path: Path) -> tuple[Store, list[int]]:
     members, store = _open_archive(path)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
-    found = [place for place, name in enumerate(parts) if _is_picture(name) and not _is_in(name, ours)]
+    found = [place for place, name in enumerate(parts) if _is_image(name) and not _is_in(name, ours)]
     return store, sorted(found, key=lambda place: members[place].name)
 
 
-def _open_archive(path: Path) -> tuple[Sequence[Member], "ZipPictures | TarPictures"]:
+def _open_archive(path: Path) -> tuple[Sequence[Member], "ZipImages | TarImages"]:
     if path.name.lower().endswith(ZIP_SUFFIXES):
         members = _zip_members(path)
-        return members, ZipPictures(path, [member.name for member in members])
+        return members, ZipImages(path, [member.name for member in members])
     plain = _plain_tar(path)
     members = tar_members(path, plain)
-    return members, TarPictures(path, plain, members)
+    return members, TarImages(path, plain, members)
 
 
 def _parts(member: Member) -> tuple[str, ...]:
     return PurePosixPath(member.name.replace("\\", "/")).parts
 
 
-def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | TarPictures, how: Opening) -> Listing:
+def _list_members(path: Path, members: Sequence[Member], store: ZipImages | TarImages, how: Opening) -> Listing:
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
     if () in ours:
         raise ours_alone(path)
     theirs = [place for place, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
-    images = [place for place in theirs if _is_picture(parts[place])]
+    images = [place for place in theirs if _is_image(parts[place])]
     arranged = arrange([parts[place] for place in images], reading=how.classes, wanted=how.class_names)
     entries = {
         split: [
@@ -181,8 +181,8 @@ def _list_members(path: Path, members: Sequence[Member], store: ZipPictures | Ta
         ]
         for split, found in arranged.images.items()
     }
-    strangers = arranged.left + len(theirs) - len(images)
-    notes = (f"{strangers} files in '{path}' are no images in class folders and were left.",) if strangers else ()
+    left = arranged.left + len(theirs) - len(images)
+    notes = (f"{left} files in '{path}' are no images in class folders and were left out.",) if left else ()
     own = (ours_left(path, ["/".join(folder) for folder in ours]),) if ours else ()
     return Listing(
         title=str(path),
@@ -227,7 +227,7 @@ def _is_in(parts: Folder, folders: set[Folder]) -> bool:
     return bool(folders) and any(parts[:depth] in folders for depth in range(len(parts)))
 
 
-def _is_picture(parts: tuple[str, ...]) -> bool:
+def _is_image(parts: tuple[str, ...]) -> bool:
     return bool(parts) and parts[-1].lower().endswith(EXTENSIONS) and not _hidden(parts)
 
 
@@ -246,7 +246,7 @@ def _zip_members(path: Path) -> list[Member]:
             raise DataError(f"'{path}' is encrypted; unpack it with its password first.")
         if info.file_size > MAX_MEMBER or info.file_size > MAX_RATIO * max(info.compress_size, 1):
             raise DataError(
-                f"'{path}' holds '{info.filename}' of {info.file_size:,} bytes unpacked: no picture is so large."
+                f"'{path}' holds '{info.filename}' of {info.file_size:,} bytes unpacked: no image is so large."
             )
     regular = [info for info in found if (info.external_attr >> 16) & 0o170000 in (0, 0o100000)]  # no links or devices
     return [Member(info.filename, info.file_size) for info in regular]
@@ -271,7 +271,7 @@ def _plain_tar(path: Path) -> Path:
             while block := packed.read(1 << 20):
                 copy.write(block)
                 if copy.tell() > limit:
-                    raise DataError(f"'{path}' unpacks to over {MAX_RATIO} times its size: no pictures do.")
+                    raise DataError(f"'{path}' unpacks to over {MAX_RATIO} times its size: no images do.")
     except UNREADABLE as error:
         raise DataError(f"'{path}' cannot be read as a tar file ({error}); fetch or make it again.") from error
     return plain

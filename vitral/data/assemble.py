@@ -1,4 +1,4 @@
-"""From a list of labelled pictures to a data set: readable ones, class names in one order, honest splits, a fingerprint."""
+"""From a list of labelled images to a data set: readable ones, class names in one order, honest splits, a fingerprint."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -13,15 +13,15 @@ from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_conten
 from vitral.data.names import ALL, NAMED, natural_key, some, unread_classes
 from vitral.data.share import share_out
 from vitral.data.source import BadImage, DataSet
-from vitral.data.stored import Entry, Store, StoredPictures
+from vitral.data.stored import Entry, Store, StoredImages
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
-CHECKED = 50_000  # pictures up to which every one is decoded before training; of more, so many spread over them
-CHECKED_AFAR = 64  # of pictures that come over a network
+CHECKED = 50_000  # images up to which every one is decoded before training; of more, so many spread over them
+CHECKED_AFAR = 64  # of images that come over a network
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,13 @@ class Listing:
     Attributes:
         title: what messages call the data: a path or address.
         name: short, for people and folder names.
-        store: where the pictures are.
-        entries: by split: "train", "validation", "test", or "all" for pictures in none.
+        store: where the images are.
+        entries: by split: "train", "validation", "test", or "all" for images in none.
         class_names: in the order that the data itself declares; None for natural order.
-        multi_label: whether a picture may have several classes, or none.
+        multi_label: whether an image may have several classes, or none.
         notes: what was found, one line each.
         shards: for each split the ends of its shards, where it is best read shard by shard.
-        remote: whether the pictures come over a network.
+        remote: whether the images come over a network.
         bad: entries that were known to be bad when they were listed: name and reason.
         bad_classes: the classes of those.
         reading: which folder named the class, where folders are nested.
@@ -72,12 +72,12 @@ class Opening:
 def assemble(listing: Listing, how: Opening) -> DataSet:
     """Make a data set of what a reader found.
 
-    Without splits the pictures are shared out 80/10/10 by class; a missing validation split is taken from train, a missing
+    Without splits the images are shared out 80/10/10 by class; a missing validation split is taken from train, a missing
     test split is left missing.
 
     Raises:
         DataError: there are no classes, or they do not match those that are wanted.
-        ImageError: pictures cannot be read; the first are named, all are counted.
+        ImageError: images cannot be read; the first are named, all are counted.
     """
     notes = list(listing.notes)
     entries, bad = _check(listing, how, notes)
@@ -93,7 +93,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         name=listing.name,
         class_names=names,
         splits={
-            split: StoredPictures(
+            split: StoredImages(
                 listing.store,
                 [entry.place for entry in chosen],
                 [_label(entry, numbers, listing.multi_label) for entry in chosen],
@@ -147,7 +147,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     if len(every) > most:
         checked = [every[place] for place in np.linspace(0, len(every) - 1, most).astype(int)]
         notes.append(
-            f"Only {most:,} of the {len(every):,} pictures were decoded beforehand; 'vitral check' looks at all of them."
+            f"Only {most:,} of the {len(every):,} images were decoded beforehand; 'vitral check' looks at all of them."
         )
     reasons = _unreadable(listing.store, checked, how.listener)
     bad = (*listing.bad, *(BadImage(listing.store.name(place), reason) for place, reason in reasons.items()))
@@ -155,7 +155,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
         named = "; ".join(image.reason for image in bad[:NAMED])
         more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise ImageError(
-            f"{len(bad)} of {len(every) + len(listing.bad)} pictures cannot be read: {named}{more}. "
+            f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}. "
             "Mend or remove them, or go on without them by --skip-bad-images."
         )
     kept = {
@@ -165,9 +165,9 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
 
 
 def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[int, str]:
-    """Decode pictures, each process of a job its share, and return why some cannot be, by place."""
+    """Decode images, each process of a job its share, and return why some cannot be, by place."""
     mine = entries[distributed.rank() :: distributed.world()]
-    source = StoredPictures(store, [entry.place for entry in mine], [0] * len(mine))
+    source = StoredImages(store, [entry.place for entry in mine], [0] * len(mine))
 
     def reason(index: int) -> tuple[int, str | None]:
         try:
@@ -182,7 +182,7 @@ def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[
             if why is not None:
                 found[place] = why
             if done % 50 == 0 or done == len(mine):
-                listener(Progress("check pictures", done, len(mine)))
+                listener(Progress("check images", done, len(mine)))
     return {place: why for theirs in distributed.gather(found) for place, why in theirs.items()}
 
 
@@ -206,9 +206,9 @@ def _class_names(
     if len(base) < (1 if listing.multi_label else 2):
         what = f"only one class ('{next(iter(base))}')" if base else "no classes"
         needs = (
-            "it needs at least two sub-folders with pictures, one a class (or train/ with such sub-folders)."
+            "it needs at least two sub-folders with images, one a class (or train/ with such sub-folders)."
             if listing.class_names is None and os.path.isdir(title)
-            else "a classifier needs at least two, each with pictures to train on."
+            else "a classifier needs at least two, each with images to train on."
         )
         raise DataError(" ".join([f"'{title}' has {what}; {needs}", *unread]))
     declared = listing.class_names
@@ -234,7 +234,7 @@ def _wanted_names(title: str, found: set[str], wanted: Sequence[str], notes: lis
             f"{did_you_mean(strange[0], wanted)}"
         )
     if not found:
-        raise DataError(f"'{title}' holds no pictures in classes.")
+        raise DataError(f"'{title}' holds no images in classes.")
     if missing := [name for name in wanted if name not in found]:
         notes.append(f"No images of {len(missing)} of the classifier's {len(wanted)} classes: {some(missing)}.")
     return tuple(wanted)

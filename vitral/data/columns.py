@@ -2,7 +2,7 @@
 
 | column | known by these names, whatever their case |
 |---|---|
-| image | image, img, picture, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes |
+| image | image, img, image, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes |
 | classes | label, labels, class, class_name, category, target, fine_label |
 | split | split, subset |
 """

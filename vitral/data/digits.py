@@ -11,9 +11,9 @@ from vitral.data.splits import stratified
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
 
-SPLIT_SEED = 0  # fixed, so that every test score is of the same pictures
+SPLIT_SEED = 0  # fixed, so that every test score is of the same images
 SHARES = (0.1, 0.2)  # validation, test
-# A mirrored digit is no digit, so the pictures move, turn and stretch a little in place of being flipped.
+# A mirrored digit is no digit, so the images move, turn and stretch a little in place of being flipped.
 AUGMENTATION = Augmentation(crop="none", flip=False, shift=0.1, rotate=12.0, scale=0.15)
 
 
@@ -24,19 +24,19 @@ class DigitSource:
     shards: tuple[int, ...] = ()
 
     def __init__(
-        self, pictures: UInt8[np.ndarray, "count 8 8"], labels: Int64[np.ndarray, " count"], rows: np.ndarray
+        self, pixels: UInt8[np.ndarray, "count 8 8"], labels: Int64[np.ndarray, " count"], rows: np.ndarray
     ) -> None:
-        self._pictures = pictures[rows]
+        self._pixels = pixels[rows]
         self._labels = labels[rows]
         self._rows = rows
 
     def __len__(self) -> int:
-        """Return how many pictures there are."""
+        """Return how many images there are."""
         return len(self._labels)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return a picture as three equal channels, bright strokes on black."""
-        return np.repeat(self._pictures[index][:, :, None], 3, axis=2)
+        """Return an image as three equal channels, bright strokes on black."""
+        return np.repeat(self._pixels[index][:, :, None], 3, axis=2)
 
     def label(self, index: int) -> int:
         """Return the digit."""
@@ -47,22 +47,22 @@ class DigitSource:
         return self._labels
 
     def describe(self, index: int) -> str:
-        """Return the picture's number in scikit-learn's order, such as "digits[17]"."""
+        """Return the image's number in scikit-learn's order, such as "digits[17]"."""
         return f"digits[{self._rows[index]}]"
 
 
 def open_digits() -> DataSet:
     """Return the digits, 1,257 to train, 180 to validate and 360 to test on, or nearly so by class."""
     loaded = load_digits()
-    pictures = np.rint(loaded.images * (255 / 16)).astype(np.uint8)
+    pixels = np.rint(loaded.images * (255 / 16)).astype(np.uint8)
     labels = loaded.target.astype(np.int64)
     train, validation, test = stratified(labels, SHARES, seed=SPLIT_SEED, purpose="digits")
     rows = {"train": train, "validation": validation, "test": test}
-    digest = hashlib.sha256(pictures.tobytes() + labels.tobytes() + np.concatenate([train, validation, test]).tobytes())
+    digest = hashlib.sha256(pixels.tobytes() + labels.tobytes() + np.concatenate([train, validation, test]).tobytes())
     return DataSet(
         name="digits",
         class_names=tuple(str(digit) for digit in range(10)),
-        splits={name: DigitSource(pictures, labels, chosen) for name, chosen in rows.items()},
+        splits={name: DigitSource(pixels, labels, chosen) for name, chosen in rows.items()},
         augmentation=AUGMENTATION,
         fingerprint=digest.hexdigest(),
     )

@@ -136,9 +136,11 @@ def _notes(folder: Path, found: Walk, empty: list[str], others: int, left: int) 
             f"{len(found.again)} links in '{folder}' to folders that were read already, left: {some(found.again)}."
         )
     if others:
-        notes.append(f"{others} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left.")
+        notes.append(
+            f"{others} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left out."
+        )
     if left:
-        notes.append(f"{left} images in '{folder}' lie in no class's folder and were left.")
+        notes.append(f"{left} images in '{folder}' lie in no class's folder and were left out.")
     if broken := [name for name in found.broken if not _is_image(name)]:
         notes.append(f"{len(broken)} links in '{folder}' lead nowhere and were left: {some(broken)}.")
     return notes

@@ -1,7 +1,7 @@
-"""VisualAtom: an endless source of generated pictures with labels, to pre-train on when there is no large set.
+"""VisualAtom: an endless source of generated images with labels, to pre-train on when there is no large set.
 
-A picture is a stack of closed contours around one centre, each an ellipse whose radius swings with two sine waves and is
-roughened by noise; a class is one choice of the numbers behind it, a picture of the class draws new noise, a new centre and
+An image is a stack of closed contours around one centre, each an ellipse whose radius swings with two sine waves and is
+roughened by noise; a class is one choice of the numbers behind it, an image of the class draws new noise, a new centre and
 new grey levels. Source: Takashima et al., CVPR 2023 (arXiv 2303.01112), after its released renderer
 (render_VisualAtom.py), in closed form.
 """
@@ -33,14 +33,14 @@ class Ranges:
 
     Attributes:
         vertices: corners of a contour (q).
-        orbits: contours of a picture (K).
+        orbits: contours of an image (K).
         noise: strength of the noise (eta).
         increment: how much an orbit grows (w).
         radius: of the innermost ellipse (R).
         frequency: of the two waves (n1, n2).
         ellipse: stretch along each axis (ox, oy).
-        centre: share of the canvas, around its middle, in which a picture's centre lies.
-        grey: level of a contour, 0 to 255, drawn for each picture.
+        centre: share of the canvas, around its middle, in which an image's centre lies.
+        grey: level of a contour, 0 to 255, drawn for each image.
         orbit_step: draw every so manyth orbit only; on a small canvas the others would cover one another.
     """
 
@@ -70,7 +70,7 @@ CROPPED = Augmentation(crop="inception", min_area=0.25, flip=False)
 PRESETS = {
     "visualatom": Preset(1_000, Ranges(), CANVAS, CROPPED),
     "visualatom-21k": Preset(21_000, Ranges(), CANVAS, CROPPED),
-    # For networks that see 16 to 32 pixels: few bold contours around the middle, thousands of pictures a second.
+    # For networks that see 16 to 32 pixels: few bold contours around the middle, thousands of images a second.
     "visualatom-mini": Preset(
         100,
         Ranges(
@@ -142,7 +142,7 @@ def contours(
 
 
 def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: int) -> UInt8[np.ndarray, "side side"]:
-    """Return a grey picture of `canvas` pixels a side, lines one pixel wide on black, later orbits over earlier ones."""
+    """Return a grey image of `canvas` pixels a side, lines one pixel wide on black, later orbits over earlier ones."""
     shape = _cached_atom(ranges, seed, class_index)
     rng = generator(seed, "visualatom/picture", class_index, instance)
     margin = CANVAS * (1 - ranges.centre) / 2
@@ -152,10 +152,10 @@ def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: i
     places = rng.integers(0, NOISE_SAMPLES, (2, orbits, shape.vertices), dtype=np.uint16)
     corners = contours(shape, centre, noise_table()[places], step=ranges.orbit_step)
     corners = np.rint(corners * np.float32(canvas / CANVAS)).astype(np.int32)
-    picture = np.zeros((canvas, canvas), dtype=np.uint8)
+    drawn = np.zeros((canvas, canvas), dtype=np.uint8)
     for corner, grey in zip(corners, greys.tolist(), strict=True):
-        cv2.polylines(picture, [corner], isClosed=True, color=grey)
-    return picture
+        cv2.polylines(drawn, [corner], isClosed=True, color=grey)
+    return drawn
 
 
 @functools.lru_cache(maxsize=32_768)
@@ -179,14 +179,14 @@ def noise_table() -> Float32[np.ndarray, " samples"]:
     return (0.4 * (left + blend * (right - left))).astype(np.float32)
 
 
-class GeneratedPictures:
-    """A split of generated pictures: index i is instance i // classes of class i % classes.
+class GeneratedImages:
+    """A split of generated images: index i is instance i // classes of class i % classes.
 
     Args:
         name: of the preset.
-        seed: of classes and pictures.
+        seed: of classes and images.
         first_instance: where this split's instances begin.
-        instances: how many pictures a class.
+        instances: how many images a class.
         endless: whether it is sampled from at random, for training.
     """
 
@@ -205,17 +205,17 @@ class GeneratedPictures:
         return self.preset.num_classes * self.instances
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return a picture as three equal channels."""
+        """Return an image as three equal channels."""
         instance = self.first_instance + index // self.preset.num_classes
         grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)
         return np.repeat(grey[:, :, None], 3, axis=2)
 
     def label(self, index: int) -> int:
-        """Return the class of a picture."""
+        """Return the class of an image."""
         return index % self.preset.num_classes
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes of all pictures of a finite split."""
+        """Return the classes of all images of a finite split."""
         return np.arange(len(self), dtype=np.int64) % self.preset.num_classes
 
     def describe(self, index: int) -> str:
@@ -225,10 +225,10 @@ class GeneratedPictures:
 
 
 def open_generated(name: str, *, seed: int = 0) -> DataSet:
-    """Return a preset's endless training split, and a validation split of pictures that training never shows."""
+    """Return a preset's endless training split, and a validation split of images that training never shows."""
     preset = PRESETS[name]
-    train = GeneratedPictures(name, seed=seed, first_instance=0, instances=INSTANCES, endless=True)
-    validation = GeneratedPictures(
+    train = GeneratedImages(name, seed=seed, first_instance=0, instances=INSTANCES, endless=True)
+    validation = GeneratedImages(
         name, seed=seed, first_instance=VALIDATION_START, instances=VALIDATION_INSTANCES, endless=False
     )
     digits = len(str(preset.num_classes - 1))

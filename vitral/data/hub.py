@@ -22,8 +22,8 @@ HUB, STREAM = "hf:", "hf-stream:"
 SAVED = ("dataset_info.json", "dataset_dict.json")
 
 
-class HubPictures:
-    """Pictures in the rows of `datasets.Dataset` objects, which read them from memory-mapped files."""
+class HubImages:
+    """Images in the rows of `datasets.Dataset` objects, which read them from memory-mapped files."""
 
     def __init__(self, title: str, parts: list[Any], column: str) -> None:
         self._title, self._parts, self._column = title, parts, column
@@ -32,7 +32,7 @@ class HubPictures:
             self._firsts.append(self._firsts[-1] + len(part))
 
     def read(self, place: int) -> bytes | Path:
-        """Return a picture's bytes, or its path.
+        """Return an image's bytes, or its path.
 
         Raises:
             ImageError: the row holds neither.
@@ -63,10 +63,10 @@ def is_saved(folder: Path) -> bool:
 
 
 def list_hub(spec: str) -> Listing:
-    """Return the pictures of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", fetched whole into datasets' own cache.
+    """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", fetched whole into datasets' own cache.
 
     Raises:
-        DataError: there is no such data set, or it has no pictures with classes.
+        DataError: there is no such data set, or it has no images with classes.
     """
     import datasets
 
@@ -98,10 +98,10 @@ def _offline_if_out_of_reach(name: str) -> Iterator[None]:
 
 
 def list_saved(folder: Path) -> Listing:
-    """Return the pictures of a folder that `save_to_disk` wrote.
+    """Return the images of a folder that `save_to_disk` wrote.
 
     Raises:
-        DataError: it is damaged, or has no pictures with classes.
+        DataError: it is damaged, or has no images with classes.
     """
     import datasets
 
@@ -113,7 +113,7 @@ def list_saved(folder: Path) -> Listing:
 
 
 def list_stream(spec: str) -> Listing:
-    """Return the pictures of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
+    """Return the images of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
 
     The Hub keeps every data set as Parquet files, too; their row groups are the shards.
 
@@ -125,7 +125,7 @@ def list_stream(spec: str) -> Listing:
 
 
 def list_parquet_tree(title: str, root: str, name: str) -> Listing:
-    """Return the pictures of all Parquet files below an address, by split.
+    """Return the images of all Parquet files below an address, by split.
 
     Raises:
         DataError: it cannot be reached, or there are none.
@@ -162,9 +162,7 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
         chosen = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
         for row, value in enumerate(rows[classes]):
             if value is None or (isinstance(value, int) and value < 0 and declared is not None):
-                raise DataError(
-                    f"'{title}' {split}[{row}] has no class; choose a split in which every picture has one."
-                )
+                raise DataError(f"'{title}' {split}[{row}] has no class; choose a split in which every image has one.")
             names = class_names(list(value) if isinstance(value, tuple) else value, declared, title)
             chosen.append(Entry(first + row, f"{split}[{row}]", names, 0))
         first += len(rows)
@@ -173,7 +171,7 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
     return Listing(
         title=title,
         name=name,
-        store=HubPictures(title, parts, column),
+        store=HubImages(title, parts, column),
         entries=known,
         class_names=declared,
         multi_label=several,
@@ -184,11 +182,11 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
 def _columns(title: str, features: Mapping[str, Any]) -> tuple[str, str]:
     import datasets
 
-    pictures = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
-    pictures += [name for name in features if name.lower() in IMAGES]
+    images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
+    images += [name for name in features if name.lower() in IMAGES]
     classes = [name for name in features if name.lower() in CLASSES]
     classes += [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    if not pictures or not classes:
-        what = "pictures" if not pictures else "classes"
+    if not images or not classes:
+        what = "images" if not images else "classes"
         raise DataError(f"'{title}' has no column of {what} (its columns: {', '.join(features)}).")
-    return pictures[0], classes[0]
+    return images[0], classes[0]

@@ -41,7 +41,7 @@ Labels = Int64[Tensor, " batch"] | Float32[Tensor, "batch classes"]
 
 @dataclass(frozen=True)
 class Prepared:
-    """Pictures prepared for a network, with their labels.
+    """Images prepared for a network, with their labels.
 
     Attributes:
         images: as the network takes them.
@@ -56,13 +56,13 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Batch:
-    """Training pictures with their labels.
+    """Training images with their labels.
 
     Attributes:
         images: values 0 to 255.
         labels: classes.
         indices: places in the source.
-        first: the place of the first picture in the whole batch, of which this may be one process's part.
+        first: the place of the first image in the whole batch, of which this may be one process's part.
     """
 
     images: UInt8[Tensor, "batch 3 height width"]
@@ -76,21 +76,21 @@ class Batch:
 
 
 class TrainingBatches:
-    """The training pictures as batches by step: batch `t` is a pure function of (seed, t).
+    """The training images as batches by step: batch `t` is a pure function of (seed, t).
 
-    Each picture's view is a function of (seed, t, its place in the batch) alone, so it does not matter how many processes
+    Each image's view is a function of (seed, t, its place in the batch) alone, so it does not matter how many processes
     share a batch, nor how many workers prepare it.
 
     Args:
-        source: pictures and labels.
-        batch_size: pictures a step, over all processes.
+        source: images and labels.
+        batch_size: images a step, over all processes.
         image_size: height and width, pixels.
-        augmentation: how the pictures vary.
+        augmentation: how the images vary.
         seed: of order and augmentation.
-        num_classes: classes of a multi-label set; None where each picture has one.
+        num_classes: classes of a multi-label set; None where each image has one.
         rank: which of the processes that share a batch this is.
-        world: how many there are; each has a run of neighbouring pictures.
-        lead: also give the picture before the first, which mixing takes as its partner.
+        world: how many there are; each has a run of neighbouring images.
+        lead: also give the image before the first, which mixing takes as its partner.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
@@ -112,7 +112,7 @@ class TrainingBatches:
         fill: Colour = GREY,
     ) -> None:
         if batch_size % world:
-            raise DataError(f"A batch of {batch_size} pictures cannot be shared by {world} processes evenly.")
+            raise DataError(f"A batch of {batch_size} images cannot be shared by {world} processes evenly.")
         self.source = source
         self.batch_size = batch_size
         self.image_size = image_size
@@ -139,7 +139,7 @@ class TrainingBatches:
         """Return this process's part of the batch at `step`, counted from 0.
 
         Raises:
-            ImageError: a picture cannot be read.
+            ImageError: an image cannot be read.
         """
         indices = self.indices(step)
         size = self.batch_size // self.world
@@ -185,7 +185,7 @@ def load_training(
     """Give the batches from `first_step` up to and without `last_step`, in order.
 
     Raises:
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
         DataError: a shard cannot be read.
     """
     yield from _load(batches.batch, range(first_step, last_step), workers=workers)
@@ -202,23 +202,23 @@ def load_evaluation(
     rank: int = 0,
     world: int = 1,
 ) -> Iterator[Prepared]:
-    """Give every picture once, in order, prepared for the network, in batches.
+    """Give every image once, in order, prepared for the network, in batches.
 
-    Of several processes each has every so-manieth batch. All have as many, since their networks may need one another: where
-    the last round has none left for a process, it gets pictures without labels and indices, which do not count.
+    Of several processes each has every n-th batch. All have the same number, since their networks may need one another: where
+    the last round has none left for a process, it gets images without labels and indices, which do not count.
 
     Args:
-        source: pictures and labels.
+        source: images and labels.
         preprocessing: the network's.
-        batch_size: pictures at once; the last batch holds the rest.
+        batch_size: images at once; the last batch holds the rest.
         workers: processes that decode; 0 decodes here.
-        limit: only the first so many pictures.
-        num_classes: classes of a multi-label set; None where each picture has one.
+        limit: only the first so many images.
+        num_classes: classes of a multi-label set; None where each image has one.
         rank: which of the processes this is.
         world: how many there are.
 
     Raises:
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     count = len(source) if limit is None else min(limit, len(source))
 

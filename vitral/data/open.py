@@ -55,15 +55,15 @@ def open_data(
         class_names: the order of the classes, as a classifier has it; None takes the data's own.
         classes: of nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
             together ("path"); None recognises it, and a note says what was recognised.
-        skip_bad_images: leave out pictures that cannot be read, and list them, in place of an error.
+        skip_bad_images: leave out images that cannot be read, and list them, in place of an error.
         trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: data
             without splits are then shared out as for training if they are the same, and else scored whole.
-        verify: whether pictures are decoded beforehand, to know that they can be read.
+        verify: whether images are decoded beforehand, to know that they can be read.
         listener: hears of the checking's progress.
 
     Raises:
         DataError: there is no such data set, or its classes do not match `class_names`.
-        ImageError: pictures cannot be read.
+        ImageError: images cannot be read.
     """
     name = str(spec)
     how = Opening(class_names, skip_bad_images, trained_on, listener, verify, check_reading(classes))
@@ -87,7 +87,7 @@ def is_data_name(spec: str) -> bool:
 
 
 def list_data(spec: str, how: Opening) -> Listing:
-    """Return the pictures of a data set as its reader finds them, not one of them decoded yet.
+    """Return the images of a data set as its reader finds them, not one of them decoded yet.
 
     Raises:
         DataError: there is no such data set.

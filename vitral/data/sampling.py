@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from vitral.seeds import generator
 
 Indices = Int64[np.ndarray, " batch"]
-WINDOW = 8  # shards whose pictures are shuffled together: so many are open at once
+WINDOW = 8  # shards whose images are shuffled together: so many are open at once
 
 
 def batch_indices(
@@ -27,8 +27,8 @@ def batch_indices(
     one and the first of the next, so every example is seen equally often. An endless source is drawn from at random.
 
     Args:
-        num_examples: pictures in the source.
-        batch_size: pictures in the batch.
+        num_examples: images in the source.
+        batch_size: images in the batch.
         seed: of the order.
         step: which batch.
         endless: whether to draw at random in place of going through epochs.

@@ -1,7 +1,7 @@
 """WebDataset shards: tar files in which the files of one example share a name, such as 000001.jpg and 000001.cls.
 
-Shards may lie anywhere that fsspec reaches. Their headers are read once, into an index by which any picture can be had; so
-the order is a function of seed and step as everywhere, and a resumed run reads nothing over again. The classes of a picture:
+Shards may lie anywhere that fsspec reaches. Their headers are read once, into an index by which any image can be had; so
+the order is a function of seed and step as everywhere, and a resumed run reads nothing over again. The classes of an image:
 
 | file | holds |
 |---|---|
@@ -41,7 +41,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral
 
 @dataclass(frozen=True)
 class Example:
-    """A picture in a shard: the example's name, where the picture's bytes are, and what says its class."""
+    """An image in a shard: the example's name, where the image's bytes are, and what says its class."""
 
     name: str
     offset: int
@@ -50,8 +50,8 @@ class Example:
     label: str
 
 
-class ShardPictures:
-    """Pictures in tar files, by their offsets; each process has its own handles.
+class ShardImages:
+    """Images in tar files, by their offsets; each process has its own handles.
 
     Args:
         shards: paths or addresses.
@@ -68,7 +68,7 @@ class ShardPictures:
         self._handles = Handles(_open)
 
     def read(self, place: int) -> bytes:
-        """Return a picture's bytes.
+        """Return an image's bytes.
 
         Raises:
             ImageError: the shard cannot be read, or is shorter than it was.
@@ -93,7 +93,7 @@ class ShardPictures:
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listing:
-    """Return the pictures of some shards, by the split that each shard's name begins with.
+    """Return the images of some shards, by the split that each shard's name begins with.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class.
@@ -119,7 +119,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
             place += 1
         ends.setdefault(split, []).append(len(entries.get(split, [])))
     if not place:
-        raise DataError(f"'{title}' holds no examples with a picture ({', '.join(EXTENSIONS)}).")
+        raise DataError(f"'{title}' holds no examples with an image ({', '.join(EXTENSIONS)}).")
     numbered = all(example.kind == ".cls" for mine in examples for example in mine)
     names = declared
     if numbered and names is None:
@@ -128,7 +128,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
     return Listing(
         title=title,
         name=_short(title),
-        store=ShardPictures(shards, examples),
+        store=ShardImages(shards, examples),
         entries=entries,
         class_names=names,
         multi_label=several,
@@ -139,7 +139,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
 
 
 def is_shard(path: str) -> bool:
-    """Tell whether a tar is a shard: whether a file beside a picture says its class."""
+    """Tell whether a tar is a shard: whether a file beside an image says its class."""
     try:
         return bool(_index(path))
     except DataError:
@@ -175,7 +175,7 @@ def _index(shard: str) -> list[Example]:
 
 
 def _read_index(shard: str) -> list[Example]:
-    pictures: dict[str, tuple[int, int]] = {}
+    images: dict[str, tuple[int, int]] = {}
     labels: dict[str, tuple[str, str]] = {}
     try:
         with _open(shard) as file:
@@ -184,17 +184,17 @@ def _read_index(shard: str) -> list[Example]:
                     continue
                 key, extension = _parts(info.name)
                 if extension in EXTENSIONS:
-                    pictures[key] = (info.offset_data, info.size)
+                    images[key] = (info.offset_data, info.size)
                 elif extension in LABELS:
                     labels.setdefault(key, (extension, _label(file, info.offset_data, info.size)))
-            end = max((offset + size for offset, size in pictures.values()), default=0)
+            end = max((offset + size for offset, size in images.values()), default=0)
             if file.seek(0, os.SEEK_END) < end:
                 raise DataError(f"The shard '{shard}' is cut short; fetch it again.")
     except UNREADABLE as error:
         raise DataError(f"The shard '{shard}' cannot be read as a tar file ({said(error)}); fetch it again.") from error
-    if lonely := next((key for key in pictures if key not in labels), None):
-        raise DataError(f"'{shard}:{lonely}' has a picture and nothing that says its class ({', '.join(LABELS)}).")
-    return [Example(key, *pictures[key], *labels[key]) for key in pictures]
+    if unlabelled := next((key for key in images if key not in labels), None):
+        raise DataError(f"'{shard}:{unlabelled}' has an image and nothing that says its class ({', '.join(LABELS)}).")
+    return [Example(key, *images[key], *labels[key]) for key in images]
 
 
 def _label(file: Any, offset: int, size: int) -> str:  # noqa: ANN401  # fsspec's own file

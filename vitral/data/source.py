@@ -1,4 +1,4 @@
-"""What a set of labelled pictures is to the rest of the house."""
+"""What a set of labelled images is to the rest of the house."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,41 +15,41 @@ Label = int | tuple[int, ...]
 
 @runtime_checkable  # the tests check types at run time
 class Source(Protocol):
-    """One split: pictures and labels by index.
+    """One split: images and labels by index.
 
     Attributes:
-        endless: whether pictures are drawn anew for ever, in place of being gone through in epochs.
-        shards: the index after each shard's last picture, ascending, where the pictures lie in shards that are best read
-            one after another; empty where any picture is as near as any other.
+        endless: whether images are drawn anew for ever, in place of being gone through in epochs.
+        shards: the index after each shard's last image, ascending, where the images lie in shards that are best read
+            one after another; empty where any image is as near as any other.
     """
 
     endless: bool
     shards: tuple[int, ...]
 
     def __len__(self) -> int:
-        """Return how many pictures there are; of an endless source, how many indices."""
+        """Return how many images there are; of an endless source, how many indices."""
         ...
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return picture `index` as RGB pixels; `shrink` is what `read_image` takes."""
+        """Return image `index` as RGB pixels; `shrink` is what `read_image` takes."""
         ...
 
     def label(self, index: int) -> Label:
-        """Return the class of picture `index`, or all its classes in a multi-label set."""
+        """Return the class of image `index`, or all its classes in a multi-label set."""
         ...
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes of all pictures of a finite source, in order; of a multi-label set the first of each, or -1."""
+        """Return the classes of all images of a finite source, in order; of a multi-label set the first of each, or -1."""
         ...
 
     def describe(self, index: int) -> str:
-        """Return what a person would call picture `index`: its path, or "digits[17]"."""
+        """Return what a person would call image `index`: its path, or "digits[17]"."""
         ...
 
 
 @dataclass(frozen=True)
 class BadImage:
-    """A picture that could not be read, and why."""
+    """An image that could not be read, and why."""
 
     path: str
     reason: str
@@ -57,19 +57,19 @@ class BadImage:
 
 @dataclass(frozen=True)
 class DataSet:
-    """Labelled pictures in splits, with one order of class names for all of them.
+    """Labelled images in splits, with one order of class names for all of them.
 
     Attributes:
         name: short, for people and folder names.
         class_names: in order; a label is an index into them.
         splits: "train", and "validation" and "test" where there are any.
-        augmentation: how training pictures of this kind may vary.
-        bad_images: pictures left out because they could not be read.
+        augmentation: how training images of this kind may vary.
+        bad_images: images left out because they could not be read.
         notes: what was found and decided, one line each.
         fingerprint: a hash of every image's split, name, classes, size and content; of data over a network without the last,
             of very many images with that of a part of them.
         inventory: by split and class how many images there are, and a hash of what they are; empty of built-in sets.
-        multi_label: whether a picture may have several classes, or none.
+        multi_label: whether an image may have several classes, or none.
         reading: of nested folders, which named the class: "leaf", "top" or "path".
         shared_out: the splits that were made here, out of images that had none or of the training images.
         endless_epoch: images that count as an epoch of an endless training split.

@@ -1,4 +1,4 @@
-"""Encoded pictures that lie somewhere, by number, and the split of a data set that is made of them."""
+"""Encoded images that lie somewhere, by number, and the split of a data set that is made of them."""
 
 import os
 import threading
@@ -16,18 +16,18 @@ from vitral.images.decode import Pixels, Shrink, read_image
 
 
 class Store(Protocol):
-    """Encoded pictures by number; safe to use in several processes."""
+    """Encoded images by number; safe to use in several processes."""
 
     def read(self, place: int) -> bytes | Path:
-        """Return a picture's encoded bytes, or the path of the file that holds them.
+        """Return an image's encoded bytes, or the path of the file that holds them.
 
         Raises:
-            ImageError: they cannot be had; the message names the picture.
+            ImageError: they cannot be had; the message names the image.
         """
         ...
 
     def name(self, place: int) -> str:
-        """Return what a person would call the picture: its path, or its place in a file."""
+        """Return what a person would call the image: its path, or its place in a file."""
         ...
 
 
@@ -91,11 +91,11 @@ def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
             mine.popitem()[1].close()
 
 
-class StoredPictures:
-    """A split: some pictures of a store, with their classes.
+class StoredImages:
+    """A split: some images of a store, with their classes.
 
     Args:
-        store: where the pictures are.
+        store: where the images are.
         places: their numbers in it, in order.
         labels: the class of each; in a multi-label set the classes.
         shards: see `Source`.
@@ -115,15 +115,15 @@ class StoredPictures:
         self.shards = shards
 
     def __len__(self) -> int:
-        """Return how many pictures there are."""
+        """Return how many images there are."""
         return len(self._places)
 
     def encoded(self, index: int) -> bytes | Path:
-        """Return a picture as it is stored."""
+        """Return an image as it is stored."""
         return self._store.read(int(self._places[index]))
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return a picture as RGB pixels, the right way up.
+        """Return an image as RGB pixels, the right way up.
 
         Raises:
             ImageError: it cannot be read.
@@ -133,11 +133,11 @@ class StoredPictures:
             return read_image(content, shrink=shrink)
         except ImageError as error:
             if isinstance(content, bytes):
-                raise ImageError(str(error).replace("The picture", f"'{self.describe(index)}'", 1)) from error
+                raise ImageError(str(error).replace("The image", f"'{self.describe(index)}'", 1)) from error
             raise
 
     def label(self, index: int) -> Label:
-        """Return the class of a picture, or its classes."""
+        """Return the class of an image, or its classes."""
         start = 0 if index == 0 else int(self._ends[index - 1])
         mine = self._labels[start : self._ends[index]]
         return tuple(mine.tolist()) if self._several else int(mine[0])
@@ -151,5 +151,5 @@ class StoredPictures:
         return np.where(starts < self._ends, padded[np.minimum(starts, len(self._labels))], -1)
 
     def describe(self, index: int) -> str:
-        """Return what a person would call the picture."""
+        """Return what a person would call the image."""
         return self._store.name(int(self._places[index]))

@@ -10,11 +10,11 @@ from vitral.images.decode import Pixels, Shrink
 
 
 class Subset:
-    """Some pictures of a finite source, in a given order.
+    """Some images of a finite source, in a given order.
 
     Args:
         source: the whole.
-        indices: which of its pictures.
+        indices: which of its images.
     """
 
     endless = False
@@ -32,15 +32,15 @@ class Subset:
         return tuple(int(end) for end in np.unique(ends) if end)
 
     def __len__(self) -> int:
-        """Return how many pictures there are."""
+        """Return how many images there are."""
         return len(self._indices)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return a picture as RGB pixels."""
+        """Return an image as RGB pixels."""
         return self._source.image(int(self._indices[index]), shrink)
 
     def label(self, index: int) -> Label:
-        """Return the class, or classes, of a picture."""
+        """Return the class, or classes, of an image."""
         return self._source.label(int(self._indices[index]))
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
@@ -50,7 +50,7 @@ class Subset:
         return self._source.labels()[self._indices]
 
     def describe(self, index: int) -> str:
-        """Return what the whole calls the picture."""
+        """Return what the whole calls the image."""
         return self._source.describe(int(self._indices[index]))
 
 
@@ -71,16 +71,16 @@ class Joined:
         )
 
     def __len__(self) -> int:
-        """Return how many pictures there are in all."""
+        """Return how many images there are in all."""
         return int(self._ends[-1])
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return a picture as RGB pixels."""
+        """Return an image as RGB pixels."""
         source, place = self._find(index)
         return source.image(place, shrink)
 
     def label(self, index: int) -> Label:
-        """Return the class, or classes, of a picture."""
+        """Return the class, or classes, of an image."""
         source, place = self._find(index)
         return source.label(place)
 
@@ -89,7 +89,7 @@ class Joined:
         return np.concatenate([source.labels() for source in self._sources])
 
     def describe(self, index: int) -> str:
-        """Return what the picture's own source calls it."""
+        """Return what the image's own source calls it."""
         source, place = self._find(index)
         return source.describe(place)
 

@@ -22,7 +22,7 @@ from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
 from vitral.errors import DataError, ImageError, said
 from vitral.paths import Walk, refuse_endless
 
-IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any picture is as near as any other
+IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any image is as near as any other
 GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and the next
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
@@ -30,7 +30,7 @@ LIST_DEPTH = 2  # folders down to which lists of images are looked for
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
-    """Return the pictures of some tables.
+    """Return the images of some tables.
 
     Args:
         title: what messages call the data.
@@ -47,15 +47,15 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Li
     return listing
 
 
-class ParquetPictures:
-    """Pictures in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
+class ParquetImages:
+    """Images in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
 
     Args:
         files: paths or addresses.
-        groups: for each row group its file's number, its own number there, and the number of its first picture.
-        column: of the pictures.
+        groups: for each row group its file's number, its own number there, and the number of its first image.
+        column: of the images.
         kept: row groups that stay in memory.
-        names: of all pictures.
+        names: of all images.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class ParquetPictures:
         self._group = functools.lru_cache(maxsize=kept)(self._read_group)
 
     def read(self, place: int) -> bytes | Path:
-        """Return a picture's bytes, or its path.
+        """Return an image's bytes, or its path.
 
         Raises:
             ImageError: its row is empty or its row group damaged.
@@ -83,7 +83,7 @@ class ParquetPictures:
         return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
 
     def name(self, place: int) -> str:
-        """Return the picture's own name where the table has one, else file and row."""
+        """Return the image's own name where the table has one, else file and row."""
         return self._names[place]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
     return Listing(
         title=title,
         name=name,
-        store=ParquetPictures(listed, groups, columns.image, len(groups) if near else GROUPS_KEPT, names),
+        store=ParquetImages(listed, groups, columns.image, len(groups) if near else GROUPS_KEPT, names),
         entries=in_order(entries),
         class_names=declared,
         multi_label=several,
@@ -193,7 +193,7 @@ def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
 def _group_rows(
     table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
-    """Return each row's own picture name, classes and split, without reading the pictures' bytes."""
+    """Return each row's own image name, classes and split, without reading the images' bytes."""
     field = table.schema_arrow.field(columns.image)
     own = (
         f"{columns.image}.path" if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0 else None
@@ -206,14 +206,14 @@ def _group_rows(
         rows = table.read_row_group(group, columns=wanted)
         classes = rows.column(columns.classes).to_pylist()
         splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
-        pictures = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
+        cells = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
     except Exception as error:  # file systems and damaged files each have their own kinds
         raise DataError(f"'{path}', row group {group}, cannot be read ({said(error)}).") from error
     found = []
-    for row, (value, split, picture) in enumerate(zip(classes, splits, pictures, strict=True)):
+    for row, (value, split, cell) in enumerate(zip(classes, splits, cells, strict=True)):
         if value is None:
             raise DataError(f"'{path}', row {row} of row group {group}, has no class; fill it in or remove the row.")
-        name = picture.get("path") if isinstance(picture, dict) else picture
+        name = cell.get("path") if isinstance(cell, dict) else cell
         found.append((name, class_names(value, declared, path), split))
     return found
 

@@ -10,7 +10,7 @@ from vitral.data.assemble import Opening
 from vitral.data.folder import Files
 from vitral.data.open import is_built_in, is_data_name, list_data, open_data
 from vitral.data.source import Source
-from vitral.data.stored import Store, StoredPictures
+from vitral.data.stored import Store, StoredImages
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS, Pixels, read_image
@@ -82,7 +82,7 @@ def _of_data(spec: str, listener: Listener) -> list[Unlabelled]:
 
 
 def _of_store(store: Store, places: Sequence[int]) -> list[Unlabelled]:
-    return _of_source(StoredPictures(store, places, [0] * len(places)))
+    return _of_source(StoredImages(store, places, [0] * len(places)))
 
 
 def _of_source(source: Source) -> list[Unlabelled]:

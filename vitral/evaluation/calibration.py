@@ -11,12 +11,12 @@ NUM_BINS = 15
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The pictures whose top probability lies above `low` and at most at `high`.
+    """The images whose top probability lies above `low` and at most at `high`.
 
     Attributes:
         low: lower bound of the bin, 0 to 1; the first bin holds it too.
         high: upper bound, 0 to 1, inside the bin.
-        count: pictures in the bin.
+        count: images in the bin.
         confidence: their mean top probability; None in an empty bin.
         accuracy: the share of them that is right; None in an empty bin.
     """
@@ -31,10 +31,10 @@ class ReliabilityBin:
 def reliability(
     confidences: Float[np.ndarray, " examples"], correct: Bool[np.ndarray, " examples"], *, num_bins: int = NUM_BINS
 ) -> tuple[ReliabilityBin, ...]:
-    """Sort pictures into bins of equal width by their top probability.
+    """Sort images into bins of equal width by their top probability.
 
     Args:
-        confidences: the top probability of each picture, 0 to 1.
+        confidences: the top probability of each image, 0 to 1.
         correct: whether its class is right.
         num_bins: bins between 0 and 1.
     """
@@ -56,7 +56,7 @@ def _bin(
 
 
 def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """Return the mean distance between confidence and accuracy over the bins, weighted by their pictures, 0 to 1."""
+    """Return the mean distance between confidence and accuracy over the bins, weighted by their images, 0 to 1."""
     total = sum(bin.count for bin in bins)
     gaps = (
         bin.count * abs(bin.confidence - bin.accuracy)

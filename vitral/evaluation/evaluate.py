@@ -1,4 +1,4 @@
-"""Score a classifier on labelled pictures, each counted exactly once, classes matched by name."""
+"""Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,7 +38,7 @@ def evaluate(
     skip_bad_images: bool = False,
     listener: Listener = show,
 ) -> AnyEvaluation:
-    """Score a classifier on one split of labelled pictures.
+    """Score a classifier on one split of labelled images.
 
     Classes are matched by name, so the data's own order and classes that it lacks change nothing. Of a folder without
     split folders that the classifier was trained on, the test split is what training left out; of any other, all of it.
@@ -49,14 +49,14 @@ def evaluate(
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
         classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: pictures computed at once.
+        batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out pictures that cannot be read, in place of an error.
+        skip_bad_images: leave out images that cannot be read, in place of an error.
         listener: hears progress and warnings; they are written to the screen if left out.
 
     Raises:
         DataError: no such data or split, or a class that the classifier does not know.
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     classifier = as_classifier(classifier)
     if not isinstance(data, DataSet):
@@ -74,7 +74,7 @@ def evaluate(
             listener(Message(note))
     if data.multi_label != classifier.multi_label:
         several = "may have several labels" if data.multi_label else "have one class each"
-        raise DataError(f"The pictures of {data.name} {several}, which is not what the classifier was made for.")
+        raise DataError(f"The images of {data.name} {several}, which is not what the classifier was made for.")
     if split is None:
         split = data.scored_split()
         if split == "train":
@@ -103,19 +103,19 @@ def evaluate_source(
     limit: int | None = None,
     listener: Listener = ignore,
 ) -> AnyEvaluation:
-    """Score a classifier on one source of labelled pictures.
+    """Score a classifier on one source of labelled images.
 
     Args:
         classifier: what to score.
-        source: pictures and labels.
+        source: images and labels.
         columns: the classifier's class for each class of the source; None where they are the same.
-        batch_size: pictures computed at once.
+        batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        limit: pictures to take of an endless source; a finite one is always taken whole.
+        limit: images to take of an endless source; a finite one is always taken whole.
         listener: hears progress.
 
     Raises:
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     probabilities, labels = predict_probabilities(
         classifier, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
@@ -143,20 +143,20 @@ def predict_probabilities(
     limit: int | None = None,
     listener: Listener = ignore,
 ) -> tuple[Float[Tensor, "examples classes"], Labels]:
-    """Return the probabilities and the label of every picture of a source, in order.
+    """Return the probabilities and the label of every image of a source, in order.
 
     The network's training mode is as before when it ends.
 
     Args:
         classifier: the network with its preprocessing.
-        source: pictures and labels.
-        batch_size: pictures computed at once.
+        source: images and labels.
+        batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        limit: pictures to take of an endless source; a finite one is always taken whole.
+        limit: images to take of an endless source; a finite one is always taken whole.
         listener: hears progress.
 
     Raises:
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     training = classifier.model.training
     classifier.model.eval()
@@ -188,28 +188,28 @@ def collect(
     listener: Listener,
     num_classes: int | None = None,
 ) -> tuple[Float[Tensor, "examples values"], Labels]:
-    """Return one row of values and the label of every picture of a source, in order, each exactly once.
+    """Return one row of values and the label of every image of a source, in order, each exactly once.
 
-    The processes of a job share the pictures out, and each ends with all rows.
+    The processes of a job share the images out, and each ends with all rows.
 
     Args:
         compute: gives the rows of a batch of prepared images, on the CPU.
-        source: pictures and labels.
-        preprocessing: prepares the pictures.
-        batch_size: pictures computed at once.
+        source: images and labels.
+        preprocessing: prepares the images.
+        batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        limit: pictures to take of an endless source; a finite one is always taken whole.
+        limit: images to take of an endless source; a finite one is always taken whole.
         task: the name under which the listener hears of the progress.
         listener: hears progress.
-        num_classes: classes of a multi-label set; None where each picture has one.
+        num_classes: classes of a multi-label set; None where each image has one.
 
     Raises:
         DataError: the source is empty.
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     count = min(len(source), limit) if source.endless and limit is not None else len(source)
     if count == 0:
-        raise DataError("There are no pictures to evaluate; name a split that has some.")
+        raise DataError("There are no images to evaluate; name a split that has some.")
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     done = 0
     mine = load_evaluation(
@@ -230,7 +230,7 @@ def collect(
     every = [part for theirs in distributed.gather(parts) for part in theirs]
     indices, values, labels = (torch.cat([part[place] for part in every]) for place in range(3))
     order = indices.argsort()
-    assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} pictures were counted, not {count}"
+    assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} images were counted, not {count}"
     return values[order], labels[order]
 
 

@@ -24,7 +24,7 @@ Features = Float[Tensor, "examples features"]
 Labels = Int64[Tensor, " examples"]
 
 NEIGHBOURS = 20
-MOST_TRAINING = 4000  # pictures for a baseline: more would hold up the training that it is to be compared with
+MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
 MOST_TEST = 2000
 BIAS = 100.0  # so large a constant feature that the penalty hardly touches the bias
 # The penalties that the original's few-shot evaluation swept (Scenic's port of it).
@@ -95,8 +95,8 @@ def score_baselines(
     """
     stopwatch = _Stopwatch(seconds)
     split = data.scored_split()
-    train = _sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training pictures")
-    test = _sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test pictures")
+    train = _sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
+    test = _sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
     if seconds < math.inf:
         counts = distributed.broadcast(_affordable(classifier, train, test, stopwatch, len(data.class_names)))
         if counts is None:
@@ -185,18 +185,18 @@ def extract_features(
     limit: int | None = None,
     listener: Listener = ignore,
 ) -> tuple[Features, Labels]:
-    """Return the network's pooled representation and the label of every picture of a source, in order.
+    """Return the network's pooled representation and the label of every image of a source, in order.
 
     Args:
         classifier: the network with its preprocessing.
-        source: pictures and labels.
-        batch_size: pictures computed at once.
+        source: images and labels.
+        batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        limit: pictures to take of an endless source; a finite one is always taken whole.
+        limit: images to take of an endless source; a finite one is always taken whole.
         listener: hears progress.
 
     Raises:
-        ImageError: a picture cannot be read.
+        ImageError: an image cannot be read.
     """
     compute = functools.partial(_features, classifier)
     return _collected(
@@ -244,10 +244,10 @@ def knn_accuracy(
     *,
     k: int = NEIGHBOURS,
 ) -> float:
-    """Return the accuracy, 0 to 1, of a vote among the `k` training pictures of the nearest direction.
+    """Return the accuracy, 0 to 1, of a vote among the `k` training images of the nearest direction.
 
     A neighbour at cosine c votes with weight (1 + c) / 2: nearer ones count more, and no vote ever counts against its
-    class. With fewer training pictures than `k` all of them vote.
+    class. With fewer training images than `k` all of them vote.
     """
     train = functional.normalize(train_features.double(), dim=1)
     votes_of = functional.one_hot(train_labels).double()
@@ -286,7 +286,7 @@ def linear_probe_accuracy(
 ) -> float:
     """Return the accuracy, 0 to 1, of regularised least squares onto targets of -1 and +1 (paper section 4.1).
 
-    Features are whitened by the training pictures' mean and standard deviation, and a constant feature of 100 is the
+    Features are whitened by the training images' mean and standard deviation, and a constant feature of 100 is the
     bias, as in big_vision's evaluators/fewshot_lsr.py.
 
     Args:
@@ -294,9 +294,9 @@ def linear_probe_accuracy(
         train_labels: their classes.
         test_features: features to score.
         test_labels: their classes.
-        penalty: on the squared weights. big_vision takes 2^10 always, which is too much for a few pictures a class;
+        penalty: on the squared weights. big_vision takes 2^10 always, which is too much for a few images a class;
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
-            training pictures, the largest among equals. The test pictures have no part in it.
+            training images, the largest among equals. The test images have no part in it.
     """
     weight, bias = fit_linear_probe(train_features, train_labels, penalty=penalty)
     scores = test_features.double() @ weight.T + bias
@@ -334,7 +334,7 @@ def _best_penalty(
         shrink = singular**2 / (singular**2 + penalty)
         fitted = left @ (shrink[:, None] * projected)
         leverage = (left**2 @ shrink)[:, None]
-        # What the fit without a picture would say of it follows from the fit with all: no second fit is needed.
+        # What the fit without an image would say of it follows from the fit with all: no second fit is needed.
         held_out = (fitted - leverage * targets) / (1 - leverage).clamp_min(1e-9)
         return float((held_out.argmax(dim=1) == labels).double().mean())
 

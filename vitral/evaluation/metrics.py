@@ -19,12 +19,12 @@ from vitral.notebook import table
 MAX_MISTAKES = 50
 MAX_CONFUSED, MAX_EXAMPLES = 24, 3
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
-SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other picture
+SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other image
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """A picture whose most probable class is wrong.
+    """An image whose most probable class is wrong.
 
     Attributes:
         index: its place in the split.
@@ -65,14 +65,14 @@ class Evaluation:
     """The scores of a classifier on one split.
 
     Attributes:
-        num_examples: pictures, each counted once.
-        top1: share of pictures whose most probable class is right, 0 to 1.
+        num_examples: images, each counted once.
+        top1: share of images whose most probable class is right, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
         top5: share whose class is among the five most probable; None with five classes or fewer, where it is always 1.
         class_names: the classifier's classes, in order.
         precision: by class; None for a class that is never predicted.
-        recall: by class; None for a class without pictures.
-        support: pictures by class.
+        recall: by class; None for a class without images.
+        support: images by class.
         confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the places
             of the two in `class_names`, and the count. The whole matrix of 4,000 classes would take gigabytes.
         confused: at most 24 pairs of classes, the most often confused first.
@@ -159,7 +159,7 @@ class Evaluation:
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
-        return f"{self.top1:.1%} of {self.num_examples} {split} pictures are classified right."
+        return f"{self.top1:.1%} of {self.num_examples} {split} images are classified right."
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
@@ -203,13 +203,13 @@ def evaluate_probabilities(
     """Score predicted probabilities against the true classes.
 
     Args:
-        probabilities: one row a picture, summing to 1.
+        probabilities: one row an image, summing to 1.
         labels: the true classes, as columns of `probabilities`.
         class_names: one name a column.
-        descriptions: one line a picture, such as its path.
+        descriptions: one line an image, such as its path.
 
     Raises:
-        DataError: there are no pictures.
+        DataError: there are no images.
         ModelError: a probability is no number, as damaged weights give it.
     """
     values, truth = probabilities.numpy(), labels.numpy()
@@ -254,11 +254,11 @@ def _ranks(
 def _check(probabilities: Float[np.ndarray, "examples classes"], class_names: Sequence[str]) -> None:
     assert probabilities.shape[1] == len(class_names), "one column a class"
     if not len(probabilities):
-        raise DataError("There are no pictures to evaluate; name a split that has some.")
+        raise DataError("There are no images to evaluate; name a split that has some.")
     broken = int((~np.isfinite(probabilities)).any(axis=1).sum())
     if broken:
         raise ModelError(
-            f"The network gives no number (NaN) for {broken} of {len(probabilities)} pictures: its weights are "
+            f"The network gives no number (NaN) for {broken} of {len(probabilities)} images: its weights are "
             "damaged; load an earlier checkpoint."
         )
 

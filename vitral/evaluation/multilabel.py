@@ -1,4 +1,4 @@
-"""How good is a classifier whose pictures may have several labels, or none: average precision by class, F1, exact matches."""
+"""How good is a classifier whose images may have several labels, or none: average precision by class, F1, exact matches."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ class MultiLabelEvaluation:
     """The scores of a multi-label classifier on one split.
 
     Attributes:
-        num_examples: pictures, each counted once.
+        num_examples: images, each counted once.
         class_names: the classifier's labels, in order.
-        mean_average_precision: mean over the labels that some picture has, 0 to 1.
-        average_precision: by label; None for a label that no picture has.
+        mean_average_precision: mean over the labels that some image has, 0 to 1.
+        average_precision: by label; None for a label that no image has.
         f1_micro: F1 over all decisions at a probability of 0.5.
         f1_macro: mean of the labels' own F1.
-        exact_match: share of pictures whose labels are all right, and no other given.
-        support: pictures by label.
+        exact_match: share of images whose labels are all right, and no other given.
+        support: images by label.
     """
 
     num_examples: int
@@ -83,7 +83,7 @@ class MultiLabelEvaluation:
         """Return the result in one sentence."""
         return (
             f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples} "
-            f"{split} pictures of {len(self.class_names)} labels."
+            f"{split} images of {len(self.class_names)} labels."
         )
 
 
@@ -96,14 +96,14 @@ def evaluate_multi_label(
     """Score predicted probabilities against the labels, 0 or 1 each.
 
     Raises:
-        DataError: there are no pictures.
+        DataError: there are no images.
         ModelError: a probability is no number, as damaged weights give it.
     """
     values, truth = probabilities.double().numpy(), labels.numpy() > 0
     if not len(values):
-        raise DataError("There are no pictures to evaluate; name a split that has some.")
+        raise DataError("There are no images to evaluate; name a split that has some.")
     if not np.isfinite(values).all():
-        raise ModelError("The network gives no number (NaN) for some pictures: its weights are damaged.")
+        raise ModelError("The network gives no number (NaN) for some images: its weights are damaged.")
     given = values >= THRESHOLD
     precision = tuple(
         float(average_precision_score(truth[:, place], values[:, place])) if truth[:, place].any() else None

@@ -19,7 +19,7 @@ class AttentionDistance:
 
     Attributes:
         pixels: one row a layer, first layer first, one value a head, in pixels of the network's input.
-        num_images: pictures averaged over.
+        num_images: images averaged over.
         image_size: height and width of the network's input, pixels.
     """
 

@@ -15,7 +15,7 @@ NUM_FILTERS = 28  # as in the paper's figure
 def patch_filters(
     model: Model, *, num_filters: int = NUM_FILTERS
 ) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
-    """Return the first principal components of the RGB patch embedding as small pictures (figure 7, left).
+    """Return the first principal components of the RGB patch embedding as small images (figure 7, left).
 
     None for a hybrid, whose patches are cut from a feature map and have no colours.
 
@@ -39,8 +39,8 @@ def patch_filters(
     largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
     components = components * largest.sign()
     low, high = components.amin(dim=1, keepdim=True), components.amax(dim=1, keepdim=True)
-    pictures = ((components - low) / (high - low).clamp_min(1e-12)).unflatten(1, weight.shape[1:])
-    return pictures.permute(0, 2, 3, 1).float().numpy()
+    images = ((components - low) / (high - low).clamp_min(1e-12)).unflatten(1, weight.shape[1:])
+    return images.permute(0, 2, 3, 1).float().numpy()
 
 
 @torch.no_grad()

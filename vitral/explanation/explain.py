@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float32
 from PIL import Image
 
-from vitral.classifier.classifier import Classifier, Picture, check_finite, to_pixels
+from vitral.classifier.classifier import Classifier, ImageInput, check_finite, to_pixels
 from vitral.classifier.load import as_classifier
 from vitral.explanation.attention import as_transformer, attend, has_attention
 from vitral.explanation.drawing import Box, Sitting, Style, draw
@@ -114,7 +114,7 @@ class Explanation:
         }
 
 
-def explain(classifier: Classifier | str | Path, picture: Picture, *, top: int = 5) -> Explanation:
+def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int = 5) -> Explanation:
     """Show where a classifier looked in an image.
 
     Of a Vision Transformer, hybrids included, by attention rollout (paper appendix D.8). With a class token this is the
@@ -125,7 +125,7 @@ def explain(classifier: Classifier | str | Path, picture: Picture, *, top: int =
 
     Args:
         classifier: a network with its preprocessing: itself, or whatever `load` takes.
-        picture: a path, encoded bytes, a PIL image or a uint8 array.
+        image: a path, encoded bytes, a PIL image or a uint8 array.
         top: how many classes to name.
 
     Raises:
@@ -133,13 +133,13 @@ def explain(classifier: Classifier | str | Path, picture: Picture, *, top: int =
         ModelError: the network has neither attention nor a feature map, or its weights are damaged.
     """
     classifier = as_classifier(classifier)
-    pixels = to_pixels(picture)
+    pixels = to_pixels(image)
     device = next(classifier.parameters()).device
     images = classifier.preprocessing(pixels)[None].to(device)
     attentive = has_attention(classifier.model)
     evidence = _rollout(classifier.model, images) if attentive else grad_cam(classifier.model, images)
     probabilities = classifier.to_probabilities(evidence.logits)[0]
-    check_finite(probabilities[None], [str(picture) if isinstance(picture, str | Path) else "the image"])
+    check_finite(probabilities[None], [str(image) if isinstance(image, str | Path) else "the image"])
     values, indices = probabilities.topk(min(top, len(classifier.class_names)))
     ranked = zip(indices.tolist(), values.tolist(), strict=True)
     named = tuple((classifier.class_names[index], probability) for index, probability in ranked)

@@ -1,1 +1,1 @@
-"""From the bytes of a picture to a tensor."""
+"""From the bytes of an image to a tensor."""

@@ -1,4 +1,4 @@
-"""Training views of a picture: one random crop or one random affine map, one resampling, all from a given generator."""
+"""Training views of an image: one random crop or one random affine map, one resampling, all from a given generator."""
 
 import math
 from collections.abc import Callable
@@ -23,28 +23,28 @@ Share = Annotated[float, Ge(0), Le(1)]
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS, TORCHVISION_ATTEMPTS = 100, 10
-LONGEST = 16  # times the shorter side, that the longer one of a "padded" picture has at most
+LONGEST = 16  # times the shorter side, that the longer one of a "padded" image has at most
 ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
 
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How a training picture varies.
+    """How a training image varies.
 
     Attributes:
         crop: how the view is cut out: "inception" a random box by TensorFlow's rule (the original's), "resized" a random box
             by torchvision's rule (DeiT's), "square" a random place after a resize to a square of `margin` times the size
-            (BiT's), "padded" a random place of the picture, its shorter side brought to the size and `padding` added on all
-            sides (DeiT III's simple random crop, and CIFAR's shift), "none" the whole picture.
-        min_area: the least share of the picture that a box keeps, 0 to 1.
+            (BiT's), "padded" a random place of the image, its shorter side brought to the size and `padding` added on all
+            sides (DeiT III's simple random crop, and CIFAR's shift), "none" the whole image.
+        min_area: the least share of the image that a box keeps, 0 to 1.
         margin: of "square"; 8/7 or so.
         padding: of "padded", as a share of the side.
-        border: what is added there: "reflect" the picture mirrored, "black" nothing.
+        border: what is added there: "reflect" the image mirrored, "black" nothing.
         interpolation: "bilinear", "bicubic", or "random", one of the two; with antialiasing, as Pillow has it, but for the
             bilinear one of "inception" and "none", which averages no more than whole factors away.
         decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
             to slightly other pixels.
-        flip: whether half of the pictures are mirrored left to right.
+        flip: whether half of the images are mirrored left to right.
         shift: the largest move, as a share of the side.
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
@@ -54,8 +54,8 @@ class Augmentation:
         magnitude: of a RandAugment; 10 is as strong as AutoAugment at most. timm's goes no further, big_vision's up to 30.
         magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
         jitter: the largest change of brightness, contrast and saturation, as a share.
-        erasing: share of the pictures in which a random box is replaced by noise.
-        repeats: how many views of a picture stand in one batch (repeated augmentation).
+        erasing: share of the images in which a random box is replaced by noise.
+        repeats: how many views of an image stand in one batch (repeated augmentation).
     """
 
     crop: Literal["inception", "resized", "square", "padded", "none"] = "inception"
@@ -90,10 +90,10 @@ def training_view(
     rng: np.random.Generator,
     fill: Colour = GREY,
 ) -> UInt8[Tensor, "3 height width"]:
-    """Return a random view of a picture that is yet to be decoded, a pure function of picture and generator.
+    """Return a random view of an image that is yet to be decoded, a pure function of image and generator.
 
     Args:
-        read: decodes the picture, no larger than the `Shrink` that it is given asks for.
+        read: decodes the image, no larger than the `Shrink` that it is given asks for.
         augmentation: how the view varies.
         size: height and width of the view, pixels.
         rng: the source of every choice.
@@ -122,7 +122,7 @@ def augment(
     rng: np.random.Generator,
     fill: Colour = GREY,
 ) -> UInt8[Tensor, "3 height width"]:
-    """Return a random view of a picture at `size` (height, width), a pure function of picture and generator."""
+    """Return a random view of an image at `size` (height, width), a pure function of image and generator."""
     if augmentation.crop in ("inception", "resized"):
         image = _cut(image, _box(image.shape[:2], augmentation, rng))
     elif augmentation.crop == "square":
@@ -168,7 +168,7 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
     """Draw a box (top, left, height, width) as TensorFlow's `sample_distorted_bounding_box` does.
 
     The aspect is uniform and the height a uniform integer within what the area allows, so that it is the height and not
-    the area that is evenly spread; after 100 failures the whole picture is taken (vit_jax/input_pipeline.py).
+    the area that is evenly spread; after 100 failures the whole image is taken (vit_jax/input_pipeline.py).
     """
     rows, columns = shape
     for _ in range(ATTEMPTS):
@@ -207,7 +207,7 @@ def resized_box(shape: tuple[int, int], min_area: float, rng: np.random.Generato
 
 
 def _whole_factor(box: Box, size: tuple[int, int]) -> int:
-    """Return the largest factor by which the picture may shrink with the box still as large as the view."""
+    """Return the largest factor by which the image may shrink with the box still as large as the view."""
     room = min(box[2] / size[0], box[3] / size[1])
     return next(factor for factor in (8, 4, 2, 1) if factor <= max(room, 1.0))
 
@@ -232,7 +232,7 @@ def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
 
 
 def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
-    most = LONGEST * min(image.shape[:2])  # a picture of one row would become enormous
+    most = LONGEST * min(image.shape[:2])  # an image of one row would become enormous
     image = _place(image, (min(image.shape[0], most), min(image.shape[1], most)), rng)
     image = _resize(image, _covering(image.shape[:2], size), augmentation, rng)
     vertical, horizontal = (min(round(side * augmentation.padding), side - 1) for side in size)

@@ -1,4 +1,4 @@
-"""Many small pictures on one sheet, each with its name: what the network saw, at a glance."""
+"""Many small images on one sheet, each with its name: what the network saw, at a glance."""
 
 import io
 import math
@@ -9,14 +9,14 @@ from PIL import Image, ImageDraw
 from vitral.images.decode import Pixels
 from vitral.images.lettering import lettering, shorten
 
-CELL = 112  # pixels of a picture's longer side
+CELL = 112  # pixels of an image's longer side
 LABEL_HEIGHT, LETTERS = 18, 12
 GAP = 8
 BACKGROUND, INK = (250, 249, 246), (60, 58, 54)
 
 
 def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: int = 8) -> bytes:
-    """Return a PNG of the pictures in rows, each over its label; small pictures are enlarged without smoothing."""
+    """Return a PNG of the images in rows, each over its label; small images are enlarged without smoothing."""
     columns = min(columns, len(images))
     rows = math.ceil(len(images) / columns)
     width, height = columns * (CELL + GAP) + GAP, rows * (CELL + LABEL_HEIGHT + GAP) + GAP

@@ -16,7 +16,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from vitral.errors import ImageError
 
 Pixels = UInt8[np.ndarray, "height width 3"]
-# Given a picture's height and width, the right way up, the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
+# Given an image's height and width, the right way up, the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
@@ -47,7 +47,7 @@ SIDEWAYS = (5, 6, 7, 8)
 def read_image(
     source: str | Path | bytes | BinaryIO, *, max_pixels: int = MAX_PIXELS, shrink: Shrink | None = None
 ) -> Pixels:
-    """Read a picture as RGB, the right way up.
+    """Read an image as RGB, the right way up.
 
     The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, of an
     animation the first frame is taken, transparency is laid over white, 16-bit values are scaled to 8 bits, and grey
@@ -55,20 +55,20 @@ def read_image(
 
     Args:
         source: a path, the encoded bytes, or an open binary file.
-        max_pixels: the most pixels that are decoded; larger pictures are refused before they take memory.
+        max_pixels: the most pixels that are decoded; larger images are refused before they take memory.
         shrink: called with height and width before a JPEG is decoded; what it returns is the factor by which the decoder
-            makes the picture smaller, which saves most of its work and changes pixels a little. Other formats, and
+            makes the image smaller, which saves most of its work and changes pixels a little. Other formats, and
             unusual JPEGs, ignore it.
 
     Raises:
-        ImageError: it cannot be read as a picture; the message names it and says why.
+        ImageError: it cannot be read as an image; the message names it and says why.
     """
     name = _name(source)
     if (pixels := _read_plain_jpeg(source, max_pixels, shrink)) is not None:
         return pixels
     try:
         with warnings.catch_warnings():
-            # Pillow warns of damaged metadata and of large pictures; the first does not matter, the second is refused below.
+            # Pillow warns of damaged metadata and of large images; the first does not matter, the second is refused below.
             warnings.simplefilter("ignore")
             with Image.open(_open(source, name), formats=FORMATS) as image:
                 _check_size(image, name, max_pixels)
@@ -78,7 +78,7 @@ def read_image(
     except ImageError:
         raise
     except UnidentifiedImageError as error:
-        raise ImageError(f"{name} is no picture that can be read; the formats are {', '.join(FORMATS)}.") from error
+        raise ImageError(f"{name} is not a readable image; the formats are {', '.join(FORMATS)}.") from error
     except OSError as error:
         if error.errno is None:  # a decoder's, of what is in the file
             raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
@@ -151,7 +151,7 @@ def to_rgb(image: Image.Image) -> Pixels:
 def _name(source: str | Path | bytes | BinaryIO) -> str:
     if isinstance(source, str | Path):
         return f"'{source}'"
-    return f"'{source.name}'" if isinstance(getattr(source, "name", None), str) else "The picture"  # type: ignore[union-attr]
+    return f"'{source.name}'" if isinstance(getattr(source, "name", None), str) else "The image"  # type: ignore[union-attr]
 
 
 def _open(source: str | Path | bytes | BinaryIO, name: str) -> str | BinaryIO:
@@ -167,7 +167,7 @@ def _open(source: str | Path | bytes | BinaryIO, name: str) -> str | BinaryIO:
     if not stat.S_ISREG(status.st_mode):
         # Opening a pipe would wait for a writer for ever.
         kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise ImageError(f"{name} is {kind}, not a picture.")
+        raise ImageError(f"{name} is {kind}, not an image.")
     _refuse_empty(status.st_size, name)
     return str(source)
 

@@ -1,4 +1,4 @@
-"""How a picture becomes a network's input; it travels with the weights."""
+"""How an image becomes a network's input; it travels with the weights."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ PILLOW = {
     "bicubic": Image.Resampling.BICUBIC,
     "nearest": Image.Resampling.NEAREST,
 }
-LONGEST = 16  # times the network's size: no picture is resized to more before the cut
+LONGEST = 16  # times the network's size: no image is resized to more before the cut
 # The means and standard deviations of ImageNet's training set, which DeiT and most torch models were trained with.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -37,9 +37,9 @@ class Preprocessing:
 
     Attributes:
         image_size: height and width of the result, pixels.
-        resize: "squash" takes the whole picture to that size whatever its shape, as the original does; "crop" keeps the
+        resize: "squash" takes the whole image to that size whatever its shape, as the original does; "crop" keeps the
             shape and takes the middle.
-        crop_fraction: the share of the resized picture's side that is kept, 0 to 1.
+        crop_fraction: the share of the resized image's side that is kept, 0 to 1.
         interpolation: "bilinear", "bicubic" or "nearest", with half-pixel centres.
         antialias: whether shrinking averages over all pixels that it covers.
         mean: of the channels red, green, blue, on the scale 0 to 1.
@@ -60,7 +60,7 @@ class Preprocessing:
     resampler: Resampler = dataclasses.field(default="float32", metadata={"later": True})
 
     def __post_init__(self) -> None:
-        """Refuse what no picture can go through."""
+        """Refuse what no image can go through."""
         if len(self.image_size) != 2 or min(self.image_size) < 1:
             raise VitralError(f"Preprocessing needs a height and a width of at least 1, not {self.image_size}.")
         choices = ((self.resize, Resize), (self.interpolation, Interpolation), (self.resampler, Resampler))
@@ -79,11 +79,11 @@ class Preprocessing:
         return red, green, blue
 
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
-        """Return a picture as the network's input: resized by `resampler`, then normalised in float32."""
+        """Return an image as the network's input: resized by `resampler`, then normalised in float32."""
         return self.normalize(self.fit(image)[None])[0]
 
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
-        """Return a picture at the network's size, values 0 to 255, not yet normalised."""
+        """Return an image at the network's size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
         if self.resampler != "float32":
             return self._fit_in_8_bits(image)
@@ -96,20 +96,20 @@ class Preprocessing:
         height, width = self.image_size
         rows, columns = self._resized(image.shape[0], image.shape[1])
         if max(rows, columns) > LONGEST * max(height, width):
-            # The shorter side first would make a picture of one row enormous; cut first, where the sources would break.
+            # The shorter side first would make an image of one row enormous; cut first, where the sources would break.
             return dataclasses.replace(self, resampler="float32", antialias=True).fit(image)
         if self.resampler == "pillow":
             resized = np.asarray(Image.fromarray(image).resize((columns, rows), PILLOW[self.interpolation]))
             pixels = torch.from_numpy(resized.copy()).permute(2, 0, 1)
         else:
-            whole_picture = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
-            pixels = _interpolate(whole_picture, (rows, columns), self.interpolation, antialias=True)[0]
+            whole_image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
+            pixels = _interpolate(whole_image, (rows, columns), self.interpolation, antialias=True)[0]
         place = round if self.resampler == "pillow" else int  # how each source places an odd pixel
         top, left = place((rows - height) / 2), place((columns - width) / 2)
         return pixels[:, top : top + height, left : left + width].float()
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that a picture is resized to before the cut."""
+        """Return the height and width that an image is resized to before the cut."""
         rows, columns = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
         if self.resize == "squash":
             return rows, columns
@@ -119,7 +119,7 @@ class Preprocessing:
         return max(rows, round(height * scale)), max(columns, round(width * scale))
 
     def view(self, image: Pixels) -> Pixels:
-        """Return the part of a picture that the network sees, at the picture's own resolution."""
+        """Return the part of an image that the network sees, at the image's own resolution."""
         top, left, height, width = self.box(image.shape[0], image.shape[1])
         return image[top : top + height, left : left + width]
 
@@ -179,7 +179,7 @@ def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpola
     return functional.interpolate(pixels, size=size, mode=interpolation, align_corners=False, antialias=antialias)
 
 
-# vit_jax/input_pipeline.py at test time: the whole picture to the square, bilinear without antialiasing, to [-1, 1].
+# vit_jax/input_pipeline.py at test time: the whole image to the square, bilinear without antialiasing, to [-1, 1].
 ORIGINAL = Preprocessing()
 # The same for photos of any size, where shrinking without antialiasing would pick single pixels; in 8 bits, which is
 # several times faster and what transformers' processor for these networks does.

@@ -95,7 +95,7 @@ WIDTHS: dict[str, Width] = {
 }
 OWN_WIDTHS = ("nano", "micro")
 PATCHES = (8, 14, 16, 32)
-SMALL_PATCH = 4  # for pictures of 32 pixels, such as CIFAR's and the digits
+SMALL_PATCH = 4  # for images of 32 pixels, such as CIFAR's and the digits
 SMALL_WIDTHS = ("mu", "nano", "micro", "ti", "s")
 POOLINGS = {"": "token", "-gap": "gap", "-map": "map"}
 

@@ -206,7 +206,7 @@ class CoAtNet(Model):
         return self.dropout(pooled if self.pre_logits is None else torch.tanh(self.pre_logits(pooled)))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
-        """Take pictures of another size: the tables of relative attention are interpolated.
+        """Take images of another size: the tables of relative attention are interpolated.
 
         Raises:
             ModelError: the strides do not divide that size.

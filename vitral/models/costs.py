@@ -1,4 +1,4 @@
-"""What each variant costs at its native size and 1,000 classes: parameters, multiply-accumulates of one picture.
+"""What each variant costs at its native size and 1,000 classes: parameters, multiply-accumulates of one image.
 
 Counted by cost.py and kept here so that a list of all variants does not build them all; a test counts each anew.
 """

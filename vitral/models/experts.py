@@ -37,7 +37,7 @@ class ExpertsConfig:
         capacity_factor: size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
             1.5 in fine-tuning.
         batch_priority: whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
-        group_images: pictures whose tokens are routed together, sharing the buffers; 8 in the original.
+        group_images: images whose tokens are routed together, sharing the buffers; 8 in the original.
         noise_std: standard deviation of the noise on the router's logits while training, in units of 1/E.
         evaluation_capacity_factor: the capacity factor outside of training; None for the same.
         dropout: rate after each of an expert's two layers; None for the network's own rate.
@@ -139,7 +139,7 @@ class MixtureOfExperts(nn.Module):
     def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Return each token's experts' outputs, weighted by their gates; zero for a dropped token.
 
-        Pictures are routed in groups of `group_images`; a last group may be smaller.
+        Images are routed in groups of `group_images`; a last group may be smaller.
         """
         groups = torch.split(tokens, self.config.group_images)
         routed = [self._group(group.flatten(0, 1)) for group in groups]

@@ -94,16 +94,16 @@ class _PackedAttention(torch.autograd.Function):
         _, batch, num_heads, tokens, head_dim = sorted_heads.shape
         query, key, value = sorted_heads.flatten(1, 2)
         scale = head_dim**-0.5
-        of_heads = torch.empty_like(sorted_heads)
-        of_query, of_key, of_value = of_heads.flatten(1, 2)
-        of_mixed = gradient.view(batch, tokens, num_heads, head_dim).transpose(1, 2).reshape(-1, tokens, head_dim)
-        torch.bmm(probabilities.transpose(1, 2), of_mixed, out=of_value)
-        of_scores = torch.bmm(of_mixed, value.transpose(1, 2))
-        of_scores = torch._softmax_backward_data(of_scores, probabilities, -1, of_scores.dtype)
-        torch.bmm(of_scores, key, out=of_query)
-        torch.bmm(of_scores.transpose(1, 2), query, out=of_key)
-        of_heads[:2].mul_(scale)
-        return of_heads.permute(1, 3, 0, 2, 4).reshape(batch, tokens, -1), None
+        grad_heads = torch.empty_like(sorted_heads)
+        grad_query, grad_key, grad_value = grad_heads.flatten(1, 2)
+        grad_mixed = gradient.view(batch, tokens, num_heads, head_dim).transpose(1, 2).reshape(-1, tokens, head_dim)
+        torch.bmm(probabilities.transpose(1, 2), grad_mixed, out=grad_value)
+        grad_scores = torch.bmm(grad_mixed, value.transpose(1, 2))
+        grad_scores = torch._softmax_backward_data(grad_scores, probabilities, -1, grad_scores.dtype)
+        torch.bmm(grad_scores, key, out=grad_query)
+        torch.bmm(grad_scores.transpose(1, 2), query, out=grad_key)
+        grad_heads[:2].mul_(scale)
+        return grad_heads.permute(1, 3, 0, 2, 4).reshape(batch, tokens, -1), None
 
 
 class Attention(nn.Module):
@@ -229,9 +229,9 @@ class _FusedLinear(torch.autograd.Function):
         values, weight = ctx.saved_tensors
         rows = gradient.reshape(-1, gradient.shape[-1])
         need_values, need_weight, need_bias = ctx.needs_input_grad
-        of_values = (rows @ weight).view(values.shape) if need_values else None
-        of_weight = rows.t() @ values.reshape(-1, values.shape[-1]) if need_weight else None
-        return of_values, of_weight, rows.sum(0) if need_bias else None
+        grad_values = (rows @ weight).view(values.shape) if need_values else None
+        grad_weight = rows.t() @ values.reshape(-1, values.shape[-1]) if need_weight else None
+        return grad_values, grad_weight, rows.sum(0) if need_bias else None
 
 
 class Linear(nn.Linear):

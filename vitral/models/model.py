@@ -28,7 +28,7 @@ class ModelConfig:
     """What the config of every family says.
 
     Attributes:
-        image_size: height and width of the pictures, pixels.
+        image_size: height and width of the images, pixels.
         num_classes: logits (K).
         head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
         dropout: rate, at the places that the family's paper gives.
@@ -88,7 +88,7 @@ class Model(nn.Module, ABC):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width of the pictures that it takes, in pixels.
+        """Height and width of the images that it takes, in pixels.
 
         Without tables of positions (BiT, ResNet, CvT, EfficientNet) it takes others as well.
         """
@@ -129,7 +129,7 @@ class Model(nn.Module, ABC):
         nn.init.constant_(self.head.bias, self.config.head_bias)
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
-        """Make the network take pictures of another size, an int or (height, width), in pixels.
+        """Make the network take images of another size, an int or (height, width), in pixels.
 
         Raises:
             ModelError: the network cannot take that size.
@@ -169,7 +169,7 @@ class Model(nn.Module, ABC):
         return {}
 
     def check_size(self, images: Images) -> None:
-        """Refuse pictures of another size than the network's, where its tables are of that size.
+        """Refuse images of another size than the network's, where its tables are of that size.
 
         Raises:
             ModelError: both sizes are named.

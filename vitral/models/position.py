@@ -20,7 +20,7 @@ def resize_position_embedding(
     *,
     method: PositionResize = "bilinear",
 ) -> Float[Tensor, "1 new_tokens dim"]:
-    """Interpolate position embeddings to a grid of another size, by their place in the picture.
+    """Interpolate position embeddings to a grid of another size, by their place in the image.
 
     Bilinear with the corner positions kept in place and no antialiasing, computed in float64: what the original
     does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. Bicubic with

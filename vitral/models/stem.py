@@ -1,4 +1,4 @@
-"""The hybrids' stem: a ResNet whose feature map is cut into patches in the picture's place (paper section 3.1).
+"""The hybrids' stem: a ResNet whose feature map is cut into patches in the image's place (paper section 3.1).
 
 Held against models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the
 norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.
@@ -80,7 +80,7 @@ class ResidualUnit(nn.Module):
 
 
 class ResNetStem(nn.Module):
-    """From pictures to the feature map that the transformer's patches are cut from."""
+    """From images to the feature map that the transformer's patches are cut from."""
 
     def __init__(self, config: StemConfig) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tokens-to-Token ViT (arXiv 2101.11986): the picture becomes tokens in three overlapping steps, then a deep, narrow ViT.
+"""Tokens-to-Token ViT (arXiv 2101.11986): the image becomes tokens in three overlapping steps, then a deep, narrow ViT.
 
 Held against models/t2t_vit.py, token_performer.py and token_transformer.py of yitu-opensource/T2T-ViT.
 """
@@ -147,7 +147,7 @@ class T2TViT(Model):
         self.head = nn.Linear(config.dim, config.num_classes)
 
     def embed(self, images: Images) -> Tokens:
-        """Return the class token and the picture's tokens with their positions (section 3.1, figure 3)."""
+        """Return the class token and the image's tokens with their positions (section 3.1, figure 3)."""
         self.check_size(images)
         maps = images
         for split, layer in zip(SPLITS, self.token_layers, strict=False):
@@ -166,7 +166,7 @@ class T2TViT(Model):
         return self.norm(self.backbone[-1](tokens, 1))[:, 0]
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
-        """Take pictures of another size: the sinusoids are interpolated, bicubic, as in the original (utils.py)."""
+        """Take images of another size: the sinusoids are interpolated, bicubic, as in the original (utils.py)."""
         old = self.config.grid
         super().resize(image_size)
         grid = resize_position_embedding(self.position[:, 1:], old, self.config.grid, method="bicubic")

@@ -310,7 +310,7 @@ class ViT(Model):
         self.init_head(seeded(self, seed))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
-        """Take pictures of another size: the position embedding is interpolated (paper section 3.2).
+        """Take images of another size: the position embedding is interpolated (paper section 3.2).
 
         Raises:
             ModelError: the patches do not divide that size.

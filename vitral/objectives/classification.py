@@ -1,6 +1,6 @@
 """Classification losses, computed in float32 whatever the network's precision.
 
-Labels are class numbers (batch,), or shares of the classes (batch, classes): mixed pictures, or a multi-label set's 0 and 1.
+Labels are class numbers (batch,), or shares of the classes (batch, classes): mixed images, or a multi-label set's 0 and 1.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Masked patch prediction, the paper's self-supervised pre-training (section 4.6 and appendix B.1.2).
 
-Half of the patch embeddings are corrupted: 80 % of these become a learned mask, 10 % another patch of the picture, 10 % stay.
+Half of the patch embeddings are corrupted: 80 % of these become a learned mask, 10 % another patch of the image, 10 % stay.
 For every corrupted patch the network predicts the mean colour, in 3 bits a channel: 512 classes. The paper does not say where
 its bins lie; here they are eight equal ones over the values 0 to 255.
 """
@@ -72,7 +72,7 @@ class MaskedPatchPrediction(nn.Module):
 
 
 def choose_patches(batch: int, count: int, share: float) -> Bool[Tensor, "batch patches"]:
-    """Mark the same number of patches of every picture, at random."""
+    """Mark the same number of patches of every image, at random."""
     order = torch.rand(batch, count).argsort(dim=1)
     return order < max(1, round(share * count))
 

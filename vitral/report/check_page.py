@@ -8,10 +8,10 @@ from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.outputs import check_file
 from vitral.printable import printable
+from vitral.report.images import inline
 from vitral.report.page import LARGEST_SHEET, mark, page_environment
-from vitral.report.pictures import inline
 
-MOST_LISTED = 200  # groups or pictures in a table; all are in the JSON
+MOST_LISTED = 200  # groups or images in a table; all are in the JSON
 MOST_OF_GROUP = 12  # names of a group of duplicates
 LARGEST_THUMBNAIL = 112  # pixels of the longer side
 
@@ -26,7 +26,7 @@ class Checked(Protocol):
 
     @property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
-        """Pictures by split and class."""
+        """Images by split and class."""
         ...
 
     @property

@@ -14,7 +14,7 @@ from vitral.files import write_file
 from vitral.outputs import check_file
 from vitral.printable import printable
 from vitral.report.confusion import confusion_plot, shown_confusion
-from vitral.report.pictures import Inlined, filter_sheet, inline
+from vitral.report.images import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
 from vitral.report.results import Arm, CurveGroup, RunReport
 
@@ -22,12 +22,12 @@ __all__ = ["Arm", "RunReport", "render_report", "write_report"]
 
 NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
-SURE_OF_HUNDREDTHS = 2000  # pictures, from which on a second decimal of an accuracy says something
+SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of an accuracy says something
 OPEN_CLASSES = 20  # rows of the table of classes up to which it is shown unfolded
 MOST_CLASSES = 300  # rows of that table: all of thousands would swell the page, and the worst come first
 MOST_CONFUSED = 12  # pairs of classes
 SHOWN_BAD_IMAGES = 20
-LARGEST_SHEET, LARGEST_PICTURE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
+LARGEST_SHEET, LARGEST_IMAGE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
 
 
 def mark(kind: str) -> bytes:
@@ -53,7 +53,7 @@ def render_report(report: RunReport) -> str:
         style=style,
         accuracy=partial(percent, digits=_digits(report.evaluation)),
         sheet=partial(inline, largest=LARGEST_SHEET),
-        picture=partial(inline, largest=LARGEST_PICTURE),
+        inlined=partial(inline, largest=LARGEST_IMAGE),
         curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_classes=OPEN_CLASSES,

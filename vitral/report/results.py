@@ -83,8 +83,8 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """A picture with its caption.
+class Figure:
+    """An image with its caption.
 
     Attributes:
         content: pixels, or an encoded PNG or JPEG.
@@ -96,7 +96,7 @@ class Picture:
 
 
 @dataclass(frozen=True, eq=False)
-class AttentionPicture:
+class AttentionImage:
     """A classified image and, where that says something, where the network looked.
 
     Attributes:
@@ -116,7 +116,7 @@ class AttentionPicture:
     description: str
 
     @classmethod
-    def of(cls, explanation: Explanation, *, truth: str, description: str) -> "AttentionPicture":
+    def of(cls, explanation: Explanation, *, truth: str, description: str) -> "AttentionImage":
         """Draw an explanation."""
         return cls(
             image=explanation.image,
@@ -128,7 +128,7 @@ class AttentionPicture:
         )
 
     @classmethod
-    def plain(cls, image: Pixels, prediction: Prediction, *, truth: str, description: str) -> "AttentionPicture":
+    def plain(cls, image: Pixels, prediction: Prediction, *, truth: str, description: str) -> "AttentionImage":
         """Show a prediction without attention."""
         return cls(
             image=image,
@@ -153,8 +153,8 @@ class RunReport:
         comparison_note: on what terms they were compared.
         command: what one would type to make it again.
         notes: what was found in the data and decided, one line each.
-        bad_images: pictures left out because they could not be read.
-        pictures: what the network saw.
+        bad_images: images left out because they could not be read.
+        images: what the network saw.
         curves: histories.
         baselines: what simple classifiers reach on the frozen features.
         evaluation: the scores.
@@ -179,15 +179,15 @@ class RunReport:
     command: str = ""
     notes: tuple[str, ...] = ()
     bad_images: tuple[BadImage, ...] = ()
-    pictures: tuple[Picture, ...] = ()
+    images: tuple[Figure, ...] = ()
     curves: tuple[CurveGroup, ...] = ()
     baselines: Baselines | None = None
     evaluation: Evaluation | None = None
     multi_label: MultiLabelEvaluation | None = None
     split: str = "test"
     confused_images: Mapping[int, Pixels] = field(default_factory=dict)
-    mistakes: tuple[AttentionPicture, ...] = ()
-    examples: tuple[AttentionPicture, ...] = ()
+    mistakes: tuple[AttentionImage, ...] = ()
+    examples: tuple[AttentionImage, ...] = ()
     method: str = ""
     patch_filters: Float32[np.ndarray, "filters patch_height patch_width 3"] | None = None
     position_similarity: Float32[np.ndarray, "rows columns rows columns"] | None = None

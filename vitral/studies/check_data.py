@@ -34,8 +34,8 @@ from vitral.studies.thumbnails import thumbnail, thumbnails
 
 NEAR = 4  # bits of 64 in which the perceptual hashes of two near duplicates may differ
 TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
-SHEET = 48  # pictures on the contact sheet
-SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of a picture's own, from where its label is doubtful
+SHEET = 48  # images on the contact sheet
+SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of an image's own, from where its label is doubtful
 SPLITS = "in several splits: scores would be too good"
 SIDES = "on several sides of the split that Vitral made: scores would be too good"
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
@@ -44,7 +44,7 @@ SHOWN_OF_GROUP = 6  # images of a group
 
 @dataclass(frozen=True)
 class Look:
-    """What one picture is like."""
+    """What one image is like."""
 
     split: str
     index: int
@@ -63,7 +63,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Finding:
-    """A picture and what is odd about it."""
+    """An image and what is odd about it."""
 
     name: str
     reason: str
@@ -71,11 +71,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Pictures that are the same, or nearly.
+    """Images that are the same, or nearly.
 
     Attributes:
         kind: "exact", of the same pixels or bytes, or "near", which look alike.
-        names: of the pictures.
+        names: of the images.
         splits: in which they are, in the names' order.
         classes: of each, in the names' order.
     """
@@ -87,7 +87,7 @@ class Duplicates:
 
     @property
     def leaks(self) -> bool:
-        """Whether they stand in different splits, so that a score would be of pictures already seen."""
+        """Whether they stand in different splits, so that a score would be of images already seen."""
         return len(set(self.splits)) > 1
 
     @property
@@ -98,7 +98,7 @@ class Duplicates:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A picture whose label a classifier doubts."""
+    """An image whose label a classifier doubts."""
 
     name: str
     split: str
@@ -116,19 +116,19 @@ class DataCheck:
         name: of the data set.
         fingerprint: of its names, sizes, classes and splits.
         class_names: in order.
-        counts: pictures by split and class.
-        bad: pictures that cannot be read.
-        suspicious: pictures that can, but look like mistakes.
+        counts: images by split and class.
+        bad: images that cannot be read.
+        suspicious: images that can, but look like mistakes.
         duplicates: those across splits first, then those with contradictory classes.
         suspects: labels that a classifier doubts, the most doubtful first; empty without a classifier.
         widths: least, middle and greatest, pixels.
         heights: likewise.
-        formats: pictures by format.
-        size: of all pictures, bytes.
+        formats: images by format.
+        size: of all images, bytes.
         mean: of the channels red, green, blue, 0 to 1.
         std: likewise.
         notes: what opening the data had to say.
-        sheet: some pictures of every class, as a PNG.
+        sheet: some images of every class, as a PNG.
         shared_out: the splits that Vitral made, and that are not the data's own.
         thumbnails: small images of the first duplicates and doubtful labels, by split and name.
     """
@@ -160,7 +160,7 @@ class DataCheck:
 
     @property
     def imbalance(self) -> float:
-        """How often the largest class has the pictures of the smallest, in the training split."""
+        """How often the largest class has the images of the smallest, in the training split."""
         counts = [count for count in next(iter(self.counts.values())).values() if count]
         return max(counts) / min(counts) if counts else 1.0
 
@@ -175,9 +175,9 @@ class DataCheck:
             *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
-            (len(self.bad), "picture cannot", "pictures cannot", "be read"),
+            (len(self.bad), "image cannot", "images cannot", "be read"),
             (len(self.suspects), "label is", "labels are", "doubtful"),
-            (len(self.suspicious), "picture looks", "pictures look", "like a mistake"),
+            (len(self.suspicious), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
         return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
@@ -388,7 +388,7 @@ def _suspects(classifier: Classifier, data: DataSet, listener: Listener) -> list
 
 
 class _Readable:
-    """A source in which a picture that cannot be read is grey, so that the others can be judged."""
+    """A source in which an image that cannot be read is grey, so that the others can be judged."""
 
     endless = False
     shards: tuple[int, ...] = ()
@@ -440,7 +440,7 @@ def _places(
 
 
 def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:
-    """Draw some pictures of as many classes as there is room for, chosen by a fixed seed."""
+    """Draw some images of as many classes as there is room for, chosen by a fixed seed."""
     if not looks:
         return b""
     order = generator(0, "contact sheet").permutation(len(looks))

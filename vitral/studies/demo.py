@@ -1,6 +1,6 @@
 """The demo: the paper's pipeline on real data in minutes, with the comparison that the paper is about.
 
-A small ViT is pre-trained on generated pictures, fine-tuned at a higher resolution on handwritten digits with three seeds,
+A small ViT is pre-trained on generated images, fine-tuned at a higher resolution on handwritten digits with three seeds,
 and trained from scratch on the same budget with three seeds.
 """
 
@@ -16,7 +16,7 @@ from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.page import write_report
 from vitral.report.results import Arm, Curve, CurveGroup, RunReport
-from vitral.studies.run_report import run_report, training_pictures
+from vitral.studies.run_report import run_report, training_images
 from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
 from vitral.training.run import RunResult
@@ -68,7 +68,7 @@ def demo(out: str | Path, *, listener: Listener = show) -> DemoResult:
     started = time.monotonic()
     folder = Path(out)
     _clear(folder)
-    listener(Message(f"1/3  Pre-training a small ViT on generated pictures ({SOURCE}), whose labels cost nothing."))
+    listener(Message(f"1/3  Pre-training a small ViT on generated images ({SOURCE}), whose labels cost nothing."))
     pretrained = pretrain(
         SOURCE, model=MODEL, recipe="demo-pretrain", out=folder / "pretrained", listener=_named(listener, "pre-train")
     )
@@ -132,7 +132,7 @@ def _report(
         run_report(first),
         title="A Vision Transformer, pre-trained and fine-tuned",
         summary=(
-            f"Pre-trained on generated pictures at {low} pixels, then fine-tuned on handwritten digits at {high}: "
+            f"Pre-trained on generated images at {low} pixels, then fine-tuned on handwritten digits at {high}: "
             f"{arms[0].mean:.1%} of the test digits are read right, against {arms[1].mean:.1%} from scratch."
         ),
         command="vitral demo",
@@ -146,5 +146,5 @@ def _report(
             CurveGroup("Pre-training", (Curve("pre-training", pretrained.training.history),)),
             CurveGroup("On the digits", tuple(Curve(name, result.training.history) for name, result in curves)),
         ),
-        pictures=(training_pictures(pretrained), training_pictures(first)),
+        images=(training_images(pretrained), training_images(first)),
     )

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import UInt64
 
 
-def near_pairs(hashes: UInt64[np.ndarray, " pictures"], distance: int) -> Iterator[tuple[int, int]]:
+def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator[tuple[int, int]]:
     """Give the pairs of 64-bit hashes that differ in at most `distance` bits.
 
     Of one bit more bands than may differ, at least one is equal in both: only pairs that share a band are compared.

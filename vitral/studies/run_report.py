@@ -17,7 +17,7 @@ from vitral.images.decode import Pixels
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
 from vitral.report.page import MOST_CONFUSED
-from vitral.report.results import AttentionPicture, Curve, CurveGroup, Picture, RunReport, Verdict
+from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.studies.thumbnails import thumbnail
 from vitral.training.data_record import redrawn
 from vitral.training.diagnosis import merged
@@ -25,8 +25,8 @@ from vitral.training.environment import environment
 from vitral.training.run import RunResult
 
 MISTAKES, EXAMPLES = 8, 8
-SEARCHED = 64  # pictures among which examples classified right are looked for
-DISTANCE_PICTURES, FEW = 64, 8  # the paper averaged over 128; with a time budget
+SEARCHED = 64  # images among which examples classified right are looked for
+DISTANCE_IMAGES, FEW = 64, 8  # the paper averaged over 128; with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
 
 
@@ -49,7 +49,7 @@ def run_report(result: RunResult) -> RunReport:
         command=result.command(),
         notes=(*plan.data.notes, *plan.reasons, *redrawn(plan.folder)),
         bad_images=plan.data.bad_images,
-        pictures=(training_pictures(result),),
+        images=(training_images(result),),
         curves=(CurveGroup("Training", (Curve(plan.kind, result.training.history),)),),
         baselines=result.baselines,
         evaluation=single,
@@ -76,7 +76,7 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     height, width = model.image_size
     return (
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
-        ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G a picture of {height}x{width} pixels"),
+        ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
         ("Started from", plan.classifier.provenance.source),
         ("Data", f"{plan.data.name}: {len(plan.data.class_names)} classes; {counts}"),
         ("Recipe", f"{plan.recipe.name}: {plan.recipe.summary()}, seed {plan.recipe.seed}"),
@@ -86,28 +86,28 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     )
 
 
-def training_pictures(result: RunResult) -> Picture:
+def training_images(result: RunResult) -> Figure:
     """Return the contact sheet of what the network saw."""
-    sheet = result.plan.folder / "pictures" / "training.png"
-    return Picture(sheet.read_bytes(), f"Training pictures of {result.plan.data.name} as the network saw them")
+    sheet = result.plan.folder / "images" / "training.png"
+    return Figure(sheet.read_bytes(), f"Training images of {result.plan.data.name} as the network saw them")
 
 
 def mistakes(
     classifier: Classifier, source: Source, evaluation: Evaluation, left: Callable[[], float]
-) -> tuple[AttentionPicture, ...]:
+) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
     shown = _plain if evaluation.at_chance else _explained
     chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
     return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in chosen)
 
 
-def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
-    return AttentionPicture.of(explain(classifier, image), truth=mistake.truth, description=mistake.description)
+def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
+    return AttentionImage.of(explain(classifier, image), truth=mistake.truth, description=mistake.description)
 
 
-def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionPicture:
+def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
     prediction = classifier.predict(image)[0]
-    return AttentionPicture.plain(image, prediction, truth=mistake.truth, description=mistake.description)
+    return AttentionImage.plain(image, prediction, truth=mistake.truth, description=mistake.description)
 
 
 def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]:
@@ -116,7 +116,7 @@ def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]
     return {index: thumbnail(source.image(index)) for index in sorted(places)}
 
 
-def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionPicture, ...]:
+def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
     """Return some images that are classified right, spread over the split, each with where the network looked.
 
     There are as many as are found while there are seconds left.
@@ -126,11 +126,11 @@ def examples(classifier: Classifier, source: Source, left: Callable[[], float]) 
 
 def first_images(result: RunResult, source: Source) -> torch.Tensor:
     """Return some prepared images of a split."""
-    count = min(DISTANCE_PICTURES if result.plan.budget_seconds is None else FEW, len(source))
+    count = min(DISTANCE_IMAGES if result.plan.budget_seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
 
 
-def _right(classifier: Classifier, source: Source, left: Callable[[], float]) -> Iterator[AttentionPicture]:
+def _right(classifier: Classifier, source: Source, left: Callable[[], float]) -> Iterator[AttentionImage]:
     count = len(source)
     for index in range(0, count, max(1, count // SEARCHED)):
         if left() < DRAWING_SECONDS:
@@ -140,4 +140,4 @@ def _right(classifier: Classifier, source: Source, left: Callable[[], float]) ->
         assert isinstance(label, int)
         truth = classifier.class_names[label]
         if explanation.label == truth:
-            yield AttentionPicture.of(explanation, truth=truth, description=source.describe(index))
+            yield AttentionImage.of(explanation, truth=truth, description=source.describe(index))

@@ -1,7 +1,7 @@
-"""The recipe that fine-tuning picks by itself, from the pictures, the classes, the network and the hardware, and why.
+"""The recipe that fine-tuning picks by itself, from the images, the classes, the network and the hardware, and why.
 
 The length, the resolution and MixUp begin from BiT-HyperRule (arXiv 1912.11370, section 3.3 and bit_hyperrule.py), which asks
-only how many pictures there are and how large; the rest is ours, and each choice is told in one line.
+only how many images there are and how large; the rest is ours, and each choice is told in one line.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,13 +17,13 @@ from vitral.training.estimate import STATE_BYTES
 from vitral.training.recipe import Recipe, load_recipe
 from vitral.training.settings import AdaptationSettings, MixingSettings
 
-SMALL_SET, LARGE_SET = 20_000, 500_000  # pictures, HyperRule's bounds
+SMALL_SET, LARGE_SET = 20_000, 500_000  # images, HyperRule's bounds
 STEPS = (500, 10_000, 20_000)  # HyperRule's, for a small, medium and large set
 RULE_BATCH = 512
-SMALL_PICTURE, SMALL_SIZE, LARGE_SIZE = 96, 128, 384  # pixels, HyperRule's: below the first a picture is small
+SMALL_IMAGE, SMALL_SIZE, LARGE_SIZE = 96, 128, 384  # pixels, HyperRule's: below the first an image is small
 MIXUP = 0.1
-FEW_A_CLASS = 5  # pictures, below which all weights would learn the pictures by heart
-LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; pictures a class
+FEW_A_CLASS = 5  # images, below which all weights would learn the images by heart
+LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images a class
 CPU_BATCH, CPU_PASSES, GPU_PASSES, LEAST_STEPS = 64, 30, 100, 300
 CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
 PATIENCE_SECONDS = 3600.0  # that training all weights may take on a CPU before the head alone learns
@@ -37,9 +37,9 @@ class Situation:
     """What the choice depends on.
 
     Attributes:
-        pictures: to train on.
+        images: to train on.
         classes: how many there are.
-        side: the pictures' shorter side, pixels, the middle of a sample.
+        side: the images' shorter side, pixels, the middle of a sample.
         parameters: of the network.
         macs: multiply-accumulates of the network at its own size.
         own_size: the network's own size, pixels.
@@ -47,7 +47,7 @@ class Situation:
         budget_seconds: what the run may take; None for as long as it needs.
     """
 
-    pictures: int
+    images: int
     classes: int
     side: float
     parameters: int
@@ -57,11 +57,11 @@ class Situation:
     budget_seconds: float | None
 
 
-def look(network: Model, *, pictures: int, classes: int, side: float, budget_seconds: float | None) -> Situation:
+def look(network: Model, *, images: int, classes: int, side: float, budget_seconds: float | None) -> Situation:
     """Return the situation of a network on this machine."""
     gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
     return Situation(
-        pictures=pictures,
+        images=images,
         classes=classes,
         side=side,
         parameters=count_parameters(network),
@@ -86,7 +86,7 @@ def choose_recipe(
     method = _method(situation)[0]
     batch, steps = _length(situation)
     recipe = load_recipe("finetune")
-    large = situation.pictures >= SMALL_SET
+    large = situation.images >= SMALL_SET
     optimizer = recipe.optimizer.model_copy(
         update={
             "lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
@@ -127,29 +127,29 @@ def _reasons(situation: Situation) -> Iterator[tuple[set[str], str]]:
     method, why_method = _method(situation)
     size, why_size = _size(situation)
     batch, steps = _length(situation)
-    passes = steps * batch / situation.pictures
+    passes = steps * batch / situation.images
     machine = "a GPU" if situation.gpu_bytes else "a CPU"
-    few = situation.pictures < SMALL_SET
-    why_area = "few pictures must be seen in many ways" if few else "many pictures vary by themselves"
+    few = situation.images < SMALL_SET
+    why_area = "few images must be seen in many ways" if few else "many images vary by themselves"
     yield (
         set(),
-        f"Chosen for {situation.pictures:,} pictures of {situation.classes} classes, {situation.parameters / 1e6:.0f} M "
+        f"Chosen for {situation.images:,} images of {situation.classes} classes, {situation.parameters / 1e6:.0f} M "
         f"weights and {machine}:",
     )
     yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
-    yield {"image_size"}, f"  pictures at {size} pixels: {why_size}."
+    yield {"image_size"}, f"  images at {size} pixels: {why_size}."
     yield (
         {"steps", "epochs", "batch_size"},
-        f"  {steps} steps of {batch} pictures, {passes:.0f} passes: {_why_length(situation)}.",
+        f"  {steps} steps of {batch} images, {passes:.0f} passes: {_why_length(situation)}.",
     )
     if method == "full":
         yield (
             {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
             f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest.",
         )
-    yield {"augmentation.min_area"}, f"  crops of at least {_min_area(situation):.0%} of a picture: {why_area}."
+    yield {"augmentation.min_area"}, f"  crops of at least {_min_area(situation):.0%} of an image: {why_area}."
     if not few and method == "full":
-        yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} pictures and more."
+        yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 
 
 METHODS = {
@@ -160,9 +160,9 @@ METHODS = {
 
 
 def _method(situation: Situation) -> tuple[str, str]:
-    a_class = situation.pictures / situation.classes
+    a_class = situation.images / situation.classes
     if a_class < FEW_A_CLASS:
-        return "probe", f"{a_class:.1f} pictures a class would be learned by heart"
+        return "probe", f"{a_class:.1f} images a class would be learned by heart"
     if situation.gpu_bytes is not None:
         if situation.parameters * STATE_BYTES > MEMORY_SHARE * situation.gpu_bytes:
             return (
@@ -178,8 +178,8 @@ def _method(situation: Situation) -> tuple[str, str]:
                 f"all of them would take a CPU about {seconds / 60:.0f} minutes; --recipe finetune does it anyway",
             )
     if situation.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
-        return "lora", f"{a_class:.0f} pictures a class are few for so many weights"
-    return "full", f"{a_class:.0f} pictures a class are enough to adapt every layer"
+        return "lora", f"{a_class:.0f} images a class are few for so many weights"
+    return "full", f"{a_class:.0f} images a class are enough to adapt every layer"
 
 
 def _seconds(situation: Situation) -> float:
@@ -189,7 +189,7 @@ def _seconds(situation: Situation) -> float:
 
 def _size(situation: Situation) -> tuple[int, str]:
     own = situation.own_size
-    if situation.side < SMALL_PICTURE:
+    if situation.side < SMALL_IMAGE:
         return min(own, SMALL_SIZE), f"they are only {situation.side:.0f} themselves"
     if situation.gpu_bytes is None:
         return own, "the network's own size; more would take a CPU several times longer"
@@ -199,11 +199,11 @@ def _size(situation: Situation) -> tuple[int, str]:
 
 
 def _length(situation: Situation) -> tuple[int, int]:
-    pictures = situation.pictures
-    rule = STEPS[0] if pictures < SMALL_SET else STEPS[1] if pictures < LARGE_SET else STEPS[2]
+    images = situation.images
+    rule = STEPS[0] if images < SMALL_SET else STEPS[1] if images < LARGE_SET else STEPS[2]
     gpu = situation.gpu_bytes is not None
-    batch = min(RULE_BATCH if gpu else CPU_BATCH, max(8, pictures // 4))
-    seen = min(rule * RULE_BATCH, (GPU_PASSES if gpu else CPU_PASSES) * pictures)
+    batch = min(RULE_BATCH if gpu else CPU_BATCH, max(8, images // 4))
+    seen = min(rule * RULE_BATCH, (GPU_PASSES if gpu else CPU_PASSES) * images)
     return batch, max(LEAST_STEPS, seen // batch)
 
 
@@ -212,10 +212,10 @@ def _why_length(situation: Situation) -> str:
     if steps == LEAST_STEPS:
         return "fewer would not train a head"
     passes = GPU_PASSES if situation.gpu_bytes is not None else CPU_PASSES
-    if steps * batch >= passes * situation.pictures - batch:
+    if steps * batch >= passes * situation.images - batch:
         return "more would only be learned by heart"
-    return "BiT-HyperRule's number of pictures"
+    return "BiT-HyperRule's number of images"
 
 
 def _min_area(situation: Situation) -> float:
-    return 0.25 if situation.pictures < SMALL_SET else 0.05
+    return 0.25 if situation.images < SMALL_SET else 0.05

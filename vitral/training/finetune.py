@@ -36,7 +36,7 @@ from vitral.training.resume import budget_left, goes_on, kept_recipe, kept_start
 from vitral.training.run import RunResult, execute
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
-SMALL_PICTURE = 48  # pixels: below it a patch of 16 would swallow the picture
+SMALL_IMAGE = 48  # pixels: below it a patch of 16 would swallow the image
 PAPERS = "finetune-paper"  # the recipe that a sweep takes if none is named: the paper's own
 
 
@@ -85,7 +85,7 @@ def finetune(
     started: float | None = None,
     listener: Listener = show,
 ) -> RunResult:
-    """Fine-tune a network on labelled pictures; the run folder holds everything that it made.
+    """Fine-tune a network on labelled images; the run folder holds everything that it made.
 
     The head becomes a single linear layer, zero as in the paper or as the network's own source draws it, and the position
     embedding is interpolated to the new size. Before training the plan and two baselines on frozen features are told to the
@@ -96,9 +96,9 @@ def finetune(
     Args:
         data: what `vitral.data.open.open_data` takes: "digits", a folder with one sub-folder a class, an archive, a table, ...
         source: a weights file, classifier or run folder, Hub id, or a model's name for random weights; None picks a
-            model that fits the pictures and the hardware, from random weights.
+            model that fits the images and the hardware, from random weights.
         out: the run folder; runs/NAME if None.
-        recipe: a recipe's name or a TOML file; None picks one by the pictures, classes, network and hardware, and says why.
+        recipe: a recipe's name or a TOML file; None picks one by the images, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".
         image_size: pixels; None for the recipe's, or the source's own.
         time: a budget for the whole command, from `started` to the report: "10m", "1h30m", or a number of seconds; the run
@@ -106,7 +106,7 @@ def finetune(
         budget_seconds: the older name of `time`.
         seed: of every random choice; None for the recipe's.
         classes: of nested folders, which one names the class; see `open_data`.
-        skip_bad_images: train without unreadable pictures, and list them, in place of an error.
+        skip_bad_images: train without unreadable images, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.
@@ -295,7 +295,7 @@ def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tup
         train = request.data.splits["train"]
         situation = look(
             start.model,
-            pictures=len(train),
+            images=len(train),
             classes=len(request.data.class_names),
             side=median_side(train),
             budget_seconds=request.budget_seconds,
@@ -312,7 +312,7 @@ def _settings(request: Request, start: Classifier, *, from_scratch: bool) -> tup
     if request.data.multi_label and settings.objective.name == "softmax":
         objective = settings.objective.model_copy(update={"name": "sigmoid"})
         settings = settings.model_copy(update={"objective": objective})
-        reasons.append("Objective: sigmoid, since a picture may have several labels.")
+        reasons.append("Objective: sigmoid, since an image may have several labels.")
     return settings, [*reasons, f"Recipe: {settings.name} ({settings.summary()})."]
 
 
@@ -355,15 +355,15 @@ def _start(source: str | Path | None, request: Request) -> tuple[Classifier, lis
     name = default_model(request.data.splits["train"])
     reason = (
         f"No weights were given (--from), so a {name} learns from scratch; pre-trained weights would do better on few "
-        "pictures: a published file such as ViT-B_16.npz, or a run of 'vitral pretrain'."
+        "images: a published file such as ViT-B_16.npz, or a run of 'vitral pretrain'."
     )
     return load(name), [reason]
 
 
 def default_model(train: Source) -> str:
-    """Return the model that fits the pictures' size and the hardware."""
+    """Return the model that fits the images' size and the hardware."""
     small, large = default_models()
-    return small if median_side(train) < SMALL_PICTURE else large
+    return small if median_side(train) < SMALL_IMAGE else large
 
 
 def default_models() -> tuple[str, str]:
@@ -372,6 +372,6 @@ def default_models() -> tuple[str, str]:
 
 
 def median_side(train: Source) -> float:
-    """Return the shorter side, in pixels, of the middle one of some pictures."""
+    """Return the shorter side, in pixels, of the middle one of some images."""
     indices = np.linspace(0, len(train) - 1, min(len(train), 16)).astype(int)
     return float(np.median([min(train.image(int(index)).shape[:2]) for index in indices]))

@@ -29,7 +29,7 @@ from vitral.training.update import Normalize, Updater
 Validate = Callable[[Model, Listener], dict[str, float]]
 
 LOG_EVERY = 10  # steps between lines of the log
-NAMED = 4  # pictures that a message names
+NAMED = 4  # images that a message names
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def train(
 
     Args:
         model: the network, with its starting weights.
-        batches: training pictures by step.
+        batches: training images by step.
         recipe: the settings; `steps` must be set.
         normalize: from values 0 to 255 to the network's input.
         folder: the run folder.

@@ -16,18 +16,18 @@ ERASED_AREA, ERASED_ASPECT, ATTEMPTS = (0.02, 1 / 3), 0.3, 10
 
 
 def erase(images: Images, share: float, *, seed: int, step: int, first: int, batch_size: int) -> Images:
-    """Replace a random box in a share of the pictures by normal noise, in place, as timm's `RandomErasing` in mode "pixel".
+    """Replace a random box in a share of the images by normal noise, in place, as timm's `RandomErasing` in mode "pixel".
 
-    Each picture's box is a function of (seed, step, its place in the whole batch). The box covers 2 % to a third of the
-    picture, evenly; the logarithm of its aspect is even from 0.3 to 1 / 0.3 (arXiv 1708.04896).
+    Each image's box is a function of (seed, step, its place in the whole batch). The box covers 2 % to a third of the
+    image, evenly; the logarithm of its aspect is even from 0.3 to 1 / 0.3 (arXiv 1708.04896).
 
     Args:
-        images: normalised pictures.
-        share: of the pictures that lose a box.
+        images: normalised images.
+        share: of the images that lose a box.
         seed: of the run.
         step: of the run.
-        first: the first picture's place in the whole batch.
-        batch_size: pictures in the whole batch.
+        first: the first image's place in the whole batch.
+        batch_size: images in the whole batch.
     """
     for row, image in enumerate(images):
         rng = generator(seed, "erasing", step, (first + row) % batch_size)
@@ -50,7 +50,7 @@ def _erased_box(rows: int, columns: int, rng: np.random.Generator) -> tuple[int,
 
 
 class Mixer:
-    """Mixes every picture with the one before it in its batch, and their labels likewise.
+    """Mixes every image with the one before it in its batch, and their labels likewise.
 
     Args:
         settings: which kinds, and how strongly; with both, a batch takes one of the two at random (DeiT).
@@ -67,7 +67,7 @@ class Mixer:
         self.seed = seed
 
     def __call__(self, images: Images, labels: Targets, *, step: int) -> tuple[Images, Float[Tensor, "batch classes"]]:
-        """Return the mixed pictures and labels of a batch, whose first picture is only the second one's partner.
+        """Return the mixed images and labels of a batch, whose first image is only the second one's partner.
 
         The draws are a function of (seed, step), the same for every process that has a part of the batch.
         """
@@ -79,5 +79,5 @@ class Mixer:
 
 
 def mixes(settings: MixingSettings) -> bool:
-    """Tell whether pictures are mixed at all."""
+    """Tell whether images are mixed at all."""
     return bool(settings.mixup or settings.cutmix)

@@ -19,7 +19,7 @@ from vitral.training.recipe import Recipe
 
 @dataclass(frozen=True)
 class Part:
-    """Some pictures of a batch, ready for the network.
+    """Some images of a batch, ready for the network.
 
     Attributes:
         images: normalised.
@@ -53,7 +53,7 @@ class Classification:
         self.recipe = recipe
 
     def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the share of pictures that `right_answers` finds right."""
+        """Return the mean loss and the share of images that `right_answers` finds right."""
         outputs: Outputs = call(part.images)
         loss = self.loss(outputs.logits, part.targets)
         if outputs.distillation_logits is not None:
@@ -74,9 +74,9 @@ class Classification:
 
 
 def right_answers(logits: Float[Tensor, "batch classes"], targets: Targets) -> Bool[Tensor, " batch"]:
-    """Tell of each picture whether the most probable class is its class, or that of its largest share.
+    """Tell of each image whether the most probable class is its class, or that of its largest share.
 
-    Of a picture with several labels any one will do; one without labels is right where no class is more probable than not.
+    Of an image with several labels any one will do; one without labels is right where no class is more probable than not.
     """
     picked = logits.argmax(dim=1)
     if targets.ndim == 1:

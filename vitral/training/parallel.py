@@ -93,7 +93,7 @@ class Engine:
         if not own or distributed.world() == 1:
             return clip_by_global_norm(parameters, limit)
         gradients = [cast(Tensor, parameter.grad) for parameter in own]
-        # An expert's gradient is the sum over all processes' pictures, not yet the mean.
+        # An expert's gradient is the sum over all processes' images, not yet the mean.
         torch._foreach_div_(gradients, float(distributed.world()))
         copied = [cast(Tensor, parameter.grad) for parameter in parameters if not hasattr(parameter, "rows_of")]
         squares = distributed.total(global_norm(gradients).square())

@@ -28,7 +28,7 @@ class Plan:
         start: what the weights came from, as `finetune` takes it; None where the recipe says it.
         classifier: the network in its starting state, with head, size, preprocessing and class names in place.
         recipe: the settings, resolved.
-        augmentation: of the training pictures.
+        augmentation: of the training images.
         reasons: why these settings, one line each.
         budget_seconds: the time that the run may take, measured from `started`; None for as long as it needs.
         started: `time.monotonic()` when the command began.

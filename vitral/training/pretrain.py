@@ -55,7 +55,7 @@ def pretrain(
     """Pre-train a network from random weights; the run folder holds everything that it made.
 
     Args:
-        data: "visualatom", the endless source of generated pictures (taken if None), or what `open_data` takes: a folder
+        data: "visualatom", the endless source of generated images (taken if None), or what `open_data` takes: a folder
             with one sub-folder a class, an archive, a table, shards, ...
         model: a model's name; None for the recipe's.
         out: the run folder; runs/NAME if None.
@@ -67,7 +67,7 @@ def pretrain(
         budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
         classes: of nested folders, which one names the class; see `open_data`.
-        skip_bad_images: train without unreadable pictures, and list them, in place of an error.
+        skip_bad_images: train without unreadable images, and list them, in place of an error.
         resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
             finished goes on only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.

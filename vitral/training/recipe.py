@@ -51,7 +51,7 @@ class Recipe(Section):
         batch_size: images an update.
         fit_to_data: whether a small dataset shortens the batch and lengthens the run; see `fit_length`. Off in published
             recipes, which stay as their source has them.
-        workers: processes that prepare pictures; 0 prepares in the training process.
+        workers: processes that prepare images; 0 prepares in the training process.
         precision: "auto", "bf16" or "fp32".
         optimizer: optimizer and clipping.
         schedule: learning rate over time.
@@ -59,9 +59,9 @@ class Recipe(Section):
         objective: the loss.
         head: of a network from random weights.
         experts: of a V-MoE.
-        augmentation: how pictures vary; None for what suits the data.
+        augmentation: how images vary; None for what suits the data.
         preprocessing: how an image becomes the network's input, where the network does not say it.
-        mixing: pictures mixed in pairs.
+        mixing: images mixed in pairs.
         adaptation: which weights learn.
         averaging: Polyak averaging.
         checkpoint: when to save.

@@ -1,9 +1,9 @@
-"""One run, whatever its kind: pictures, baselines, training, classifier, scores, all in one folder.
+"""One run, whatever its kind: images, baselines, training, classifier, scores, all in one folder.
 
 runs/photos/
   recipe.toml        the settings as resolved; running it again gives the same weights
   run.json           command, data, machine, versions
-  pictures/          what the network saw
+  images/          what the network saw
   baselines.json     k-nearest-neighbour and linear probe on the frozen features, before training
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard
@@ -57,8 +57,8 @@ from vitral.training.rehearsal import within_time
 from vitral.training.run_folder import RUN_FILE
 from vitral.training.state import CHECKPOINTS, newest_state
 
-VALIDATION_PICTURES = 2000  # of an endless source, which has no last picture
-PROBE_PICTURES = 4000  # likewise, to fit a head on
+VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
+PROBE_IMAGES = 4000  # likewise, to fit a head on
 BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
 BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
 UNSCORED = (
@@ -67,7 +67,7 @@ UNSCORED = (
 )
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
-FEW_PICTURES = 5000  # for which starting workers takes longer than they save
+FEW_IMAGES = 5000  # for which starting workers takes longer than they save
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class RunResult:
     def next_commands(self) -> list[str]:
         """Return the commands that a user would want next, ready to paste."""
         example = self.plan.data.splits[self.split].describe(0)
-        picture = shlex.quote(example if Path(example).is_file() else "PICTURE.jpg")
+        image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
         data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
         scores = f"  vitral evaluate --data {data} --classifier {folder}"
         if self.failed:
@@ -165,8 +165,8 @@ class RunResult:
         return [
             "Next:",
             scores + (" --split train" if self.split == "train" else ""),
-            f"  vitral predict {picture} --classifier {folder}",
-            f"  vitral explain {picture} --classifier {folder}",
+            f"  vitral predict {image} --classifier {folder}",
+            f"  vitral explain {image} --classifier {folder}",
         ]
 
 
@@ -196,7 +196,7 @@ def execute(plan: Plan, listener: Listener) -> RunResult:
                 budget_seconds=plan.asked.budget_seconds if plan.further else None,
                 overrides=plan.asked.overrides,
             )
-        _write_pictures(plan, batches)
+        _write_images(plan, batches)
     # Several labels have neither neighbours' votes nor a closed form of the kind.
     comparable = not plan.data.multi_label and plan.data.scored_split() != "train"
     baselines = _baselines(plan, listener) if plan.baselines and comparable else None
@@ -220,9 +220,9 @@ def _announce(plan: Plan, listener: Listener) -> None:
     model = plan.classifier.model
     counts = ", ".join(f"{name} {_count(split)}" for name, split in plan.data.splits.items())
     lines = [
-        f"Found {plan.data.name}: {len(plan.data.class_names)} classes; pictures: {counts}.",
+        f"Found {plan.data.name}: {len(plan.data.class_names)} classes; images: {counts}.",
         *plan.data.notes,
-        f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, pictures of "
+        f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
         f"{model.image_size[0]}x{model.image_size[1]} pixels, from {plan.classifier.provenance.source}.",
         *plan.reasons,
         f"Run folder: {plan.folder}",
@@ -250,7 +250,7 @@ def _write_description(plan: Plan) -> None:
         "from": plan.start,
         "source": plan.classifier.provenance.source,
         "class_names": list(plan.data.class_names),
-        "pictures": {name: _count(split) for name, split in plan.data.splits.items()},
+        "images": {name: _count(split) for name, split in plan.data.splits.items()},
         "notes": list(plan.data.notes),
         "bad_images": [dataclasses.asdict(bad) for bad in plan.data.bad_images],
         "environment": environment(),
@@ -314,8 +314,8 @@ def _remarks(plan: Plan) -> tuple[str, ...]:
     return tuple(remarks)
 
 
-def _write_pictures(plan: Plan, batches: TrainingBatches) -> None:
-    path = plan.folder / "pictures" / "training.png"
+def _write_images(plan: Plan, batches: TrainingBatches) -> None:
+    path = plan.folder / "images" / "training.png"
     if plan.resume and path.is_file():
         return
     batch = batches.batch(0)
@@ -368,7 +368,7 @@ def _validation(plan: Plan, source: Source | None) -> Validate | None:
     def validate(model: Model, listener: Listener) -> dict[str, float]:
         classifier = _classifier(plan, model)
         probabilities, labels = predict_probabilities(
-            classifier, source, limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
+            classifier, source, limit=VALIDATION_IMAGES, workers=_workers(plan), listener=listener
         )
         if not torch.isfinite(probabilities).all():
             return {"validation/accuracy": math.nan}
@@ -394,7 +394,7 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
         save(_classifier(plan, training.model, _provenance(plan, training, {})), folder)
     evaluation = evaluate_source(
-        trained, plan.data.splits[split], limit=VALIDATION_PICTURES, workers=_workers(plan), listener=listener
+        trained, plan.data.splits[split], limit=VALIDATION_IMAGES, workers=_workers(plan), listener=listener
     )
     diagnosis = diagnose_run(plan, training, baselines, evaluation)
     provenance = _provenance(plan, training, _scores(evaluation, baselines, split))
@@ -421,20 +421,20 @@ def _classifier(plan: Plan, model: Model, provenance: Provenance | None = None) 
 
 
 def _workers(plan: Plan) -> int:
-    return 0 if len(plan.data.splits["train"]) < FEW_PICTURES else plan.recipe.workers
+    return 0 if len(plan.data.splits["train"]) < FEW_IMAGES else plan.recipe.workers
 
 
 def _fit_head(plan: Plan, classifier: Classifier, listener: Listener) -> None:
     """Give a network that learned without labels a head, in closed form on its features, so that it is a classifier."""
     train = plan.data.splits["train"]
-    features, labels = extract_features(classifier, train, limit=PROBE_PICTURES, listener=listener)
+    features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
     weight, bias = fit_linear_probe(features, labels)
     head = classifier.model.head
     with torch.no_grad():
         head.weight[: len(weight)].copy_(weight)
         head.bias.copy_(functional.pad(bias, (0, len(head.bias) - len(bias)), value=-math.inf))
     listener(
-        Message("The network learned without labels; its head is a linear probe on the training pictures' features.")
+        Message("The network learned without labels; its head is a linear probe on the training images' features.")
     )
 
 

@@ -10,7 +10,7 @@ from vitral import distributed
 from vitral.classifier import folder as classifier_folder
 from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.errors import StorageError, TrainingError, VitralError
-from vitral.files import remove_partial, storage_errors, strangers
+from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.locks import locked
 from vitral.outputs import check_place, refuse_inputs
 from vitral.training.recipe_file import RECIPE_FILE
@@ -23,7 +23,8 @@ LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
 FILES = (RECIPE_FILE, RUN_FILE, DATA_FILE, "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
 FOLDERS = {
-    "pictures": ("training.png",),
+    "images": ("training.png",),
+    "pictures": ("training.png",),  # its name in 0.2
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("step-*", "last", "best"),
     RUN_CLASSIFIER: classifier_folder.FILES,
@@ -94,7 +95,7 @@ def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrit
         raise TrainingError(
             f"'{folder}' already holds a run; go on with it by --resume, choose another --out, or say --overwrite."
         )
-    others = strangers(folder, ())
+    others = foreign_files(folder, ())
     if others and not begun and not overwrite:
         raise StorageError(
             f"'{folder}' holds something else ('{others[0]}') and no run; choose another --out, or say --overwrite."

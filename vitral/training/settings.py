@@ -145,7 +145,7 @@ class ObjectiveSettings(Section):
     Attributes:
         name: "softmax" or "sigmoid" cross-entropy, or "masked-patches" (paper appendix B.1.2), which needs no labels.
         head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
-        binary_targets: with "sigmoid", whether mixed labels count in full for both pictures' classes (DeiT III).
+        binary_targets: with "sigmoid", whether mixed labels count in full for both images' classes (DeiT III).
         mean_over_classes: with "sigmoid", whether the losses of the classes are averaged (torch's own, DeiT III), in place of
             summed (vit_jax, big_vision); it matters to clipping.
         masked_share: of the patches, with "masked-patches".
@@ -214,7 +214,7 @@ class PreprocessingSettings(Section):
 
 
 class MixingSettings(Section):
-    """Pictures mixed in pairs, and their labels with them; with both, each batch takes one of the two at random.
+    """Images mixed in pairs, and their labels with them; with both, each batch takes one of the two at random.
 
     Attributes:
         mixup: alpha of the Beta distribution of MixUp (arXiv 1710.09412); 0 for none.

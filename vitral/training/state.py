@@ -417,7 +417,7 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str,
 
 
 def rows_held(like: Tensor, shape: torch.Size) -> tuple[int, int] | None:
-    """Return the first and the last but one of the rows that this process holds of a tensor of `shape`; None for all.
+    """Return the first row and the end of the rows that this process holds of a tensor of `shape`; None for all.
 
     `like` is the parameter that the tensor belongs to: a `DTensor`, or one whose `rows_of` names the rows that expert
     parallelism left here.

@@ -49,7 +49,7 @@ class Updater:
         network: what is trained, with its starting weights.
         recipe: the settings.
         normalize: from values 0 to 255 to the network's input.
-        erasing: share of the pictures in which a random box is erased.
+        erasing: share of the images in which a random box is erased.
     """
 
     def __init__(self, network: Model, recipe: Recipe, normalize: Normalize, *, erasing: float) -> None:

@@ -1,4 +1,4 @@
-"""What a checkpoint dialect is: one library's names for one family's tensors, and what it does with a picture."""
+"""What a checkpoint dialect is: one library's names for one family's tensors, and what it does with an image."""
 
 import dataclasses
 import json
@@ -51,7 +51,7 @@ class Reading:
     Attributes:
         config: the architecture.
         rules: from its tensors to ours.
-        preprocessing: what the source does with a picture.
+        preprocessing: what the source does with an image.
         class_names: in order, where the source says them.
         absent: our tensors that it has none of, which become zeros: a head that was never released.
         notes: what a user should know, one line each.

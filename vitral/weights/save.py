@@ -175,6 +175,6 @@ def _write_transformers(
         sync_file(partial / WEIGHT_FILES[0])
         write_through(partial / CONFIG, json.dumps(config, indent=2).encode())
         write_through(partial / PREPROCESSOR, json.dumps(processor, indent=2).encode())
-    note = transformers.pictures_note(preprocessing)
+    note = transformers.images_note(preprocessing)
     how = f"transformers.AutoModelForImageClassification.from_pretrained({str(path)!r})"
     return Written(path, how, () if note is None else (note,))

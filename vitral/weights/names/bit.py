@@ -16,7 +16,7 @@ FINE_TUNED_SIZE = (
     480  # pixels, of the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
 )
 TORCH_EPS = 1e-8  # of timm and transformers
-TIMM_PICTURES = dataclasses.replace(
+TIMM_IMAGES = dataclasses.replace(
     ORIGINAL_PREPROCESSING,
     resize="crop",
     crop_fraction=0.875,
@@ -24,7 +24,7 @@ TIMM_PICTURES = dataclasses.replace(
     antialias=True,
     resampler="pillow",
 )
-TRANSFORMERS_PICTURES = dataclasses.replace(TIMM_PICTURES, resampler="torch")
+TRANSFORMERS_IMAGES = dataclasses.replace(TIMM_IMAGES, resampler="torch")
 
 PARTS = {"1": "a", "2": "b", "3": "c"}
 TORCH: Renames = (
@@ -80,7 +80,7 @@ def read_original(stored: Stored) -> Reading:
         width_factor=shapes["resnet/root_block/standardized_conv2d/kernel"][3] // WIDTH,
         num_classes=shapes["resnet/head/conv2d/kernel"][3] if head else 1000,
     )
-    note = f"The file does not say the size of its pictures; taken: {size} pixels."
+    note = f"The file does not say the size of its images; taken: {size} pixels."
     return reading(config, original_rules(config), ORIGINAL_PREPROCESSING, head=head, notes=(note,))
 
 
@@ -98,7 +98,7 @@ def read_timm(stored: Stored) -> Reading:
     config = _torch_config(
         stored, "stem.conv.weight", r"stages\.{}\.blocks\.(\d+)\.", stored.shapes.get("head.fc.weight")
     )
-    prepared, notes = timm_preprocessing(stored, TIMM_PICTURES)
+    prepared, notes = timm_preprocessing(stored, TIMM_IMAGES)
     head = "head.fc.weight" in stored.shapes
     config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
     return reading(config, timm_rules(config), prepared, head=head, class_names=timm_classes(stored), notes=notes)
@@ -119,7 +119,7 @@ def read_transformers(stored: Stored) -> Reading:
     pattern = r"bit\.encoder\.stages\.{}\.layers\.(\d+)\."
     head = "classifier.1.weight" in stored.shapes
     config = _torch_config(stored, "bit.embedder.convolution.weight", pattern, stored.shapes.get("classifier.1.weight"))
-    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_PICTURES)
+    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
     config = dataclasses.replace(config, image_size=prepared.image_size, weight_eps=TORCH_EPS)
     return reading(
         config,

@@ -13,7 +13,7 @@ from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renam
 from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
 
 HEAD_DIM = 32  # in timm, whatever the size
-PICTURES = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.95)
+IMAGES = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.95)
 
 RENAMES: Renames = (
     (r"^stem1\.", "stem.conv1."),
@@ -82,7 +82,7 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
     if config.convention != "timm":
         raise cannot_hold("timm", "CoAtNet by the paper's own convention, for timm pools and strides otherwise")
     if config.head_dim != HEAD_DIM or len(config.dims) != 4 or config.image_size[0] != config.image_size[1]:
-        raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong pictures")
+        raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong images")
     pooled = tuple(
         (rf"^stages\.{stage}\.blocks\.0\.norm1\.", f"stages.{stage}.blocks.0.norm1.norm.")
         for stage, kind in enumerate(config.kinds)
@@ -116,7 +116,7 @@ def read(stored: Stored) -> Reading:
         representation_size=shapes.get("head.pre_logits.fc.weight", (None,))[0],
         convention="timm",
     )
-    prepared, notes = timm_preprocessing(stored, PICTURES)
+    prepared, notes = timm_preprocessing(stored, IMAGES)
     return reading(
         config,
         rules(config),

@@ -11,8 +11,8 @@ from vitral.weights.names import transformers
 
 HEAD_DIM = 64
 STAGES = range(3)
-# At 224 pixels; from 384 on the whole picture is taken to the square (the paper's section 4.1 and its configs).
-ORIGINAL_PICTURES = Preprocessing(
+# At 224 pixels; from 384 on the whole image is taken to the square (the paper's section 4.1 and its configs).
+ORIGINAL_IMAGES = Preprocessing(
     resize="crop",
     crop_fraction=0.875,
     interpolation="bicubic",
@@ -21,7 +21,7 @@ ORIGINAL_PICTURES = Preprocessing(
     std=IMAGENET_STD,
     resampler="pillow",
 )
-TRANSFORMERS_PICTURES = dataclasses.replace(ORIGINAL_PICTURES, resampler="torch")
+TRANSFORMERS_IMAGES = dataclasses.replace(ORIGINAL_IMAGES, resampler="torch")
 
 ORIGINAL: Renames = (
     (r"^stages\.(\d)\.embedding\.", r"stage\1.patch_embed.proj."),
@@ -89,7 +89,7 @@ def read_original(stored: Stored) -> Reading:
         image_size=(size, size),
     )
     whole = {"resize": "squash", "crop_fraction": 1.0} if size == 384 else {}
-    return _reading(stored, config, original_rules(config), dataclasses.replace(ORIGINAL_PICTURES, **whole), ())  # type: ignore[arg-type]
+    return _reading(stored, config, original_rules(config), dataclasses.replace(ORIGINAL_IMAGES, **whole), ())  # type: ignore[arg-type]
 
 
 def read_transformers(stored: Stored) -> Reading:
@@ -97,7 +97,7 @@ def read_transformers(stored: Stored) -> Reading:
     embedding = "cvt.encoder.stages.{}.embedding.convolution_embeddings.projection.weight"
     config = _config(stored, embedding, r"cvt\.encoder\.stages\.{}\.layers\.(\d+)\.", "classifier.weight")
     heads = stored.config.get("num_heads")
-    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_PICTURES)
+    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
     config = dataclasses.replace(
         config,
         gelu="exact",

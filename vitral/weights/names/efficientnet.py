@@ -8,7 +8,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
 
-# The share of the picture that each is evaluated on, in timm.
+# The share of the image that each is evaluated on, in timm.
 CROPS = {
     "b0": 0.875,
     "b1": 0.882,

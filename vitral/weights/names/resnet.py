@@ -9,7 +9,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
-# torchvision's evaluation (ImageClassification presets): the shorter side to 256, the middle 224, on the picture itself.
+# torchvision's evaluation (ImageClassification presets): the shorter side to 256, the middle 224, on the image itself.
 TORCHVISION = Preprocessing(
     resize="crop",
     crop_fraction=0.875,

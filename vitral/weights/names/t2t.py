@@ -9,7 +9,7 @@ from vitral.weights.names.timm import CROP_BICUBIC, DEIT
 
 HEAD_DIM = 64
 DEFAULT_TOKENS = 197  # of 224 pixels
-PICTURES = dataclasses.replace(DEIT, crop_fraction=CROP_BICUBIC.crop_fraction)
+IMAGES = dataclasses.replace(DEIT, crop_fraction=CROP_BICUBIC.crop_fraction)
 
 RENAMES: Renames = (
     (r"^token_layers\.0\.", "tokens_to_token.attention1."),
@@ -57,7 +57,7 @@ def read(stored: Stored) -> Reading:
     )
     # The fixed table may be left out; the network computes it.
     found = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
-    return reading(config, found, PICTURES, head=head)
+    return reading(config, found, IMAGES, head=head)
 
 
 DIALECTS = (Dialect("original", "t2t", lambda stored: "tokens_to_token.project.weight" in stored.shapes, read, rules),)

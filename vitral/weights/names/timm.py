@@ -38,18 +38,18 @@ STEM_NOTE = (
 
 
 def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return what the file's neighbour says of its pictures, or `default` with a note that says so."""
+    """Return what the file's neighbour says of its images, or `default` with a note that says so."""
     settings = stored.config.get("pretrained_cfg", stored.config)
     if not isinstance(settings, Mapping) or "mean" not in settings:
         note = (
-            "The file does not say how its pictures were prepared; taken: its source's default "
+            "The file does not say how its images were prepared; taken: its source's default "
             f"({default.resize} {default.crop_fraction}, {default.interpolation}, mean {default.mean[0]}). "
             "Its config.json beside it would say."
         )
         return default, (note,)
     mode = settings.get("crop_mode") or "center"
     if mode not in RESIZES:
-        raise ValueError(f"its pictures are prepared by crop_mode '{mode}', which is not known")
+        raise ValueError(f"its images are prepared by crop_mode '{mode}', which is not known")
     size = settings.get("input_size", (3, 224, 224))
     try:
         return (
@@ -141,7 +141,7 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> str:
-    """Return the call of timm's that prepares a picture as `preprocessing` does, as near as timm comes."""
+    """Return the call of timm's that prepares an image as `preprocessing` does, as near as timm comes."""
     mode = "center" if preprocessing.resize == "crop" else "squash"
     height, width = preprocessing.image_size
     size = height if height == width else (height, width)
@@ -152,7 +152,7 @@ def describe_preprocessing(preprocessing: Preprocessing) -> str:
         else "but with antialiasing, which was not there before"
     )
     return (
-        f"Prepare pictures{'' if exact else f', {how},'} with timm.data.create_transform({size!r}, "
+        f"Prepare images{'' if exact else f', {how},'} with timm.data.create_transform({size!r}, "
         f"crop_pct={preprocessing.crop_fraction}, crop_mode={mode!r}, interpolation={preprocessing.interpolation!r}, "
         f"mean={preprocessing.mean}, std={preprocessing.std})"
     )

@@ -75,7 +75,7 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
     if settings.get("resample", 2) not in RESAMPLING:
         raise ValueError(f"resample {settings['resample']} is not known")
     if not settings.get("do_resize", True) or not settings.get("do_rescale", True):
-        raise ValueError("pictures that are not resized or rescaled")
+        raise ValueError("images that are not resized or rescaled")
     fraction, resize = 1.0, "squash"
     exact = kind.startswith(EXACT_PROCESSOR)
     if "shortest_edge" in edges:
@@ -139,7 +139,7 @@ def whole_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
     return described if _read(described) == preprocessing else {**described, OWN: preprocessing.to_json()}
 
 
-def pictures_note(preprocessing: Preprocessing) -> str | None:
+def images_note(preprocessing: Preprocessing) -> str | None:
     """Return a line where transformers' processor rounds otherwise than we do; None where it does the same."""
     chosen = describe_preprocessing(preprocessing)["image_processor_type"]
     if preprocessing.resampler == "torch" or chosen == EXACT_PROCESSOR:

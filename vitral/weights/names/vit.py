@@ -166,7 +166,7 @@ def read(stored: Stored) -> Reading:
     if config.experts:
         notes.append(
             f"A file of experts does not say how tokens are routed; taken: {config.experts.num_selected} experts a token, "
-            f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} pictures."
+            f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} images."
         )
     rules = table(config, Spelling(generation, position, class_row, norm))
     return reading(config, rules, ORIGINAL_PREPROCESSING, head="head/kernel" in shapes, notes=tuple(notes))

@@ -13,8 +13,8 @@ from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import HEAD_DIM, HEADS
 
 TRANSFORMERS_EPS = 1e-12  # its ViT's default, where the original has 1e-6
-VIT_PICTURES = Preprocessing(antialias=True, resampler="torch")
-DEIT_PICTURES = Preprocessing(
+VIT_IMAGES = Preprocessing(antialias=True, resampler="torch")
+DEIT_IMAGES = Preprocessing(
     crop_fraction=0.875,
     interpolation="bicubic",
     antialias=True,
@@ -91,7 +91,7 @@ def read(stored: Stored) -> Reading:
     layer = f"{base}layers" if in_memory else f"{base}encoder.layer"
     token = f"{base}embeddings.distillation_token"
     with_teacher = "distillation_classifier.weight" in shapes
-    lonely = token in shapes and not with_teacher
+    token_alone = token in shapes and not with_teacher
     dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
     position = f"{base}embeddings.position_embeddings"
     rows, _ = grid_side(shapes[position][1] - (token in shapes), token=True)
@@ -110,17 +110,17 @@ def read(stored: Stored) -> Reading:
         gelu=transformers.gelu_of(stored.config),
         representation_size=shapes.get(f"{base}pooler.dense.weight", (None,))[0],
         distilled=with_teacher,
-        registers=int(lonely),
+        registers=int(token_alone),
         norm_eps=float(stored.config.get("layer_norm_eps", TRANSFORMERS_EPS)),
         qkv_bias=query in shapes,
         position_resize="bicubic" if token in shapes else "bilinear",
         initialization="deit" if token in shapes else "vit",
     )
     rules = table(config, base, layer, in_memory=in_memory)
-    if lonely:
+    if token_alone:
         rules = [rule for rule in rules if rule.ours[0] not in ("registers", "position.embedding")]
         rules.append(Rule(("registers", "position.embedding"), (token, position), _register()))
-    default = DEIT_PICTURES if token in shapes else VIT_PICTURES
+    default = DEIT_IMAGES if token in shapes else VIT_IMAGES
     prepared, notes = transformers.preprocessing(stored, default)
     return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
 

@@ -1,4 +1,4 @@
-"""Pictures inside a page: encoded small enough to travel with it, as `data:` addresses."""
+"""Images inside a page: encoded small enough to travel with it, as `data:` addresses."""
 
 import base64
 import io
@@ -10,14 +10,14 @@ from PIL import Image
 
 from vitral.images.decode import Pixels
 
-LOSSLESS_BYTES = 60_000  # drawings and tiny pictures stay exact; a photo would swell the page
+LOSSLESS_BYTES = 60_000  # drawings and tiny images stay exact; a photo would swell the page
 QUALITY = 82
-PIXELATED = 64  # pixels of the longer side up to which a picture is shown with its pixels as squares
+PIXELATED = 64  # pixels of the longer side up to which an image is shown with its pixels as squares
 
 
 @dataclass(frozen=True)
 class Inlined:
-    """A picture ready for a page.
+    """An image ready for a page.
 
     Attributes:
         uri: a `data:` address.
@@ -32,12 +32,12 @@ class Inlined:
     pixelated: bool
 
 
-def inline(picture: Pixels | bytes, *, largest: int) -> Inlined:
-    """Encode pixels or an encoded picture for a page, its longer side at most `largest` pixels.
+def inline(content: Pixels | bytes, *, largest: int) -> Inlined:
+    """Encode pixels or an encoded image for a page, its longer side at most `largest` pixels.
 
     PNG where that is small, else JPEG.
     """
-    image = Image.open(io.BytesIO(picture)) if isinstance(picture, bytes) else Image.fromarray(picture)
+    image = Image.open(io.BytesIO(content)) if isinstance(content, bytes) else Image.fromarray(content)
     image = image.convert("RGB")
     image.thumbnail((largest, largest), Image.Resampling.LANCZOS)
     return Inlined(_uri(image), image.width, image.height, max(image.size) <= PIXELATED)
@@ -59,7 +59,7 @@ def _encoded(image: Image.Image, kind: str) -> bytes:
 def filter_sheet(
     filters: Float32[np.ndarray, "filters patch_height patch_width 3"], *, columns: int = 7, side: int = 64
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """Lay pictures of values 0 to 1 out in rows on mid-grey, each enlarged to about `side` pixels (figure 7, left)."""
+    """Lay images of values 0 to 1 out in rows on mid-grey, each enlarged to about `side` pixels (figure 7, left)."""
     factor = max(1, side // max(filters.shape[1:3]))
     cells = np.rint(filters * 255).astype(np.uint8).repeat(factor, axis=1).repeat(factor, axis=2)
     height, width, gap = cells.shape[1], cells.shape[2], max(2, side // 8)
