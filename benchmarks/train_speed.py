@@ -74,9 +74,9 @@ def vitral_step(case: Case) -> Callable[[], None]:
     from vitral.models.catalog import create_model
     from vitral.objectives.classification import softmax_cross_entropy
     from vitral.training.allocator import keep_freed_memory
-    from vitral.training.optimizers import build_optimizer
-    from vitral.training.precision import autocast
-    from vitral.training.settings import OptimizerSettings
+    from vitral.training.optimization.optimizers import build_optimizer
+    from vitral.training.optimization.precision import autocast
+    from vitral.training.settings.sections import OptimizerSettings
 
     keep_freed_memory()
     model = create_model(case.vitral, num_classes=case.num_classes).train()

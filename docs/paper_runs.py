@@ -7,7 +7,7 @@ import math
 
 from vitral.models.catalog import build, variant
 from vitral.models.cost import count_macs, count_parameters
-from vitral.training.recipe import load_recipe
+from vitral.training.settings.recipe import load_recipe
 
 PEAK = 989e12  # an H100's or H200's dense bf16 FLOP/s by its data sheet
 MFU = 0.40

@@ -23,7 +23,7 @@ from vitral.cli.main import app, main
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, variant
 from vitral.models.experts import ExpertsConfig
-from vitral.training.recipe import build_recipe, list_recipes, load_recipe
+from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
 from vitral.weights.save import write_weights
 
 # A new flag is a decision: everything that a recipe can say belongs there.

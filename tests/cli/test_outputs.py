@@ -10,7 +10,7 @@ from tests.cli.conftest import QUICK, Refused
 from vitral.cli.main import main
 from vitral.errors import StorageError
 from vitral.outputs import check_file
-from vitral.training.run_folder import clear_run, make_free_folder
+from vitral.training.records.run_folder import clear_run, make_free_folder
 
 
 @pytest.fixture

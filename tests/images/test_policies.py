@@ -16,7 +16,7 @@ from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm
 from vitral.errors import RecipeError
 from vitral.images.augment import Augmentation, augment
 from vitral.images.policies import Policy, Settings, apply_policy, jitter
-from vitral.training.recipe import list_recipes, load_recipe
+from vitral.training.settings.recipe import list_recipes, load_recipe
 
 PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
 ENHANCING = ("Color", "Contrast", "Brightness", "Sharpness")

@@ -19,7 +19,7 @@ from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.model import Model
 from vitral.training.finetune import prepare
-from vitral.training.recipe import build_recipe
+from vitral.training.settings.recipe import build_recipe
 
 DIM, HIDDEN = 16, 24
 

@@ -25,7 +25,7 @@ from vitral.models.experts import ExpertsConfig
 from vitral.models.vit import ViTConfig
 from vitral.training.loop import train
 from vitral.training.mixing import mixes
-from vitral.training.recipe import build_recipe
+from vitral.training.settings.recipe import build_recipe
 
 BASE: dict[str, Any] = {
     "steps": 24,

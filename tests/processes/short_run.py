@@ -15,7 +15,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 from vitral.training.loop import train
-from vitral.training.recipe import build_recipe
+from vitral.training.settings.recipe import build_recipe
 
 CONFIG = ViTConfig(
     image_size=(8, 8), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=10, dropout=0.1

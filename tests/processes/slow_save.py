@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from vitral import files
-from vitral.training import state
-from vitral.training.state import Piece, State, load_newest, save_checkpoint
+from vitral.training.records import checkpoints as state
+from vitral.training.records.checkpoints import Piece, State, load_newest, save_checkpoint
 
 
 def slow(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ import torch
 from tests.conftest import Record
 from tests.processes.power_loss import Durable
 from vitral.errors import StorageError
-from vitral.training.state import Piece, State, load_newest, save_checkpoint
+from vitral.training.records.checkpoints import Piece, State, load_newest, save_checkpoint
 from vitral.weights import containers
 
 OLD, NEW = {"weight": Piece(torch.zeros(256))}, {"weight": Piece(torch.ones(256))}

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.conftest import Record
-from vitral.training.recipe_file import RECIPE_FILE
+from vitral.training.records.recipe_file import RECIPE_FILE
 
 SCRIPT = Path(__file__).parent / "ranks_run.py"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}

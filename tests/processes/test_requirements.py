@@ -27,8 +27,8 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 from vitral.training.loop import train
-from vitral.training.recipe import build_recipe
-from vitral.training.state import load_newest
+from vitral.training.records.checkpoints import load_newest
+from vitral.training.settings.recipe import build_recipe
 
 SAVER = Path(__file__).parent / "slow_save.py"
 SEED = 20201022

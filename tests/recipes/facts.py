@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.images.augment import Augmentation
-from vitral.training.recipe import Recipe
+from vitral.training.settings.recipe import Recipe
 
 FOLDER = Path(__file__).parent / "ledger"
 HEADER = ("expected", "run_time")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.recipes.facts import HEADER, Fact, differences, idle, read_ledger, settings
-from vitral.training.recipe import list_recipes, load_recipe
+from vitral.training.settings.recipe import list_recipes, load_recipe
 
 LEDGER = read_ledger()
 

@@ -11,10 +11,10 @@ import torch
 
 from vitral.cli.main import app
 from vitral.models.catalog import VARIANTS, build
-from vitral.training.length import fit_length
-from vitral.training.network import network_config
-from vitral.training.optimizers import build_optimizer
-from vitral.training.recipe import list_recipes, load_recipe
+from vitral.training.optimization.optimizers import build_optimizer
+from vitral.training.planning.length import fit_length
+from vitral.training.planning.network import network_config
+from vitral.training.settings.recipe import list_recipes, load_recipe
 
 HEADER = ("Command", "Expected", "Run time", "Source")
 # Images to train on (paper section 4.1; ImageNet's 1 % held out while settings are chosen), and updates of a whole run.

@@ -20,8 +20,8 @@ from vitral.cli.main import main
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS, build
-from vitral.training import estimate
-from vitral.training.recipe import Recipe, list_recipes, load_recipe
+from vitral.training.planning import estimate
+from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
 STEPS = 2
 CLASSES = ("dress", "hat", "shoes")

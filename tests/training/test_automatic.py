@@ -13,9 +13,9 @@ from vitral.classifier.load import load
 from vitral.events import Event, Message
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import create_model
-from vitral.training.automatic import Situation, choose_recipe, fitting_size
 from vitral.training.finetune import finetune
-from vitral.training.recipe import load_recipe
+from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
+from vitral.training.settings.recipe import load_recipe
 from vitral.training.sweep import best_rate, held_out_share, sweep_rates
 
 LAPTOP = Situation(

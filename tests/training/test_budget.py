@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitral.training.budget import (
+from vitral.training.planning.budget import (
     SLOW_SHARE,
     VALIDATION_SHARE,
     WARM_STEPS,
@@ -21,7 +21,7 @@ from vitral.training.budget import (
     pace,
     share_gone,
 )
-from vitral.training.rehearsal import too_short
+from vitral.training.planning.rehearsal import too_short
 
 
 @dataclass

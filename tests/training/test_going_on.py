@@ -24,11 +24,11 @@ from vitral.events import Event, Message
 from vitral.locks import LOCK_FILE, locked
 from vitral.owners import this_process
 from vitral.studies.run_report import run_report
-from vitral.training.asked import Asked, begin, go_on, kept
-from vitral.training.data_record import data_changes, record_change, redrawn
 from vitral.training.finetune import finetune
-from vitral.training.recipe import load_recipe
+from vitral.training.records.asked import Asked, begin, go_on, kept
+from vitral.training.records.data_record import data_changes, record_change, redrawn
 from vitral.training.run import RunResult
+from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
 

@@ -9,11 +9,11 @@ from vitral.data.generated import open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model
-from vitral.training.estimate import duration, fit_machine
-from vitral.training.length import fit_length
-from vitral.training.memory import fit_memory, usable_bytes
-from vitral.training.recipe import load_recipe
-from vitral.training.schedules import learning_rate
+from vitral.training.optimization.schedules import learning_rate
+from vitral.training.planning.estimate import duration, fit_machine
+from vitral.training.planning.length import fit_length
+from vitral.training.planning.memory import fit_memory, usable_bytes
+from vitral.training.settings.recipe import load_recipe
 
 IMAGENET = 1_281_167
 

@@ -12,8 +12,8 @@ import pytest
 from tests.training.conftest import Run
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
-from vitral.training.logs import read_metrics
-from vitral.training.state import TENSORS, checkpoints, load_newest, newest_state
+from vitral.training.records.checkpoints import TENSORS, checkpoints, load_newest, newest_state
+from vitral.training.records.logs import read_metrics
 
 
 def stopped_at_20(run: Run) -> None:

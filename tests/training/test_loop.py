@@ -12,7 +12,7 @@ from tests.training.conftest import Run
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
-from vitral.training.state import load_newest
+from vitral.training.records.checkpoints import load_newest
 
 
 class StopAt:

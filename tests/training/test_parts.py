@@ -6,10 +6,10 @@ from torch import nn
 
 from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
-from vitral.training.averaging import Average
-from vitral.training.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
-from vitral.training.schedules import Decay, learning_rate
-from vitral.training.settings import OptimizerSettings
+from vitral.training.optimization.averaging import Average
+from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
+from vitral.training.optimization.schedules import Decay, learning_rate
+from vitral.training.settings.sections import OptimizerSettings
 
 
 @pytest.mark.parametrize(

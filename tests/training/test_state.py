@@ -10,8 +10,8 @@ import torch
 from tests.conftest import Record
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
-from vitral.training import state as state_module
-from vitral.training.state import (
+from vitral.training.records import checkpoints as state_module
+from vitral.training.records.checkpoints import (
     STATE,
     TENSORS,
     Piece,

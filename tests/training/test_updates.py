@@ -23,17 +23,17 @@ from vitral.models.model import Model
 from vitral.models.vit import ViTConfig
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, choose_patches, mean_colours
-from vitral.training.adafactor import Adafactor, factored_axes
-from vitral.training.adaptation import adapt, settle
-from vitral.training.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
-from vitral.training.lamb import Lamb
 from vitral.training.mixing import Mixer, erase
 from vitral.training.objective import Classification
-from vitral.training.optimizers import build_optimizer, layer_depths, set_learning_rate
-from vitral.training.recipe import build_recipe
-from vitral.training.schedules import learning_rate
-from vitral.training.settings import AdaptationSettings, MixingSettings, OptimizerSettings
-from vitral.training.sharpness import perturbed
+from vitral.training.optimization.adafactor import Adafactor, factored_axes
+from vitral.training.optimization.adaptation import adapt, settle
+from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
+from vitral.training.optimization.lamb import Lamb
+from vitral.training.optimization.optimizers import build_optimizer, layer_depths, set_learning_rate
+from vitral.training.optimization.schedules import learning_rate
+from vitral.training.optimization.sharpness import perturbed
+from vitral.training.settings.recipe import build_recipe
+from vitral.training.settings.sections import AdaptationSettings, MixingSettings, OptimizerSettings
 from vitral.training.update import Update, Updater
 
 
@@ -598,7 +598,7 @@ def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pyt
 def test_git_state_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import subprocess
 
-    from vitral.training.environment import git_state
+    from vitral.training.records.environment import git_state
 
     monkeypatch.chdir(tmp_path)
     assert git_state() is None

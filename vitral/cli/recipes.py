@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_line
 from vitral.errors import RecipeError, did_you_mean
-from vitral.training.headers import Header, list_headers, recipe_text
+from vitral.training.settings.headers import Header, list_headers, recipe_text
 
 
 def recipes(

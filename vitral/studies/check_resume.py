@@ -17,8 +17,8 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
 from vitral.seeds import generator
-from vitral.training.run_folder import holds_run
-from vitral.training.state import PATTERN
+from vitral.training.records.checkpoints import PATTERN
+from vitral.training.records.run_folder import holds_run
 
 STEPS, EVERY = 24, 4
 KILLS = 3

@@ -19,9 +19,9 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.report.page import MOST_CONFUSED
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.studies.thumbnails import thumbnail
-from vitral.training.data_record import redrawn
 from vitral.training.diagnosis import merged
-from vitral.training.environment import environment
+from vitral.training.records.data_record import redrawn
+from vitral.training.records.environment import environment
 from vitral.training.run import RunResult
 
 MISTAKES, EXAMPLES = 8, 8

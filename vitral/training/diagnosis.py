@@ -12,7 +12,7 @@ from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation
 from vitral.training.loop import TrainingResult
-from vitral.training.plan import Plan
+from vitral.training.planning.plan import Plan
 
 FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know

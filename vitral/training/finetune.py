@@ -22,18 +22,18 @@ from vitral.models.catalog import build, list_models
 from vitral.models.experts import change_experts
 from vitral.progress import show
 from vitral.seeds import derive
-from vitral.training.asked import Asked, go_on
-from vitral.training.automatic import choose_recipe, fitting_size, look
-from vitral.training.durations import asked_seconds
-from vitral.training.estimate import fit_machine
-from vitral.training.length import fit_length
-from vitral.training.network import network_config, routing
-from vitral.training.plan import Plan
-from vitral.training.precision import training_device
-from vitral.training.recipe import Recipe, load_recipe
-from vitral.training.request import check_finetuning
-from vitral.training.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
+from vitral.training.optimization.precision import training_device
+from vitral.training.planning.automatic import choose_recipe, fitting_size, look
+from vitral.training.planning.durations import asked_seconds
+from vitral.training.planning.estimate import fit_machine
+from vitral.training.planning.length import fit_length
+from vitral.training.planning.network import network_config, routing
+from vitral.training.planning.plan import Plan
+from vitral.training.planning.request import check_finetuning
+from vitral.training.records.asked import Asked, go_on
+from vitral.training.records.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import RunResult, execute
+from vitral.training.settings.recipe import Recipe, load_recipe
 from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_IMAGE = 48  # pixels: below it a patch of 16 would swallow the image

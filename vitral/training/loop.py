@@ -15,14 +15,14 @@ from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
 from vitral.models.model import Model
 from vitral.seeds import derive
-from vitral.training.adaptation import adapt, settle
 from vitral.training.allocator import keep_freed_memory
-from vitral.training.budget import VALIDATIONS, Budget, share_gone
-from vitral.training.logs import MetricsLog, read_metrics
-from vitral.training.recipe import Recipe
-from vitral.training.recipe_file import claim_recipe, write_recipe
-from vitral.training.schedules import learning_rate
-from vitral.training.state import State, Writer, checkpoints, load_newest
+from vitral.training.optimization.adaptation import adapt, settle
+from vitral.training.optimization.schedules import learning_rate
+from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone
+from vitral.training.records.checkpoints import State, Writer, checkpoints, load_newest
+from vitral.training.records.logs import MetricsLog, read_metrics
+from vitral.training.records.recipe_file import claim_recipe, write_recipe
+from vitral.training.settings.recipe import Recipe
 from vitral.training.stopping import StopRequest, stop_on_signals
 from vitral.training.update import Normalize, Updater
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vitral.objectives.classification import Targets
 from vitral.seeds import derive, generator
-from vitral.training.settings import MixingSettings
+from vitral.training.settings.sections import MixingSettings
 
 Images = Float[Tensor, "batch 3 height width"]
 ERASED_AREA, ERASED_ASPECT, ATTEMPTS = (0.02, 1 / 3), 0.3, 10

@@ -14,7 +14,7 @@ from vitral.objectives.classification import Targets, sigmoid_cross_entropy, sof
 from vitral.objectives.masked_patches import MaskedPatchPrediction, masked_patch_loss, mean_colours
 from vitral.seeds import derive
 from vitral.training.parallel import TrainingOutputs
-from vitral.training.recipe import Recipe
+from vitral.training.settings.recipe import Recipe
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from vitral.errors import RecipeError
 from vitral.models.catalog import FAMILIES
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.model import Model, Outputs
-from vitral.training.optimizers import clip_by_global_norm, global_norm
-from vitral.training.precision import Precision, computes_in_bf16
-from vitral.training.recipe import Recipe
-from vitral.training.settings import ComputeSettings
+from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
+from vitral.training.optimization.precision import Precision, computes_in_bf16
+from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import ComputeSettings
 
 
 class TrainingOutputs(nn.Module):

@@ -17,17 +17,17 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.progress import show
 from vitral.seeds import derive
-from vitral.training.asked import Asked, go_on
-from vitral.training.durations import asked_seconds
-from vitral.training.estimate import fit_machine
-from vitral.training.length import fit_length
-from vitral.training.network import DEFAULT_MODEL, network_config
-from vitral.training.plan import Plan
-from vitral.training.precision import training_device
-from vitral.training.recipe import Recipe
-from vitral.training.request import ANY_CLASSES, asked_recipe
-from vitral.training.resume import budget_left, goes_on, kept_recipe, run_folder
+from vitral.training.optimization.precision import training_device
+from vitral.training.planning.durations import asked_seconds
+from vitral.training.planning.estimate import fit_machine
+from vitral.training.planning.length import fit_length
+from vitral.training.planning.network import DEFAULT_MODEL, network_config
+from vitral.training.planning.plan import Plan
+from vitral.training.planning.request import ANY_CLASSES, asked_recipe
+from vitral.training.records.asked import Asked, go_on
+from vitral.training.records.resume import budget_left, goes_on, kept_recipe, run_folder
 from vitral.training.run import RunResult, execute
+from vitral.training.settings.recipe import Recipe
 
 DEFAULT_RECIPE = "pretrain"
 DEFAULT_DATA = "visualatom"

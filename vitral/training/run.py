@@ -44,18 +44,18 @@ from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.notebook import curve, table
-from vitral.training.asked import ask_again, command_of, last_asked, read_run
-from vitral.training.budget import overrun
-from vitral.training.data_record import check_data, data_changes, keep_data, record_change, redrawn
 from vitral.training.diagnosis import Diagnosis, diagnose_run, merged, too_late
-from vitral.training.environment import environment, git_state
 from vitral.training.loop import TrainingResult, Validate, train
 from vitral.training.mixing import mixes
-from vitral.training.plan import Plan
-from vitral.training.recipe_file import RECIPE_FILE, kept_remarks, recipe_begun
-from vitral.training.rehearsal import within_time
-from vitral.training.run_folder import RUN_FILE
-from vitral.training.state import CHECKPOINTS, newest_state
+from vitral.training.planning.budget import overrun
+from vitral.training.planning.plan import Plan
+from vitral.training.planning.rehearsal import within_time
+from vitral.training.records.asked import ask_again, command_of, last_asked, read_run
+from vitral.training.records.checkpoints import CHECKPOINTS, newest_state
+from vitral.training.records.data_record import check_data, data_changes, keep_data, record_change, redrawn
+from vitral.training.records.environment import environment, git_state
+from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks, recipe_begun
+from vitral.training.records.run_folder import RUN_FILE
 
 VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
 PROBE_IMAGES = 4000  # likewise, to fit a head on

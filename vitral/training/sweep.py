@@ -5,7 +5,7 @@ from dataclasses import replace
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
-from vitral.training.recipe import Recipe
+from vitral.training.settings.recipe import Recipe
 
 # Training images below which so large a share is held out to choose by: the paper's 10 % of Pets and Flowers, 2 % of CIFAR.
 HELD_OUT = ((10_000, 0.10), (200_000, 0.02))

@@ -12,15 +12,15 @@ from vitral.models.experts import MixtureOfExperts
 from vitral.models.layers import part_of_batch
 from vitral.models.model import Model
 from vitral.seeds import derive
-from vitral.training.averaging import Average
 from vitral.training.mixing import Mixer, erase, mixes
 from vitral.training.objective import Part, build_objective
-from vitral.training.optimizers import add_penalty, build_optimizer, set_learning_rate
+from vitral.training.optimization.averaging import Average
+from vitral.training.optimization.optimizers import add_penalty, build_optimizer, set_learning_rate
+from vitral.training.optimization.precision import autocast
+from vitral.training.optimization.sharpness import perturbed, put_gradients, take_gradients
 from vitral.training.parallel import Engine
-from vitral.training.precision import autocast
-from vitral.training.recipe import Recipe
-from vitral.training.sharpness import perturbed, put_gradients, take_gradients
-from vitral.training.state import Checkpoint, Piece, pack, unpack
+from vitral.training.records.checkpoints import Checkpoint, Piece, pack, unpack
+from vitral.training.settings.recipe import Recipe
 
 Normalize = Callable[[Tensor], Tensor]
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.by_parameter import ByParameter
-from vitral.training.local import local_parts
+from vitral.training.optimization.by_parameter import ByParameter
+from vitral.training.optimization.local import local_parts
 
 
 class HalfMomentumSGD(ByParameter):

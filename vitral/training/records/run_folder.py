@@ -13,7 +13,7 @@ from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.locks import locked
 from vitral.outputs import check_place, refuse_inputs
-from vitral.training.recipe_file import RECIPE_FILE
+from vitral.training.records.recipe_file import RECIPE_FILE
 
 RUNS = Path("runs")
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine

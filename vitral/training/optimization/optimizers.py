@@ -9,10 +9,10 @@ from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
 from vitral.models.model import Model
-from vitral.training.adafactor import Adafactor
-from vitral.training.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
-from vitral.training.lamb import Lamb
-from vitral.training.settings import OptimizerSettings
+from vitral.training.optimization.adafactor import Adafactor
+from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
+from vitral.training.optimization.lamb import Lamb
+from vitral.training.settings.sections import OptimizerSettings
 
 HEADS = ("head.", "distillation_head.")
 

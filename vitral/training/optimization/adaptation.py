@@ -8,8 +8,8 @@ from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
 from vitral.models.model import Model
-from vitral.training.optimizers import HEADS, layer_depths
-from vitral.training.settings import AdaptationSettings
+from vitral.training.optimization.optimizers import HEADS, layer_depths
+from vitral.training.settings.sections import AdaptationSettings
 
 
 class LowRank(nn.Module):

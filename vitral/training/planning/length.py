@@ -1,8 +1,8 @@
 """How long a run is on the data at hand: epochs become steps; our own recipes give way to a small dataset, others stay."""
 
 from vitral import distributed
-from vitral.training.recipe import Recipe
-from vitral.training.settings import ScheduleSettings
+from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.sections import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
 DEFAULT_EPOCHS = 30.0

@@ -6,7 +6,7 @@ from pathlib import Path
 from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.recipe import Recipe, first_difference, load_recipe
+from vitral.training.settings.recipe import Recipe, first_difference, load_recipe
 
 RECIPE_FILE = "recipe.toml"
 # Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.

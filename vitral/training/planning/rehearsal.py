@@ -12,8 +12,8 @@ from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
-from vitral.training.budget import Budget, Reserve, machine_slowness
-from vitral.training.plan import Plan
+from vitral.training.planning.budget import Budget, Reserve, machine_slowness
+from vitral.training.planning.plan import Plan
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more

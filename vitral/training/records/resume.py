@@ -6,10 +6,10 @@ from pathlib import Path
 
 from vitral import distributed
 from vitral.errors import TrainingError
-from vitral.training.asked import Asked, begin, kept, read_run
-from vitral.training.recipe_file import RECIPE_FILE
-from vitral.training.run_folder import holds_run, make_free_folder, occupied
-from vitral.training.state import CHECKPOINTS, newest_state
+from vitral.training.records.asked import Asked, begin, kept, read_run
+from vitral.training.records.checkpoints import CHECKPOINTS, newest_state
+from vitral.training.records.recipe_file import RECIPE_FILE
+from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 
 
 def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool:

@@ -14,8 +14,8 @@ from vitral.errors import RecipeError, did_you_mean, said
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.paths import is_regular
-from vitral.training.precision import Precision
-from vitral.training.settings import (
+from vitral.training.optimization.precision import Precision
+from vitral.training.settings.sections import (
     AdaptationSettings,
     AveragingSettings,
     CheckpointSettings,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from vitral.training.recipe import Recipe
+from vitral.training.settings.recipe import Recipe
 
 # Of all memory, and not of what happens to be free: the number of parts decides the order of sums, and with it the last bits.
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.85

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
 
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
-from vitral.training.adafactor import FACTORED_FROM
-from vitral.training.schedules import CurveFrom, Decay
+from vitral.training.optimization.adafactor import FACTORED_FROM
+from vitral.training.optimization.schedules import CurveFrom, Decay
 
 OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
 Rate = Annotated[float, Field(ge=0, lt=1)]

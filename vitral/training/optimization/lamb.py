@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitral.training.by_parameter import ByParameter
+from vitral.training.optimization.by_parameter import ByParameter
 
 
 class Lamb(ByParameter):

@@ -5,7 +5,7 @@ from typing import Any
 
 from vitral.errors import ModelError
 from vitral.models.catalog import replace, variant
-from vitral.training.recipe import Recipe
+from vitral.training.settings.recipe import Recipe
 
 DEFAULT_MODEL = "vit-ti16"
 

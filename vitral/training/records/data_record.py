@@ -9,8 +9,8 @@ from vitral.data.source import DataSet
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.asked import read_run
-from vitral.training.run_folder import DATA_FILE, RUN_FILE
+from vitral.training.records.asked import read_run
+from vitral.training.records.run_folder import DATA_FILE, RUN_FILE
 
 NAMED = 3  # changes that a message names
 HISTORY = "data_changes"  # in run.json: what the user said may change

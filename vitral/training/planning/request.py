@@ -8,8 +8,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import ModelError
 from vitral.models.catalog import list_models, replace, variant
-from vitral.training.network import network_config
-from vitral.training.recipe import Recipe, load_recipe
+from vitral.training.planning.network import network_config
+from vitral.training.settings.recipe import Recipe, load_recipe
 
 ANY_CLASSES = 2  # how many there are is known when the data are read
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
-from vitral.training.local import local_parts
-from vitral.training.optimizers import global_norm
+from vitral.training.optimization.local import local_parts
+from vitral.training.optimization.optimizers import global_norm
 
 
 @contextlib.contextmanager

@@ -9,9 +9,9 @@ from typing import Literal
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
 from vitral.images.augment import Augmentation
-from vitral.training.asked import Asked
-from vitral.training.estimate import Cost
-from vitral.training.recipe import Recipe
+from vitral.training.planning.estimate import Cost
+from vitral.training.records.asked import Asked
+from vitral.training.settings.recipe import Recipe
 
 Kind = Literal["fine-tune", "pre-train"]
 

@@ -10,8 +10,8 @@ from vitral.data.classes import Reading
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.recipe_file import FREE, RECIPE_FILE
-from vitral.training.run_folder import RUN_FILE
+from vitral.training.records.recipe_file import FREE, RECIPE_FILE
+from vitral.training.records.run_folder import RUN_FILE
 
 FLAGS = {"source": "--from", "image_size": "--image-size"}  # those not called as their field
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from vitral.training.local import local_parts
+from vitral.training.optimization.local import local_parts
 
 
 class Average:

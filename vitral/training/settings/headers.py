@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass, fields
 from importlib import resources
 
-from vitral.training.recipe import PACKAGE, list_recipes
+from vitral.training.settings.recipe import PACKAGE, list_recipes
 
 LABELS = {"Command": "command", "Expected": "expected", "Run time": "run_time", "Source": "source"}
 LINE = re.compile(rf"#\s*({'|'.join(LABELS)})\s+(.*)")

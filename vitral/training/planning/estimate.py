@@ -13,10 +13,10 @@ from vitral.errors import RecipeError
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.model import Model
 from vitral.objectives.classification import softmax_cross_entropy
-from vitral.training.adaptation import adapt
-from vitral.training.memory import fit_memory, usable_bytes
-from vitral.training.precision import autocast
-from vitral.training.recipe import Recipe
+from vitral.training.optimization.adaptation import adapt
+from vitral.training.optimization.precision import autocast
+from vitral.training.planning.memory import fit_memory, usable_bytes
+from vitral.training.settings.recipe import Recipe
 
 # Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
 STATE_BYTES = 4 * 4 + 2

@@ -13,9 +13,9 @@ from vitral.errors import ModelError
 from vitral.images.augment import Augmentation
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.model import Model
-from vitral.training.estimate import STATE_BYTES
-from vitral.training.recipe import Recipe, load_recipe
-from vitral.training.settings import AdaptationSettings, MixingSettings
+from vitral.training.planning.estimate import STATE_BYTES
+from vitral.training.settings.recipe import Recipe, load_recipe
+from vitral.training.settings.sections import AdaptationSettings, MixingSettings
 
 SMALL_SET, LARGE_SET = 20_000, 500_000  # images, HyperRule's bounds
 STEPS = (500, 10_000, 20_000)  # HyperRule's, for a small, medium and large set

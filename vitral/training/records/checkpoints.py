@@ -29,7 +29,7 @@ from vitral.described import fits
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
-from vitral.training.averaging import Average
+from vitral.training.optimization.averaging import Average
 from vitral.weights.containers import write_safetensors
 
 CHECKPOINTS = "checkpoints"

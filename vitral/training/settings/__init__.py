@@ -1,0 +1,1 @@
+"""What can be set of a run: the sections of a recipe, and the recipe."""
