@@ -34,6 +34,9 @@ from vitral.training.settings.sections import (
 )
 
 PACKAGE = "vitral.recipes"
+RENAMED = {
+    f"bit-hyperrule-{size}-" + "pictures": f"bit-hyperrule-{size}-images" for size in ("small", "medium")
+}  # of 0.2
 
 
 class Recipe(Section):
@@ -156,6 +159,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Raises:
         RecipeError: no such recipe, a file that is no TOML, an unknown key (the nearest is offered) or an impossible value.
     """
+    source = RENAMED.get(str(source), source)
     text = _read(source)
     try:
         values = tomllib.loads(text)
