@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
     from vitral.studies.check_data import check_data as check
-    from vitral.training.finetune import finetune as finetune
+    from vitral.studies.sweep import finetune as finetune
     from vitral.training.pretrain import pretrain as pretrain
 
 __version__ = "0.2.0"
@@ -39,7 +39,7 @@ _HOMES = {
     "create_model": "vitral.models.catalog",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
-    "finetune": "vitral.training.finetune",
+    "finetune": "vitral.studies.sweep",
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
     "pretrain": "vitral.training.pretrain",

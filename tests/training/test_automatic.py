@@ -1,13 +1,11 @@
 """The recipe that fine-tuning picks by itself: by images, classes, network and hardware, with its reasons."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import write_images
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
@@ -15,8 +13,6 @@ from vitral.images.augment import Augmentation
 from vitral.models.catalog import create_model
 from vitral.training.finetune import finetune
 from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
-from vitral.training.settings.recipe import load_recipe
-from vitral.training.sweep import best_rate, held_out_share, sweep_rates
 
 LAPTOP = Situation(
     images=1000,
@@ -68,13 +64,6 @@ def test_a_size_is_one_that_the_patches_divide() -> None:
     assert fitting_size(create_model("vit-mu16", num_classes=2), 384) == 384
 
 
-def test_rates_of_a_sweep() -> None:
-    assert sweep_rates(load_recipe("finetune-cifar10")) == (0.001, 0.003, 0.01, 0.03)
-    assert sweep_rates(load_recipe("finetune-imagenet")) == (0.003, 0.01, 0.03, 0.06)
-    assert sweep_rates(load_recipe("finetune")) == (3.3e-5, 1e-4, 3e-4, 1e-3)
-    assert best_rate({0.1: 0.5, 0.01: 0.9, 0.03: 0.9}) == 0.01
-
-
 def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     start = load("vit-mu4")
     save(start, tmp_path / "start")
@@ -96,50 +85,3 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     assert result.plan.recipe.steps == 5
     again = finetune("digits", out=tmp_path / "run", resume=True)
     assert again.evaluation == result.evaluation
-
-
-@pytest.mark.parametrize(("images", "share"), [(2_040, 0.1), (3_680, 0.1), (50_000, 0.02), (1_281_167, 0.01)])
-def test_the_paper_holds_out_a_share_by_the_size_of_the_dataset(images: int, share: float) -> None:
-    """Appendix B.1.1: Flowers, Pets, CIFAR, ImageNet."""
-    assert held_out_share(images) == share
-
-
-def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path: Path) -> None:
-    write_images(tmp_path / "photos" / "train", {"blue": 40, "red": 40})
-    write_images(tmp_path / "photos" / "val", {"blue": 7, "red": 7})
-    heard: list[Event] = []
-    overrides = ["steps=4", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
-    result = finetune(
-        tmp_path / "photos",
-        source="vit-nano4",
-        out=tmp_path / "run",
-        overrides=overrides,
-        sweep=True,
-        baselines=False,
-        listener=heard.append,
-    )
-    assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 80, "validation": 14}
-    for trial in (tmp_path / "run" / "sweep").iterdir():
-        described = json.loads((trial / "run.json").read_text())
-        assert described["images"] == {"train": "72", "validation": "8"}
-    assert any("8 training images (10%) held out" in event.text for event in heard if isinstance(event, Message))
-    assert not any("validation/accuracy" in row for row in result.training.history)
-    assert result.evaluation.num_examples == 14
-
-
-def test_a_sweep_chooses_by_validation_and_trains_on_all_but_the_test(tmp_path: Path) -> None:
-    heard: list[Event] = []
-    options: dict[str, Any] = {
-        "source": "vit-mu4",
-        "out": tmp_path / "run",
-        "overrides": ["steps=8", "image_size=16", "batch_size=32", "optimizer.sweep=[0.001, 0.5]"],
-        "baselines": False,
-    }
-    result = finetune("digits", sweep=True, listener=heard.append, **options)
-    assert {path.name for path in (tmp_path / "run" / "sweep").iterdir()} == {"lr-0.001", "lr-0.5"}
-    assert result.plan.recipe.optimizer.lr in (0.001, 0.5)
-    assert result.plan.recipe.optimizer.name == "sgd"
-    assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 1438, "test": 359}
-    assert any("is best" in event.text for event in heard if isinstance(event, Message))
-    for trial in (tmp_path / "run" / "sweep").iterdir():
-        assert '"num_examples": 179' in (trial / "evaluation.json").read_text()

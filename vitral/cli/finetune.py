@@ -11,7 +11,7 @@ from vitral.cli.reporting import announce, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
-from vitral.training.finetune import finetune as train
+from vitral.studies.sweep import finetune as train
 
 
 def finetune(

@@ -1,11 +1,12 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from vitral.classifier.load import load
 from vitral.data.classes import Reading, check_reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
-from vitral.events import Listener, Message, ignore
+from vitral.errors import TrainingError
+from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, list_models
 from vitral.models.experts import change_experts
@@ -34,7 +36,6 @@ from vitral.training.records.asked import Asked, go_on
 from vitral.training.records.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
 from vitral.training.run import RunResult, execute
 from vitral.training.settings.recipe import Recipe, load_recipe
-from vitral.training.sweep import best_rate, sweep_rates, to_choose_by, to_train_on
 
 SMALL_IMAGE = 48  # pixels: below it a patch of 16 would swallow the image
 PAPERS = "finetune-paper"  # the recipe that a sweep takes if none is named: the paper's own
@@ -64,6 +65,17 @@ class Request:
     start: Classifier | None = None
 
 
+def refuse_sweep(request: Request) -> NoReturn:
+    """Refuse what is many runs.
+
+    Raises:
+        TrainingError: always.
+    """
+    raise TrainingError(
+        f"The run in '{request.folder}' is a sweep, which is many runs; begin it, and go on with it, as one."
+    )
+
+
 def finetune(
     data: str | Path | None = None,
     *,
@@ -84,6 +96,7 @@ def finetune(
     sweep: bool = False,
     started: float | None = None,
     listener: Listener = show,
+    sweeping: Callable[[Request], RunResult] = refuse_sweep,
 ) -> RunResult:
     """Fine-tune a network on labelled images; the run folder holds everything that it made.
 
@@ -117,6 +130,7 @@ def finetune(
             result could be scored on, the choice is by training images held out, and the validation split is scored once.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
+        sweeping: carries out a request with `sweep`; `vitral.finetune` gives the study that does.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
@@ -188,51 +202,11 @@ def finetune(
             listener=listener,
             start=None if asked.sweep else start,
         )
-        return _swept(request) if asked.sweep else _run(request)
+        return sweeping(request) if asked.sweep else run_once(request)
 
 
-def _swept(request: Request) -> RunResult:
-    """Try each learning rate on held-out images, and train with the best on all that is not for the score."""
-    request = replace(request, recipe=request.recipe or PAPERS)
-    choosing, judges = to_choose_by(request.data)
-    rates = sweep_rates(load_recipe(request.recipe or PAPERS, request.overrides))
-    parts = len(rates) + 1
-    gone = monotonic() - request.started
-    share = None if request.budget_seconds is None else (request.budget_seconds - gone) / parts
-    figures: dict[float, float] = {}
-    for number, rate in enumerate(rates, 1):
-        request.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
-        folder = request.folder / "sweep" / f"lr-{rate:g}"
-        trial = replace(
-            request,
-            folder=folder,
-            overrides=(*request.overrides, f"optimizer.lr={rate}"),
-            resume=kept_recipe(folder) is not None,
-            budget_seconds=share,
-            baselines=request.baselines and number == 1,
-            started=monotonic(),
-        )
-        figures[rate] = _run(replace(trial, data=choosing)).evaluation.headline()
-    best = best_rate(figures)
-    tried = ", ".join(f"{rate:g} {figure:.1%}" for rate, figure in figures.items())
-    request.listener(
-        Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
-    )
-    return _run(
-        replace(
-            request,
-            data=to_train_on(request.data),
-            validate="test" in request.data.splits,
-            overrides=(*request.overrides, f"optimizer.lr={best}"),
-            resume=kept_recipe(request.folder) is not None,
-            budget_seconds=share,
-            baselines=False,
-            started=monotonic(),
-        )
-    )
-
-
-def _run(request: Request) -> RunResult:
+def run_once(request: Request) -> RunResult:
+    """Carry out what was asked for, as one run."""
     found, folder = request.data, request.folder
     source = kept_start(folder) if request.resume and request.source is None else request.source
     named = _named_model(request)
