@@ -12,9 +12,9 @@ from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.events import ignore
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.training.diagnosis import Diagnosis
 from vitral.training.finetune import finetune
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
+from vitral.training.scoring.diagnosis import Diagnosis
 
 
 @pytest.fixture(scope="module", params=["vit-mu16", "resnet-18"])

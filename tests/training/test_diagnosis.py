@@ -15,7 +15,14 @@ from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
-from vitral.training.diagnosis import Circumstances, diagnose, merged, recent_loss, significantly_below, too_late
+from vitral.training.scoring.diagnosis import (
+    Circumstances,
+    diagnose,
+    merged,
+    recent_loss,
+    significantly_below,
+    too_late,
+)
 
 RUN = Circumstances(
     split="test",

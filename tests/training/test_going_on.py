@@ -27,7 +27,7 @@ from vitral.studies.run_report import run_report
 from vitral.training.finetune import finetune
 from vitral.training.records.asked import Asked, begin, go_on, kept
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -200,7 +200,7 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("vitral.training.finetune.open_data", killed)
+        patched.setattr("vitral.training.records.start.open_data", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.begin(seed=5)
     assert sorted(path.name for path in folder.run.iterdir()) == ["run.json"]

@@ -12,7 +12,7 @@ from vitral.events import ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
 

@@ -7,8 +7,8 @@ from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
-from vitral.training.diagnosis import merged
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
+from vitral.training.scoring.diagnosis import merged
 
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:

@@ -92,6 +92,10 @@ class DataSet:
         """Return the split that tells how good a network is: test, else validation; train where there is neither."""
         return next((split for split in ("test", "validation") if split in self.splits), "train")
 
+    def counts(self) -> dict[str, str]:
+        """Return how many images each split has, for people."""
+        return {name: "endless" if split.endless else str(len(split)) for name, split in self.splits.items()}
+
     def images_an_epoch(self) -> int:
         """Return how many training images an epoch has: all of them, or what an endless source declares."""
         return self.endless_epoch or len(self.splits["train"])

@@ -20,7 +20,7 @@ from vitral.studies.run_report import run_report, training_images
 from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
 from vitral.training.records.run_folder import clear_run
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
 
 SOURCE, DATA = "visualatom-mini", "digits"
 MODEL = "vit-nano4"

@@ -19,10 +19,10 @@ from vitral.models.cost import count_macs, count_parameters
 from vitral.report.page import MOST_CONFUSED
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.studies.thumbnails import thumbnail
-from vitral.training.diagnosis import merged
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
+from vitral.training.scoring.diagnosis import merged
 
 MISTAKES, EXAMPLES = 8, 8
 SEARCHED = 64  # images among which examples classified right are looked for

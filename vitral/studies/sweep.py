@@ -14,7 +14,7 @@ from vitral.training.finetune import PAPERS, Request, run_once
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.records.resume import kept_recipe
 from vitral.training.records.run_folder import SWEEP
-from vitral.training.run import RunResult
+from vitral.training.result import RunResult
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 P = ParamSpec("P")

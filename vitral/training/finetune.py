@@ -1,9 +1,7 @@
 """Fine-tuning: from a data set and any starting weights to a classifier (paper section 3.2)."""
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import NoReturn
@@ -15,7 +13,6 @@ from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.classifier.load import load
 from vitral.data.classes import Reading, check_reading
-from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import TrainingError
 from vitral.events import Listener, ignore
@@ -33,8 +30,10 @@ from vitral.training.planning.network import network_config, routing
 from vitral.training.planning.plan import Plan
 from vitral.training.planning.request import check_finetuning
 from vitral.training.records.asked import Asked, go_on
-from vitral.training.records.resume import budget_left, goes_on, kept_recipe, kept_start, run_folder
-from vitral.training.run import RunResult, execute
+from vitral.training.records.resume import budget_left, kept_recipe, kept_start
+from vitral.training.records.start import folder_and_data, goes_on
+from vitral.training.result import RunResult
+from vitral.training.run import execute
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 SMALL_IMAGE = 48  # pixels: below it a patch of 16 would swallow the image
@@ -169,26 +168,13 @@ def finetune(
         seed=asked.seed,
         defaults=default_models(),
     )
-    reading = partial(
-        open_data,
-        asked.required_data(),
-        classes=asked.classes,
-        skip_bad_images=asked.skip_bad_images,
-        listener=listener,
-    )
-    with contextlib.ExitStack() as stack:
-        good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
-        if run is not None:
-            stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
-        found = good or reading()
-        if run is None:
-            run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
+    with folder_and_data(asked, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, found):
         request = Request(
             asked=asked,
             data=found,
             data_spec=asked.required_data(),
             source=asked.source,
-            folder=run,
+            folder=folder,
             recipe=asked.recipe,
             overrides=asked.overrides,
             image_size=asked.image_size,

@@ -1,16 +1,13 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier, Provenance
 from vitral.data.classes import Reading, check_reading
-from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
@@ -25,8 +22,10 @@ from vitral.training.planning.network import DEFAULT_MODEL, network_config
 from vitral.training.planning.plan import Plan
 from vitral.training.planning.request import ANY_CLASSES, asked_recipe
 from vitral.training.records.asked import Asked, go_on
-from vitral.training.records.resume import budget_left, goes_on, kept_recipe, run_folder
-from vitral.training.run import RunResult, execute
+from vitral.training.records.resume import budget_left, kept_recipe
+from vitral.training.records.start import folder_and_data, goes_on
+from vitral.training.result import RunResult
+from vitral.training.run import execute
 from vitral.training.settings.recipe import Recipe
 
 DEFAULT_RECIPE = "pretrain"
@@ -107,21 +106,8 @@ def pretrain(
     )
     settings = settings.model_copy(update={"model": asked.model or settings.model or DEFAULT_MODEL})
     network_config(settings, ANY_CLASSES)
-    reading = partial(
-        open_data,
-        asked.required_data(),
-        classes=asked.classes,
-        skip_bad_images=asked.skip_bad_images,
-        listener=listener,
-    )
-    with contextlib.ExitStack() as stack:
-        good = reading() if overwrite else None  # the older run is not deleted for a slip of the hand
-        if run is not None:
-            stack.enter_context(run_folder(run, "", asked, resume=resume, overwrite=overwrite))
-        found = good or reading()
-        if run is None:
-            run = stack.enter_context(run_folder(None, found.name, asked, resume=False, overwrite=False))
-        plan = _plan(asked, found, run, settings, started)
+    with folder_and_data(asked, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, found):
+        plan = _plan(asked, found, folder, settings, started)
         plan = replace(plan, resume=resume, further=further, data_changed=data_changed)
         return execute(plan, listener)
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitral.classifier.classifier import Classifier
+from vitral.classifier.classifier import Classifier, Provenance
 from vitral.data.source import DataSet
 from vitral.images.augment import Augmentation
+from vitral.models.model import Model
 from vitral.training.planning.estimate import Cost
 from vitral.training.records.asked import Asked
 from vitral.training.settings.recipe import Recipe
@@ -63,3 +64,13 @@ class Plan:
     def left(self) -> float:
         """Return the seconds until the command must have ended; infinite without a budget."""
         return math.inf if self.budget_seconds is None else self.budget_seconds - (time.monotonic() - self.started)
+
+    def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
+        """Return the plan's classifier with a network in the state that training gave it."""
+        return Classifier(
+            model,
+            self.classifier.preprocessing,
+            self.classifier.class_names,
+            provenance=provenance,
+            multi_label=self.data.multi_label,
+        )

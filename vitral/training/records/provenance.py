@@ -1,0 +1,41 @@
+"""What a classifier folder says of the run that it comes from."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from vitral.classifier.classifier import BASELINE, Provenance
+from vitral.evaluation.evaluate import AnyEvaluation
+from vitral.evaluation.fewshot import Baselines
+from vitral.training.loop import TrainingResult
+from vitral.training.planning.plan import Plan
+from vitral.training.records.data_record import data_changes
+from vitral.training.records.environment import environment
+
+
+def provenance(plan: Plan, training: TrainingResult, scores: Mapping[str, float]) -> Provenance:
+    """Return where a run's classifier comes from: start, data, recipe, length and machine."""
+    return Provenance(
+        source=plan.classifier.provenance.source,
+        training={
+            "kind": plan.kind,
+            "data": plan.data_spec,
+            "data_fingerprint": plan.data.fingerprint,
+            "data_changes": data_changes(plan.folder),
+            "steps": training.steps,
+            "skipped_batches": list(training.skipped),
+            "recipe": plan.recipe.model_dump(mode="json"),
+            "environment": environment(),
+        },
+        scores=scores,
+    )
+
+
+def named_scores(evaluation: AnyEvaluation, baselines: Baselines | None, split: str) -> dict[str, float]:
+    """Return a run's scores and those of its baselines, named by the split."""
+    scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
+    beside = {} if baselines is None else dataclasses.asdict(baselines)
+    return scores | {
+        f"{split}{BASELINE}{name}": value
+        for name, value in beside.items()
+        if isinstance(value, float) and beside["split"] == split
+    }

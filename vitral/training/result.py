@@ -1,0 +1,119 @@
+"""What a run gave."""
+
+import dataclasses
+import shlex
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vitral.classifier.classifier import Classifier
+from vitral.evaluation.evaluate import AnyEvaluation
+from vitral.evaluation.fewshot import Baselines
+from vitral.notebook import curve, table
+from vitral.training.loop import TrainingResult
+from vitral.training.planning.budget import overrun
+from vitral.training.planning.plan import Plan
+from vitral.training.records.asked import command_of, last_asked
+from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
+from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run gave.
+
+    Attributes:
+        plan: what was decided.
+        training: steps, history and speed.
+        classifier: the finished classifier.
+        classifier_folder: where it lies.
+        baselines: scores of the frozen features, where they were asked for.
+        evaluation: scores on the test split, or on the validation split of a source without one.
+        seconds: the whole run's time.
+        diagnosis: what is wrong with the result, the worst first; empty if nothing is.
+    """
+
+    plan: Plan
+    training: TrainingResult
+    classifier: Classifier
+    classifier_folder: Path
+    baselines: Baselines | None
+    evaluation: AnyEvaluation
+    seconds: float
+    diagnosis: tuple[Diagnosis, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether the result is of no use."""
+        return any(found.failed for found in self.diagnosis)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        losses = [row["loss"] for row in self.training.history if "loss" in row]
+        return table(f"Run {self.plan.folder}", self._facts(), below=curve(losses, "training loss by step"))
+
+    def _facts(self) -> list[tuple[str, str]]:
+        steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
+        return [
+            *(("Beware" if found.failed else "Note", found.sentence()) for found in merged(self.diagnosis)),
+            ("Result", self.evaluation.sentence(self.split)),
+            ("Length", steps),
+            ("Classifier", folder),
+        ]
+
+    def at_its_end(self) -> "RunResult":
+        """Return the result with the time that the command took by now, and with that called late if it is."""
+        seconds, budget = time.monotonic() - self.plan.started, self.plan.budget_seconds
+        diagnosis = self.diagnosis
+        if budget is not None and overrun(seconds, budget):
+            diagnosis = (*diagnosis, too_late(seconds, budget))
+        return replace(self, seconds=seconds, diagnosis=diagnosis)
+
+    def __repr__(self) -> str:
+        """Return what came out in three lines; `to_json` gives the figures."""
+        done = f"{self.plan.kind} on {self.plan.data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
+        return f"RunResult: {done}\n{self.evaluation.sentence(self.split)}\nclassifier in {self.classifier_folder}"
+
+    @property
+    def split(self) -> str:
+        """The split that `evaluation` is of."""
+        return self.plan.data.scored_split()
+
+    def command(self) -> str:
+        """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
+        plan = self.plan
+        asked = last_asked(plan.folder) or plan.asked
+        again = dataclasses.replace(plan.asked, source=plan.start, model=None, sweep=False)
+        rerun = shlex.join(command_of(again, recipe=str(plan.folder / RECIPE_FILE)))
+        remarks = kept_remarks(plan.folder)
+        gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
+        return f"{shlex.join(command_of(asked))}\n{rerun}  # {gives}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the run as JSON values."""
+        return {
+            "diagnosis": [dataclasses.asdict(found) for found in self.diagnosis],
+            "folder": str(self.plan.folder),
+            "classifier": str(self.classifier_folder),
+            "steps": self.training.steps,
+            "seconds": self.seconds,
+            "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
+            "evaluation": self.evaluation.to_json(),
+        }
+
+    def next_commands(self) -> list[str]:
+        """Return the commands that a user would want next, ready to paste."""
+        example = self.plan.data.splits[self.split].describe(0)
+        image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
+        data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
+        scores = f"  vitral evaluate --data {data} --classifier {folder}"
+        if self.failed:
+            helps = dict.fromkeys(f"  {found.command}" for found in self.diagnosis if found.command)
+            return ["Next:", *helps, scores]
+        return [
+            "Next:",
+            scores + (" --split train" if self.split == "train" else ""),
+            f"  vitral predict {image} --classifier {folder}",
+            f"  vitral explain {image} --classifier {folder}",
+        ]

@@ -1,0 +1,52 @@
+"""What simple classifiers reach on the frozen features, before a run trains."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import get_type_hints
+
+from vitral import distributed
+from vitral.described import fits
+from vitral.evaluation.fewshot import Baselines, score_baselines
+from vitral.events import Listener, Message
+from vitral.files import write_file
+from vitral.training.planning.plan import Plan
+
+BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
+BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
+
+
+def run_baselines(plan: Plan, listener: Listener) -> Baselines | None:
+    """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long."""
+    # Several labels have neither neighbours' votes nor a closed form of the kind.
+    if not plan.baselines or plan.data.multi_label or plan.data.scored_split() == "train":
+        return None
+    path = plan.folder / "baselines.json"
+    if plan.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:
+        return kept
+    expected = plan.cost.seconds if plan.budget_seconds is None else plan.budget_seconds
+    seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if plan.budget_seconds is None else 0.0)
+    baselines = score_baselines(plan.classifier, plan.data, seconds=seconds, listener=listener)
+    if baselines is None:
+        listener(
+            Message(
+                f"No baselines: nearest neighbours and linear probes would take longer than {seconds:.1f} s, "
+                f"{BASELINE_SHARE:.0%} of the run's time."
+            )
+        )
+        return None
+    if distributed.is_main():
+        write_file(path, json.dumps(dataclasses.asdict(baselines)))
+    listener(Message(f"{baselines.sentence()} Fine-tuning should beat all of them."))
+    return baselines
+
+
+def _kept_baselines(path: Path) -> Baselines | None:
+    """Return those that the run had before it was stopped; None where there are none, or damaged ones."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    hints = get_type_hints(Baselines)
+    whole = isinstance(values, dict) and values.keys() == hints.keys()
+    return Baselines(**values) if whole and all(fits(hints[name], value) for name, value in values.items()) else None

@@ -1,0 +1,26 @@
+"""The head of a network that learned without labels."""
+
+import math
+
+import torch
+from torch.nn import functional
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.source import Source
+from vitral.evaluation.fewshot import extract_features, fit_linear_probe
+from vitral.events import Listener, Message
+
+PROBE_IMAGES = 4000  # of an endless source, to fit a head on
+
+
+def fit_head(classifier: Classifier, train: Source, listener: Listener) -> None:
+    """Give a network that learned without labels a head, in closed form on its features, so that it is a classifier."""
+    features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
+    weight, bias = fit_linear_probe(features, labels)
+    head = classifier.model.head
+    with torch.no_grad():
+        head.weight[: len(weight)].copy_(weight)
+        head.bias.copy_(functional.pad(bias, (0, len(head.bias) - len(bias)), value=-math.inf))
+    listener(
+        Message("The network learned without labels; its head is a linear probe on the training images' features.")
+    )
