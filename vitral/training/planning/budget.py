@@ -18,8 +18,9 @@ SLOW_SHARE = 0.1  # of the time left, that the first updates may take before the
 VALIDATION_SHARE = 0.1  # of the training's time, at most
 VALIDATIONS = 10  # in a run, at most
 PROBES = 3  # measurements of the machine's slowness, whose mean counts
-UNCHANGED = 20  # so manieth part of the updates left, by which a plan may be off without being changed
-FIRST_BY = 3  # so manieth part of the training, after which the first validation is made at the latest
+UNCHANGED = 20  # a plan may be off by the 20th part of the updates left without being changed
+FIRST_BY = 3  # the first validation is made after a third of the training at the latest,
+EARLY_ROOM = 3  # where there is time for it, for the last, and for one of them taking twice as long as expected
 WORK, WORK_SECONDS = (
     1_000_000,
     0.044,
@@ -90,7 +91,8 @@ def pace(costs: Costs, *, step: int, total: int, validated: int, most: int, left
     reachable = min(most, step + _whole(free / step_seconds))
     training = elapsed + (reachable - step) * step_seconds
     between = max(costs.validation * (1 / VALIDATION_SHARE - 1), training / VALIDATIONS)
-    if not validated:  # the first comes early enough to say what the last and the final scoring will take
+    if not validated and left - costs.ending > EARLY_ROOM * costs.validation:
+        # The first comes early enough to say what the last and the final scoring will take.
         between = min(between, training / FIRST_BY)
     due = max(step, validated + max(1, round(between / step_seconds)))
     others = 0 if due >= reachable else 1 + _whole((reachable - due) * step_seconds / (between + costs.validation))
