@@ -98,8 +98,8 @@ def corpus(canary: Path) -> Iterator[tuple[str, bytes]]:
     yield "objects.npy", npz({"x": with_objects})[:200]
     yield "modules.pth", torch_file(torch.nn.Linear(2, 2))
     yield "list.pth", torch_file([1, 2, 3])
-    yield "strangers.pth", torch_file({"layer.weight": torch.zeros(3)})
-    yield "strangers.safetensors", save({"layer.weight": torch.zeros(3)})
+    yield "unknown.pth", torch_file({"layer.weight": torch.zeros(3)})
+    yield "unknown.safetensors", save({"layer.weight": torch.zeros(3)})
     yield "whole.safetensors", save({name.replace("/", "."): torch.from_numpy(array) for name, array in ARRAYS.items()})
     yield "header.safetensors", safetensors_file({}, length=200_000_000)
     yield "negative.safetensors", safetensors_file({"a": {"dtype": "F32", "shape": [4], "data_offsets": [-16, 0]}})
@@ -193,7 +193,7 @@ def test_torchs_own_warnings_do_not_reach_the_user(tmp_path: Path) -> None:
         ("misshaped.npz", r"embedding/bias of \(11,\) cannot become \(10,\)"),
         ("hybrid.npz", "its patches have 3 channels"),
         ("no-square.npz", "no square grid"),
-        ("strangers.safetensors", "no architecture that is known"),
+        ("unknown.safetensors", "no architecture that is known"),
     ],
 )
 def test_the_tensor_is_named(name: str, says: str, tmp_path: Path) -> None:

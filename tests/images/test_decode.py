@@ -131,7 +131,7 @@ def png_header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunks
 
 
-def strangers() -> Iterator[tuple[str, bytes]]:
+def other_formats() -> Iterator[tuple[str, bytes]]:
     rgb = Image.fromarray(COLOUR)
     yield "empty", b""
     yield "html", b"<!doctype html><title>not found</title>"
@@ -150,7 +150,7 @@ def strangers() -> Iterator[tuple[str, bytes]]:
 
 
 def malformed(count: int) -> Iterator[tuple[str, bytes]]:
-    yield from strangers()
+    yield from other_formats()
     rng = np.random.default_rng(7)
     whole = {kind: encode(Image.fromarray(COLOUR), kind) for kind in FORMATS}
     for number in range(count):
@@ -193,10 +193,10 @@ def test_1000_malformed_images(tmp_path: Path, record_counts: Record) -> None:
     record_counts("R14", check_malformed(tmp_path, 1000))
 
 
-@pytest.mark.parametrize("name", [name for name, _ in strangers()])
+@pytest.mark.parametrize("name", [name for name, _ in other_formats()])
 def test_what_is_no_image_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jpg"
-    path.write_bytes(dict(strangers())[name])
+    path.write_bytes(dict(other_formats())[name])
     with pytest.raises(ImageError, match="x.jpg"):
         read_image(path)
 

@@ -2,23 +2,23 @@
 
 import os
 import time
+from contextvars import ContextVar
 
 _IMPORTED = time.monotonic()
 _OLDEST = 600.0  # seconds; a process that seems older than that had other things to do before
-_began: float | None = None
+_BEGAN: ContextVar[float] = ContextVar("began")
 
 
 def begin(*, process: bool) -> None:
     """Note that a command begins, either with the process or now."""
-    global _began  # one command at a time runs in a process
     now = time.monotonic()
     age = _process_age() if process else 0.0
-    _began = now - age if 0 <= age < _OLDEST else _IMPORTED
+    _BEGAN.set(now - age if 0 <= age < _OLDEST else _IMPORTED)
 
 
 def began() -> float:
     """Return when the command began, by `time.monotonic()`."""
-    return time.monotonic() if _began is None else _began
+    return _BEGAN.get(time.monotonic())
 
 
 def _process_age() -> float:

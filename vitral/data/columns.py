@@ -15,7 +15,7 @@ from vitral.data.names import ALL, split_named
 from vitral.errors import DataError
 
 IMAGES = (
-    *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),
+    *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),  # codespell:ignore picture
     *("image_path", "image_name", "image_id", "img_path", "bytes"),
 )
 CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")

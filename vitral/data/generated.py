@@ -144,7 +144,7 @@ def contours(
 def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: int) -> UInt8[np.ndarray, "side side"]:
     """Return a grey image of `canvas` pixels a side, lines one pixel wide on black, later orbits over earlier ones."""
     shape = _cached_atom(ranges, seed, class_index)
-    rng = generator(seed, "visualatom/picture", class_index, instance)
+    rng = generator(seed, "visualatom/picture", class_index, instance)  # codespell:ignore picture
     margin = CANVAS * (1 - ranges.centre) / 2
     centre = tuple(rng.uniform(margin, CANVAS - margin, 2).tolist())
     orbits = max(1, shape.orbits // ranges.orbit_step)

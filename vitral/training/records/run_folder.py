@@ -24,7 +24,7 @@ DATA_FILE = "data.json"  # what the data were
 FILES = (RECIPE_FILE, RUN_FILE, DATA_FILE, "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
 FOLDERS = {
     "images": ("training.png",),
-    "pictures": ("training.png",),  # its name in 0.2
+    "pictures": ("training.png",),  # its name in 0.2  # codespell:ignore pictures
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("step-*", "last", "best"),
     RUN_CLASSIFIER: classifier_folder.FILES,

@@ -34,9 +34,10 @@ from vitral.training.settings.sections import (
 )
 
 PACKAGE = "vitral.recipes"
-RENAMED = {
-    f"bit-hyperrule-{size}-" + "pictures": f"bit-hyperrule-{size}-images" for size in ("small", "medium")
-}  # of 0.2
+RENAMED = {  # since 0.2
+    "bit-hyperrule-small-pictures": "bit-hyperrule-small-images",  # codespell:ignore pictures
+    "bit-hyperrule-medium-pictures": "bit-hyperrule-medium-images",  # codespell:ignore pictures
+}
 
 
 class Recipe(Section):
