@@ -9,7 +9,6 @@ from vitral.data.generated import open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model
-from vitral.training.optimization.schedules import learning_rate
 from vitral.training.planning.estimate import duration, fit_machine
 from vitral.training.planning.length import fit_length
 from vitral.training.planning.memory import fit_memory, usable_bytes
@@ -60,24 +59,7 @@ def rates(name: str, overrides: list[str], images: int) -> list[float]:
     """The learning rates of a whole run."""
     recipe, _ = fit_length(load_recipe(name, overrides), images)
     assert recipe.steps is not None
-    schedule = recipe.schedule
-    return [
-        learning_rate(
-            step,
-            base=recipe.optimizer.lr,
-            total_steps=recipe.steps,
-            warmup_steps=schedule.warmup_steps,
-            decay=schedule.decay,
-            final=schedule.final_lr,
-            warmup_lr=schedule.warmup_lr,
-            cooldown_steps=schedule.cooldown_steps,
-            timescale=schedule.timescale,
-            milestones=schedule.milestones,
-            curve_from=schedule.curve_from,
-            hold_steps=schedule.hold_steps,
-        )
-        for step in range(recipe.steps)
-    ]
+    return [recipe.schedule.rate(step, recipe.optimizer.lr, recipe.steps) for step in range(recipe.steps)]
 
 
 @pytest.mark.parametrize(

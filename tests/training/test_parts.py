@@ -8,7 +8,7 @@ from vitral.models.catalog import build
 from vitral.models.vit import ViTConfig
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
-from vitral.training.optimization.schedules import Decay, learning_rate
+from vitral.training.settings.schedules import Decay, learning_rate
 from vitral.training.settings.sections import OptimizerSettings
 
 

@@ -13,7 +13,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
 from vitral.training.result import RunResult
-from vitral.training.settings.recipe import list_recipes, load_recipe
+from vitral.training.settings.recipe import first_difference, list_recipes, load_recipe, may_change
 
 
 @pytest.mark.parametrize("name", list_recipes())
@@ -117,3 +117,26 @@ def test_the_classifier_keeps_the_recipes_preprocessing(train: Callable[..., Run
     kept = load(result.classifier_folder).preprocessing
     assert (kept.resize, kept.interpolation, kept.resampler) == ("crop", "bicubic", "pillow")
     assert (kept.mean, kept.std, kept.image_size) == ((0.4, 0.4, 0.4), (0.2, 0.2, 0.2), (16, 16))
+
+
+def test_the_settings_that_may_change_on_a_resume_are_marked_where_they_are_set() -> None:
+    assert may_change() == {
+        "steps",
+        "workers",
+        "schedule.bends",
+        "checkpoint.every_steps",
+        "checkpoint.keep",
+        "checkpoint.archive_steps",
+        "compute.sharding",
+        "compute.expert_parallel",
+        "compute.checkpointing",
+        "compute.accumulation",
+        "compute.compile",
+        "faults.max_skipped",
+    }
+
+
+def test_another_layout_is_no_other_recipe_and_another_rate_is() -> None:
+    recipe = load_recipe("finetune", ["steps=9"])
+    assert first_difference(recipe, recipe.changed(["compute.accumulation=3", "steps=7", "workers=0"])) is None
+    assert first_difference(recipe, recipe.changed(["optimizer.lr=0.7"])) == "optimizer.lr"

@@ -17,7 +17,6 @@ from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training.allocator import keep_freed_memory
 from vitral.training.optimization.adaptation import adapt, settle
-from vitral.training.optimization.schedules import learning_rate
 from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone
 from vitral.training.records.checkpoints import State, Writer, checkpoints, load_newest
 from vitral.training.records.logs import MetricsLog, read_metrics
@@ -311,25 +310,11 @@ class _Trainer:
 
     def rate(self, step: int, *, share: float = 1.0) -> float:
         """Return the learning rate of update `step` on the curve that has its peak at a share of the recipe's."""
-        schedule = self.recipe.schedule
         total, position = self.state.total_steps, float(step)
         if self.state.bend_step:  # the recipe's whole schedule, at another speed
             total = self.recipe.steps or 0
             position = self.gone(step) * total
-        return learning_rate(
-            position,
-            base=self.recipe.optimizer.lr * share,
-            total_steps=total,
-            warmup_steps=min(schedule.warmup_steps, total // 2),
-            decay=schedule.decay,
-            final=schedule.final_lr,
-            warmup_lr=schedule.warmup_lr,
-            cooldown_steps=min(schedule.cooldown_steps, total // 2),
-            timescale=schedule.timescale,
-            milestones=schedule.milestones,
-            curve_from=schedule.curve_from,
-            hold_steps=schedule.hold_steps,
-        )
+        return self.recipe.schedule.rate(position, self.recipe.optimizer.lr * share, total)
 
     def report(self, loss: float, accuracy: float, rate: float, log: MetricsLog) -> None:
         """Tell log and listener of the update just made."""

@@ -25,9 +25,9 @@ from vitral.models.catalog import FAMILIES
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.model import Model, Outputs
 from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
-from vitral.training.optimization.precision import Precision, computes_in_bf16
+from vitral.training.optimization.precision import computes_in_bf16
 from vitral.training.settings.recipe import Recipe
-from vitral.training.settings.sections import ComputeSettings
+from vitral.training.settings.sections import ComputeSettings, Precision
 
 
 class TrainingOutputs(nn.Module):

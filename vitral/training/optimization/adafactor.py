@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from vitral.training.optimization.by_parameter import ByParameter
+from vitral.training.settings.sections import FACTORED_FROM
 
-FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 DECAY_EXPONENT = 0.8
 EPS = 1e-30
 

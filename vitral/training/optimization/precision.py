@@ -1,11 +1,10 @@
 """In which precision a step computes."""
 
 import contextlib
-from typing import Literal
 
 import torch
 
-Precision = Literal["auto", "bf16", "fp32"]
+from vitral.training.settings.sections import Precision
 
 
 def training_device() -> torch.device:

@@ -10,8 +10,9 @@ from vitral.data.classes import Reading
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.records.recipe_file import FREE, RECIPE_FILE
+from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import RUN_FILE
+from vitral.training.settings.recipe import may_change
 
 FLAGS = {"source": "--from", "image_size": "--image-size"}  # those not called as their field
 
@@ -182,7 +183,7 @@ def _check_same(folder: Path, name: str, first: Asked, asked: Asked) -> None:
 
 def _check_overrides(folder: Path, first: Asked, asked: Asked) -> None:
     for change in asked.overrides:
-        if change not in first.overrides and change.partition("=")[0].strip() not in FREE:
+        if change not in first.overrides and change.partition("=")[0].strip() not in may_change():
             raise TrainingError(f"The run in '{folder}' did not begin with --set {change}; it cannot go on with it.")
 
 

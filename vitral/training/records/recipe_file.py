@@ -9,21 +9,6 @@ from vitral.files import write_file
 from vitral.training.settings.recipe import Recipe, first_difference, load_recipe
 
 RECIPE_FILE = "recipe.toml"
-# Another length extends or shortens a run; where and how it is computed, evaluated and saved does not change what it learns.
-FREE = (
-    "steps",
-    "schedule.bends",
-    "workers",
-    "checkpoint.every_steps",
-    "checkpoint.keep",
-    "checkpoint.archive_steps",
-    "compute.sharding",
-    "compute.expert_parallel",
-    "compute.checkpointing",
-    "compute.accumulation",
-    "compute.compile",
-    "faults.max_skipped",
-)
 EXACT = "# Run again on the same data, from the same weights, by the same means, and without --time: it gives the same weights."
 NOT_EXACT = "# Run again, it does not give the same weights: "
 
@@ -38,7 +23,7 @@ def recipe_begun(folder: Path, recipe: Recipe) -> Recipe | None:
     if not path.is_file():
         return None
     begun = load_recipe(path)
-    if key := first_difference(recipe, begun, ignoring=FREE):
+    if key := first_difference(recipe, begun):
         raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
     return begun
 

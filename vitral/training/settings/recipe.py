@@ -14,8 +14,8 @@ from vitral.errors import RecipeError, did_you_mean, said
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.paths import is_regular
-from vitral.training.optimization.precision import Precision
 from vitral.training.settings.sections import (
+    MAY_CHANGE,
     AdaptationSettings,
     AveragingSettings,
     CheckpointSettings,
@@ -27,6 +27,7 @@ from vitral.training.settings.sections import (
     MixingSettings,
     ObjectiveSettings,
     OptimizerSettings,
+    Precision,
     PreprocessingSettings,
     RegularizationSettings,
     ScheduleSettings,
@@ -80,11 +81,11 @@ class Recipe(Section):
     patch_stride: int | None = Field(default=None, ge=1)
     position: PositionKind | None = None
     seed: int = Field(default=0, ge=0)
-    steps: int | None = Field(default=None, ge=1)
+    steps: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)
     epochs: float | None = Field(default=None, gt=0)
     batch_size: int = Field(default=128, ge=1)
     fit_to_data: bool = False
-    workers: int = Field(default=1, ge=0)
+    workers: int = Field(default=1, ge=0, json_schema_extra=MAY_CHANGE)
     precision: Precision = "auto"
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
@@ -198,10 +199,22 @@ def build_recipe(values: dict[str, Any], source: str) -> Recipe:
         raise RecipeError(_explain(error, source)) from error
 
 
-def first_difference(one: Recipe, other: Recipe, *, ignoring: tuple[str, ...] = ()) -> str | None:
-    """Return the first key, dotted, in which two recipes differ."""
+def first_difference(one: Recipe, other: Recipe) -> str | None:
+    """Return the first key, dotted, in which two recipes differ that would not learn the same."""
     mine, theirs = (dict(_leaves(recipe.model_dump(mode="json"))) for recipe in (one, other))
-    return next((key for key in mine if mine[key] != theirs.get(key) and key not in ignoring), None)
+    free = may_change()
+    return next((key for key in mine if mine[key] != theirs.get(key) and key not in free), None)
+
+
+def may_change(section: type[Section] = Recipe, prefix: str = "") -> frozenset[str]:
+    """Return the keys, dotted, of the settings that may be others when a run is resumed: those marked with `MAY_CHANGE`."""
+    keys: set[str] = set()
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            keys |= may_change(field.annotation, f"{prefix}{name}.")
+        elif field.json_schema_extra == MAY_CHANGE:
+            keys.add(f"{prefix}{name}")
+    return frozenset(keys)
 
 
 def _packaged() -> Iterator[Any]:

@@ -3,12 +3,17 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, model_validator
 
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
-from vitral.training.optimization.adafactor import FACTORED_FROM
-from vitral.training.optimization.schedules import CurveFrom, Decay
+from vitral.training.settings.schedules import CurveFrom, Decay, learning_rate
 
+# Marks a setting that may be another when a run is resumed: another length extends or shortens it, and where and how it is
+# computed and saved does not change what it learns.
+MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
+FACTORED_FROM = 32  # big_vision's; see `factored_axes`
+
+Precision = Literal["auto", "bf16", "fp32"]
 OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -120,7 +125,32 @@ class ScheduleSettings(Section):
     curve_from: CurveFrom = "warmup"
     hold_steps: int = Field(default=1, ge=1)
     hold_epochs: float | None = Field(default=None, gt=0)
-    bends: tuple[tuple[int, int], ...] | None = None
+    bends: tuple[tuple[int, int], ...] | None = Field(default=None, json_schema_extra=MAY_CHANGE)
+
+    def rate(self, position: float, base: float, total_steps: int) -> float:
+        """Return the learning rate of one update.
+
+        Warm-up and cool-down take at most half of the run each.
+
+        Args:
+            position: updates made so far; between two of them for a run that a time budget made shorter.
+            base: the rate at the peak.
+            total_steps: updates in all.
+        """
+        return learning_rate(
+            position,
+            base=base,
+            total_steps=total_steps,
+            warmup_steps=min(self.warmup_steps, total_steps // 2),
+            decay=self.decay,
+            final=self.final_lr,
+            warmup_lr=self.warmup_lr,
+            cooldown_steps=min(self.cooldown_steps, total_steps // 2),
+            timescale=self.timescale,
+            milestones=self.milestones,
+            curve_from=self.curve_from,
+            hold_steps=self.hold_steps,
+        )
 
 
 class RegularizationSettings(Section):
@@ -261,9 +291,9 @@ class CheckpointSettings(Section):
         archive_steps: those after every so many updates are kept for good; None for none.
     """
 
-    every_steps: int = Field(default=500, ge=1)
-    keep: int = Field(default=2, ge=2)
-    archive_steps: int | None = Field(default=None, ge=1)
+    every_steps: int = Field(default=500, ge=1, json_schema_extra=MAY_CHANGE)
+    keep: int = Field(default=2, ge=2, json_schema_extra=MAY_CHANGE)
+    archive_steps: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)
 
 
 class EvaluationSettings(Section):
@@ -283,7 +313,7 @@ class FaultSettings(Section):
         max_skipped: batches whose loss is no finite number that are skipped before the run stops.
     """
 
-    max_skipped: int = Field(default=3, ge=0)
+    max_skipped: int = Field(default=3, ge=0, json_schema_extra=MAY_CHANGE)
 
 
 class ComputeSettings(Section):
@@ -299,8 +329,8 @@ class ComputeSettings(Section):
         expert_parallel: whether each process keeps its own share of a V-MoE's experts.
     """
 
-    accumulation: int | None = Field(default=None, ge=1)
-    checkpointing: bool = False
-    compile: bool = False
-    sharding: Literal["none", "full", "hybrid"] = "none"
-    expert_parallel: bool = False
+    accumulation: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)
+    checkpointing: bool = Field(default=False, json_schema_extra=MAY_CHANGE)
+    compile: bool = Field(default=False, json_schema_extra=MAY_CHANGE)
+    sharding: Literal["none", "full", "hybrid"] = Field(default="none", json_schema_extra=MAY_CHANGE)
+    expert_parallel: bool = Field(default=False, json_schema_extra=MAY_CHANGE)

@@ -1,0 +1,108 @@
+"""Sharpness-aware minimisation against its algorithm."""
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.training.conftest import CONFIG, Run
+from vitral.data.digits import open_digits
+from vitral.data.loader import Batch, TrainingBatches
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build, variant
+from vitral.models.model import Model
+from vitral.objectives.classification import softmax_cross_entropy
+from vitral.training.optimization.optimizers import build_optimizer
+from vitral.training.optimization.sharpness import perturbed
+from vitral.training.settings.recipe import build_recipe
+from vitral.training.settings.sections import OptimizerSettings
+from vitral.training.update import Updater
+
+
+def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Tensor, Tensor]:
+    """Return a network, and its gradient by SAM: ours, and by the formula with a climb for each of so many groups."""
+    torch.manual_seed(0)
+    model = build(dataclasses.replace(CONFIG, dropout=0.0), seed=0)
+    torch.nn.init.normal_(model.head.weight, std=0.3)
+    images, labels = torch.randint(0, 256, (8, 3, 8, 8), dtype=torch.uint8), torch.arange(8)
+    optimizer = {"name": "sgd", "weight_decay": decay, "decay_on": "all", "sam_rho": 0.5}
+    optimizer |= {} if shared else {"sam_images": 8 // groups}
+    recipe = build_recipe({"batch_size": 8, "precision": "fp32", "optimizer": optimizer}, "test")
+    updater = Updater(model, recipe, PHOTOS.normalize, erasing=0.0)
+    batch = Batch(images, labels, labels, 0)
+    updater.sharp_gradients(batch, 0, 0.5)
+    inputs = PHOTOS.normalize(images)
+    ours = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    weights = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    names = [name for name, _ in model.named_parameters()]
+
+    def gradient(at: list[Tensor], rows: slice) -> Tensor:
+        logits = torch.func.functional_call(model, dict(zip(names, at, strict=True)), (inputs[rows],))
+        loss = softmax_cross_entropy(logits, labels[rows]) + decay / 2 * sum(w.square().sum() for w in at)
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, at)])
+
+    exact = torch.zeros_like(ours)
+    each = 8 // groups
+    for group in range(groups):
+        rows = slice(group * each, (group + 1) * each)
+        climb = gradient(weights, rows)
+        moves = torch.split(0.5 * climb / climb.norm(), [w.numel() for w in weights])
+        there = [(w + move.view_as(w)).detach().requires_grad_() for w, move in zip(weights, moves, strict=True)]
+        exact += gradient(there, rows) / groups
+    return model, ours, exact
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_sam_counts_the_decay_as_loss_and_climbs_by_each_group_of_images(groups: int, decay: float) -> None:
+    model, ours, exact = sharp_update(groups, shared=groups == 1, decay=decay)
+    torch.testing.assert_close(ours, exact, rtol=1e-3, atol=1e-5)
+    one_climb = sharp_update(1, shared=True, decay=decay)[1]
+    assert (groups == 1) == bool(torch.allclose(ours, one_climb, rtol=1e-3, atol=1e-5))
+
+
+def test_sam_does_not_decay_twice() -> None:
+    model = build(CONFIG, seed=0)
+    settings = OptimizerSettings(name="sgd", weight_decay=0.1, sam_rho=0.05)
+    assert {group["weight_decay"] for group in build_optimizer(model, model, settings).param_groups} == {0.0}
+    decoupled = OptimizerSettings(name="adamw", weight_decay=0.1, sam_rho=0.05)
+    groups = build_optimizer(model, model, decoupled).param_groups
+    assert {(group["weight_decay"], group["penalty"]) for group in groups} == {(0.1, 0.0), (0.0, 0.0)}
+
+
+def test_sharpness_climbs_by_rho_in_all_and_comes_back_to_the_same_bits() -> None:
+    model = build(CONFIG, seed=0)
+    torch.nn.init.normal_(model.head.weight, std=0.1)
+    images, labels = torch.randn(4, 3, 8, 8), torch.arange(4)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    softmax_cross_entropy(model(images), labels).backward()  # type: ignore[no-untyped-call]
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    norm = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    with perturbed(model.parameters(), 0.05):
+        moves = [p.detach() - old for p, old in zip(model.parameters(), before, strict=True)]
+        for move, gradient in zip(moves, gradients, strict=True):
+            torch.testing.assert_close(move, 0.05 * gradient / norm, rtol=1e-3, atol=1e-6)
+        assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
+
+
+def test_batch_norms_move_once_an_update_however_many_groups_climb(run: Run) -> None:
+    """The mean of the groups' means is that of the whole batch; once for each group it was several steps."""
+
+    def statistics(images_a_climb: int) -> Tensor:
+        recipe = run.recipe(averaging={}, optimizer={"name": "sgd", "sam_rho": 0.05, "sam_images": images_a_climb})
+        config = replace(variant("resnet-18"), stages=(1,), num_classes=10, image_size=(32, 32))
+        network = build(config, seed=0).train()
+        data = open_digits()
+        batch = TrainingBatches(
+            data.splits["train"], batch_size=16, image_size=(32, 32), augmentation=data.augmentation, seed=0
+        ).batch(0)
+        Updater(network, recipe, PHOTOS.normalize, erasing=0.0)(batch, 0, 0.1, 0.1, stop=False)
+        return network.get_buffer("root_norm.running_mean").clone()
+
+    whole = statistics(16)
+    assert float(whole.abs().max()) > 1e-3
+    torch.testing.assert_close(statistics(4), whole, rtol=1e-2, atol=1e-3 * float(whole.abs().max()))
