@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from tests.conftest import TINY
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.evaluation.metrics import evaluate_probabilities
 from vitral.evaluation.multilabel import evaluate_multi_label
 from vitral.events import ignore

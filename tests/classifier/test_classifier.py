@@ -9,9 +9,11 @@ import torch
 from PIL import Image
 
 import vitral
-from vitral.classifier.classifier import Classifier, ImageInput, Provenance
+from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
+from vitral.classifier.inputs import ImageInput
 from vitral.classifier.load import newest_run
+from vitral.classifier.provenance import Provenance
 from vitral.errors import ImageError, ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build

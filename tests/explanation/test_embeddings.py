@@ -10,6 +10,7 @@ import torch
 from vitral.errors import ModelError
 from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
 from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import build, variant
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT, ViTConfig
@@ -82,9 +83,9 @@ def test_distances_by_hand() -> None:
 def test_distance_of_a_network_is_averaged_over_its_images(tiny_config: ViTConfig) -> None:
     model = network(tiny_config)
     images = torch.randn(11, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    found = attention_distance(model, images)
+    found = attention_distance(TorchPredictor(model), images)
     assert (len(found.pixels), len(found.pixels[0]), found.num_images) == (2, 2, 11)
-    each = [attention_distance(model, image[None]).pixels for image in images]
+    each = [attention_distance(TorchPredictor(model), image[None]).pixels for image in images]
     np.testing.assert_allclose(found.pixels, np.mean(each, axis=0), rtol=1e-6)
 
 

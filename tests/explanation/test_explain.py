@@ -11,9 +11,9 @@ import torch
 from jaxtyping import UInt8
 from PIL import Image
 
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.errors import ImageError, ModelError
-from vitral.explanation.attention import attend
 from vitral.explanation.explain import explain
 from vitral.explanation.rollout import attention_rollout
 from vitral.images.preprocessing import Preprocessing
@@ -49,7 +49,7 @@ def test_every_head_type_on_a_grid_that_is_not_square(tiny_config: ViTConfig, po
 
 def test_both_tokens_of_a_distilled_network_are_asked(tiny_config: ViTConfig) -> None:
     classifier = classifier_of(tiny_config, distilled=True)
-    attended = attend(classifier.model, classifier.preprocessing(photo())[None])
+    attended = classifier.predictor.attention(classifier.preprocessing(photo())[None])
     assert attended.pooling[0, :3].tolist() == [0.5, 0.5, 0.0]
     rows = attention_rollout(attended.attentions)[0, :2, 2:].mean(dim=0)
     np.testing.assert_allclose(explain(classifier, photo()).relevance, rows.view(4, 4).numpy(), rtol=1e-5)
@@ -63,7 +63,7 @@ def test_a_hybrid_is_explained_on_its_feature_map(tiny_config: ViTConfig) -> Non
 
 def test_class_token_relevance_is_its_row_of_the_rollout(tiny_config: ViTConfig) -> None:
     classifier = classifier_of(tiny_config, registers=1)
-    attended = attend(classifier.model, classifier.preprocessing(photo())[None])
+    attended = classifier.predictor.attention(classifier.preprocessing(photo())[None])
     row = attention_rollout(attended.attentions)[0, 0, 2:]
     np.testing.assert_allclose(explain(classifier, photo()).relevance, row.view(4, 4).numpy())
 
@@ -74,7 +74,7 @@ def test_the_pooling_head_weighs_the_rows(tiny_config: ViTConfig) -> None:
     assert isinstance(model, ViT)
     with torch.no_grad():  # a probe that is drawn to one direction: the shares are no longer equal
         model.map_head.attention.query.bias.fill_(8.0)
-    attended = attend(model, classifier.preprocessing(photo())[None])
+    attended = classifier.predictor.attention(classifier.preprocessing(photo())[None])
     assert float(attended.pooling.sum()) == pytest.approx(1.0, abs=1e-5)
     assert float(attended.pooling.max()) > 1.5 / 16
     expected = attended.pooling @ attention_rollout(attended.attentions)[0]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitral.classifier.classifier import Provenance
+from vitral.classifier.provenance import Provenance
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.events import ignore
 from vitral.report.page import render_report

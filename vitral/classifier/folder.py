@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from vitral.classifier.card import model_card
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through

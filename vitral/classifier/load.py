@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitral.classifier import folder
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, list_models, variant
@@ -93,8 +95,8 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
 def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     if name in list_models():
         model = build(changed(variant(name), architecture))
-        note = "The weights are random: its predictions mean nothing until it is trained."
-        provenance = Provenance(source=f"random weights ({name})", notes=(note,))
+        random = Provenance(source=f"{RANDOM} ({name})")
+        provenance = replace(random, notes=(random.doubt(),))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     if HUB_ID.fullmatch(name) and not _is_path(name):
         return _load(download(name), architecture, size)

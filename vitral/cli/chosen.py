@@ -4,7 +4,6 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import RUN_CLASSIFIER, load, newest_run
 from vitral.cli.console import ConsoleListener
 from vitral.events import Message
-from vitral.models.catalog import describe
 
 
 def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Classifier]:
@@ -40,4 +39,4 @@ def _facts(source: Classifier) -> str:
         for name, value in source.provenance.scores.items()
         if name.endswith("/top1")
     ]
-    return ", ".join([describe(source.model.config), f"{len(source.class_names)} classes", *scores])
+    return ", ".join([source.predictor.describe(), f"{len(source.class_names)} classes", *scores])

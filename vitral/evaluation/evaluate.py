@@ -1,6 +1,6 @@
 """Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +8,17 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.loader import Labels, load_evaluation
+from vitral.data.loader import Labels
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
-from vitral.events import Listener, Message, Progress, ignore
-from vitral.images.preprocessing import Preprocessing
+from vitral.events import Listener, Message, ignore
+from vitral.inference.batching import collect
 from vitral.progress import show
 
 BATCH_SIZE = 64
@@ -145,8 +144,6 @@ def predict_probabilities(
 ) -> tuple[Float[Tensor, "examples classes"], Labels]:
     """Return the probabilities and the label of every image of a source, in order.
 
-    The network's training mode is as before when it ends.
-
     Args:
         classifier: the network with its preprocessing.
         source: images and labels.
@@ -158,80 +155,17 @@ def predict_probabilities(
     Raises:
         ImageError: an image cannot be read.
     """
-    training = classifier.model.training
-    classifier.model.eval()
-    try:
-        return collect(
-            classifier.probabilities,
-            source,
-            classifier.preprocessing,
-            batch_size=batch_size,
-            workers=workers,
-            limit=limit,
-            task="evaluate",
-            listener=listener,
-            num_classes=classifier.model.num_classes if classifier.multi_label else None,
-        )
-    finally:
-        classifier.model.train(training)
-
-
-def collect(
-    compute: Callable[[Float[Tensor, "batch 3 height width"]], Float[Tensor, "batch values"]],
-    source: Source,
-    preprocessing: Preprocessing,
-    *,
-    batch_size: int,
-    workers: int,
-    limit: int | None,
-    task: str,
-    listener: Listener,
-    num_classes: int | None = None,
-) -> tuple[Float[Tensor, "examples values"], Labels]:
-    """Return one row of values and the label of every image of a source, in order, each exactly once.
-
-    The processes of a job share the images out, and each ends with all rows.
-
-    Args:
-        compute: gives the rows of a batch of prepared images, on the CPU.
-        source: images and labels.
-        preprocessing: prepares the images.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        task: the name under which the listener hears of the progress.
-        listener: hears progress.
-        num_classes: classes of a multi-label set; None where each image has one.
-
-    Raises:
-        DataError: the source is empty.
-        ImageError: an image cannot be read.
-    """
-    count = min(len(source), limit) if source.endless and limit is not None else len(source)
-    if count == 0:
-        raise DataError("There are no images to evaluate; name a split that has some.")
-    parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    done = 0
-    mine = load_evaluation(
+    return collect(
+        classifier.probabilities,
         source,
-        preprocessing,
+        classifier.preprocessing,
         batch_size=batch_size,
         workers=workers,
-        limit=count,
-        num_classes=num_classes,
-        rank=distributed.rank(),
-        world=distributed.world(),
+        limit=limit,
+        task="evaluate",
+        listener=listener,
+        num_classes=len(classifier.class_names) if classifier.multi_label else None,
     )
-    for batch in mine:
-        rows = compute(batch.images)
-        parts.append((batch.indices, rows[: len(batch.indices)], batch.labels))
-        done += len(batch.indices)
-        listener(Progress(task, min(count, done * distributed.world()), count))
-    every = [part for theirs in distributed.gather(parts) for part in theirs]
-    indices, values, labels = (torch.cat([part[place] for part in every]) for place in range(3))
-    order = indices.argsort()
-    assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} images were counted, not {count}"
-    return values[order], labels[order]
 
 
 def _match(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:

@@ -1,9 +1,7 @@
 """What frozen features are worth: nearest neighbours and a linear probe in closed form, in seconds, without tuning."""
 
-import functools
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +14,16 @@ from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
-from vitral.evaluation.evaluate import BATCH_SIZE, collect
+from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.events import Listener, ignore
+from vitral.inference.batching import collect
+from vitral.models.model import Images
 from vitral.seeds import generator
 
 Features = Float[Tensor, "examples features"]
 Labels = Int64[Tensor, " examples"]
 
+TASK = "extract features"  # as the listener hears of it
 NEIGHBOURS = 20
 MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
 MOST_TEST = 2000
@@ -168,11 +169,20 @@ def _described(
     """Return the network's features, the shrunk pixels and the label of every image of a source."""
     pixels = 3 * PIXELS**2
 
-    def compute(images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch values"]:
+    def compute(images: Images) -> Float[Tensor, "batch values"]:
         shrunk = functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)
-        return torch.cat([_features(classifier, images), shrunk], dim=1)
+        return torch.cat([classifier.predictor.features(images), shrunk], dim=1)
 
-    values, labels = _collected(classifier, compute, source, batch_size=batch_size, listener=listener)
+    values, labels = collect(
+        compute,
+        source,
+        classifier.preprocessing,
+        batch_size=batch_size,
+        workers=0,
+        limit=None,
+        task=TASK,
+        listener=listener,
+    )
     return values[:, :-pixels], values[:, -pixels:], labels
 
 
@@ -198,42 +208,16 @@ def extract_features(
     Raises:
         ImageError: an image cannot be read.
     """
-    compute = functools.partial(_features, classifier)
-    return _collected(
-        classifier, compute, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
+    return collect(
+        classifier.predictor.features,
+        source,
+        classifier.preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=limit,
+        task=TASK,
+        listener=listener,
     )
-
-
-def _features(classifier: Classifier, images: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch features"]:
-    with torch.inference_mode():
-        return classifier.features(images.to(next(classifier.parameters()).device)).float().cpu()
-
-
-def _collected(
-    classifier: Classifier,
-    compute: Callable[[Float[Tensor, "batch 3 height width"]], Float[Tensor, "batch values"]],
-    source: Source,
-    *,
-    batch_size: int,
-    workers: int = 0,
-    limit: int | None = None,
-    listener: Listener,
-) -> tuple[Features, Labels]:
-    training = classifier.model.training
-    classifier.model.eval()
-    try:
-        return collect(
-            compute,
-            source,
-            classifier.preprocessing,
-            batch_size=batch_size,
-            workers=workers,
-            limit=limit,
-            task="extract features",
-            listener=listener,
-        )
-    finally:
-        classifier.model.train(training)
 
 
 def knn_accuracy(

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from vitral.explanation.attention import as_transformer, attend
-from vitral.models.model import Images, Model
+from vitral.inference.predictor import Predictor
+from vitral.models.model import Images
 
 IMAGES_AT_ONCE = 8  # the attention of a whole batch would take gigabytes in a large network
 
@@ -28,21 +28,20 @@ class AttentionDistance:
     image_size: tuple[int, int]
 
 
-def attention_distance(model: Model, images: Images) -> AttentionDistance:
+def attention_distance(predictor: Predictor, images: Images) -> AttentionDistance:
     """Measure how far the heads of a network look, averaged over prepared images; the paper took 128.
 
     Raises:
         ModelError: the network is no Vision Transformer.
     """
-    config = as_transformer(model).config
-    distances = patch_distances(config.grid, config.stride)
-    total = torch.zeros(config.depth, config.num_heads, dtype=torch.float64)
+    totals: list[Float64[Tensor, "layers heads"]] = []
     for chunk in torch.split(images, IMAGES_AT_ONCE):
-        attentions = attend(model, chunk).attentions
-        means = mean_distance(attentions, distances, num_prefix_tokens=config.num_prefix_tokens)
-        total += means * len(chunk)
-    pixels = (total / len(images)).tolist()
-    return AttentionDistance(tuple(tuple(layer) for layer in pixels), len(images), config.image_size)
+        attended = predictor.attention(chunk)
+        distances = patch_distances(attended.grid, attended.stride)
+        means = mean_distance(attended.attentions, distances, num_prefix_tokens=attended.num_prefix_tokens)
+        totals.append(means * len(chunk))
+    pixels = (torch.stack(totals).sum(dim=0) / len(images)).tolist()
+    return AttentionDistance(tuple(tuple(layer) for layer in pixels), len(images), predictor.image_size)
 
 
 def patch_distances(grid: tuple[int, int], stride: tuple[int, int]) -> Float64[Tensor, "patches patches"]:
@@ -76,5 +75,5 @@ def mean_distance(
     """
     first = num_prefix_tokens
     return torch.stack(
-        [(layer[:, :, first:, first:].double().cpu() * distances).sum(dim=-1).mean(dim=(0, 2)) for layer in attentions]
+        [(layer[:, :, first:, first:].double() * distances).sum(dim=-1).mean(dim=(0, 2)) for layer in attentions]
     )

@@ -5,7 +5,7 @@ import torch
 from jaxtyping import Float32
 from torch.nn import functional
 
-from vitral.explanation.attention import as_transformer
+from vitral.inference.recording import as_transformer
 from vitral.models.model import Model
 
 NUM_FILTERS = 28  # as in the paper's figure

@@ -5,26 +5,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 from PIL import Image
+from torch import Tensor
 
-from vitral.classifier.classifier import Classifier, ImageInput, check_finite, to_pixels
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
-from vitral.explanation.attention import as_transformer, attend, has_attention
 from vitral.explanation.drawing import Box, Sitting, Style, draw
-from vitral.explanation.gradcam import ClassEvidence, grad_cam
+from vitral.explanation.gradcam import class_activation
 from vitral.explanation.overlay import overlay
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.images.encode import encode, image_format
-from vitral.models.model import Images, Model
+from vitral.inference.predictor import Predictor
+from vitral.inference.ranking import check_finite
+from vitral.models.model import Images, Logits
 from vitral.notebook import image
 from vitral.outputs import check_file
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
 Method = Literal["attention rollout", "Grad-CAM"]
+Relevance = Float[Tensor, "batch rows columns"]  # at least 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,34 +138,45 @@ def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int 
     """
     classifier = as_classifier(classifier)
     pixels = to_pixels(image)
-    device = next(classifier.parameters()).device
-    images = classifier.preprocessing(pixels)[None].to(device)
-    attentive = has_attention(classifier.model)
-    evidence = _rollout(classifier.model, images) if attentive else grad_cam(classifier.model, images)
-    probabilities = classifier.to_probabilities(evidence.logits)[0]
+    images = classifier.preprocessing(pixels)[None]
+    attentive = classifier.predictor.has_attention
+    logits, relevance = (rollout if attentive else grad_cam)(classifier.predictor, images)
+    probabilities = classifier.to_probabilities(logits)[0]
     check_finite(probabilities[None], [str(image) if isinstance(image, str | Path) else "the image"])
-    values, indices = probabilities.topk(min(top, len(classifier.class_names)))
-    ranked = zip(indices.tolist(), values.tolist(), strict=True)
-    named = tuple((classifier.class_names[index], probability) for index, probability in ranked)
+    named = classifier.name_top(probabilities, top)
     return Explanation(
         photo=pixels,
         box=classifier.preprocessing.box(pixels.shape[0], pixels.shape[1]),
         label=named[0][0],
         probability=named[0][1],
         top=named,
-        relevance=evidence.relevance[0].float().cpu().numpy(),
+        relevance=relevance[0].numpy(),
         method="attention rollout" if attentive else "Grad-CAM",
         warning=classifier.doubt(),
     )
 
 
-def _rollout(model: Model, images: Images) -> ClassEvidence:
-    config = as_transformer(model).config
-    attended = attend(model, images)
+def rollout(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
+    """Return the logits of prepared images, and how much each patch reaches the pooled representation.
+
+    Raises:
+        ModelError: the network is no Vision Transformer.
+    """
+    attended = predictor.attention(images)
     relevance = patch_relevance(
         attention_rollout(attended.attentions),
-        grid=config.grid,
-        num_prefix_tokens=config.num_prefix_tokens,
+        grid=attended.grid,
+        num_prefix_tokens=attended.num_prefix_tokens,
         weights=attended.pooling,
     )
-    return ClassEvidence(attended.logits, relevance)
+    return attended.logits, relevance
+
+
+def grad_cam(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
+    """Return the logits of prepared images, and what of the last feature map speaks for the most probable class of each.
+
+    Raises:
+        ModelError: the network ends in no feature map.
+    """
+    seen = predictor.class_maps(images)
+    return seen.logits, class_activation(seen.maps, seen.gradients)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from vitral.classifier.classifier import Prediction
+from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation

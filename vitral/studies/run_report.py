@@ -9,7 +9,6 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.metrics import Evaluation, Mistake
 from vitral.evaluation.multilabel import MultiLabelEvaluation
-from vitral.explanation.attention import has_attention
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
@@ -35,10 +34,10 @@ def run_report(result: RunResult) -> RunReport:
     plan = result.plan
     split = result.split
     source = plan.data.splits[split]
-    model = result.classifier.model
+    model, predictor = result.classifier.model, result.classifier.predictor
     single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
     meaningful = single is None or not single.at_chance  # else where it looked says nothing
-    attentive = has_attention(model) and meaningful
+    attentive = predictor.has_attention and meaningful
     noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
@@ -58,10 +57,10 @@ def run_report(result: RunResult) -> RunReport:
         confused_images={} if single is None else confused_images(source, single),
         mistakes=() if single is None else mistakes(result.classifier, source, single, plan.left),
         examples=examples(result.classifier, source, plan.left) if meaningful and single is not None else (),
-        method="attention rollout" if has_attention(model) else "Grad-CAM",
+        method="attention rollout" if predictor.has_attention else "Grad-CAM",
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
-        attention_distance=attention_distance(model, first_images(result, source)) if attentive else None,
+        attention_distance=attention_distance(predictor, first_images(result, source)) if attentive else None,
     )
 
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from vitral import distributed
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
+from vitral.classifier.provenance import Provenance
 from vitral.data.classes import Reading, check_reading
 from vitral.data.source import DataSet, Source
 from vitral.errors import TrainingError

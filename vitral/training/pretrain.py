@@ -6,7 +6,8 @@ from pathlib import Path
 from time import monotonic
 
 from vitral import distributed
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.data.classes import Reading, check_reading
 from vitral.data.source import DataSet
 from vitral.events import Listener, ignore

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitral.classifier.classifier import Classifier, Provenance
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
 from vitral.images.augment import Augmentation
 from vitral.models.model import Model

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from vitral.classifier.classifier import BASELINE, Provenance
+from vitral.classifier.provenance import BASELINE, Provenance
 from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
 from vitral.training.loop import TrainingResult

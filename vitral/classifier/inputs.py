@@ -1,0 +1,71 @@
+"""The images that `predict` and `explain` take, in whatever form a user has them."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+
+from vitral.data.unlabelled import Unlabelled, list_unlabelled
+from vitral.errors import ImageError
+from vitral.events import Listener, Message
+from vitral.images.decode import Pixels, read_image, to_rgb
+from vitral.images.preprocessing import Preprocessing
+
+ImageInput = str | Path | bytes | Image.Image | np.ndarray
+
+
+def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[Unlabelled]:
+    """Return the images that a user names or gives, in order, not one of them read yet.
+
+    Raises:
+        DataError: an archive, a table or a data set cannot be read.
+        ImageError: a folder or archive without images.
+    """
+    given = [images] if isinstance(images, ImageInput) else images
+    return [listed for index, image in enumerate(given) for listed in _listed(index, image, listener)]
+
+
+def _listed(index: int, image: ImageInput, listener: Listener) -> list[Unlabelled]:
+    if isinstance(image, str | Path):
+        return list_unlabelled(str(image), listener)
+    return [Unlabelled(f"image {index}", partial(to_pixels, image))]
+
+
+def prepare(
+    images: Iterable[Unlabelled], preprocessing: Preprocessing, *, skip_bad_images: bool, listener: Listener
+) -> Iterator[tuple[str, Float[Tensor, "3 height width"]]]:
+    """Give the name of each image, and the image as the network takes it, reading them one by one.
+
+    Args:
+        images: what to read.
+        preprocessing: the network's.
+        skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
+        listener: hears the warnings.
+
+    Raises:
+        ImageError: an image cannot be read; the message names it.
+    """
+    for image in images:
+        try:
+            yield image.name, preprocessing(image.read())
+        except ImageError as error:
+            if not skip_bad_images:
+                raise
+            listener(Message(f"Skipped: {error}", warning=True))
+
+
+def to_pixels(image: ImageInput) -> Pixels:
+    """Return an image in any of the forms that `predict` takes as RGB pixels.
+
+    Raises:
+        ImageError: it cannot be read.
+    """
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8:
+            raise ImageError(f"An array must be uint8 with values 0 to 255, not {image.dtype}.")
+        return to_rgb(Image.fromarray(image))
+    return to_rgb(image) if isinstance(image, Image.Image) else read_image(image)

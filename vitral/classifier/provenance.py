@@ -1,0 +1,62 @@
+"""Where a classifier came from and what it scored, and what its own scores say against it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from vitral.classifier.chance import Standing
+
+RANDOM = "random weights"  # how the source of an untrained network begins
+BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
+BASELINES = {
+    "knn": "nearest-neighbour vote",
+    "pixel_neighbour": "nearest neighbour on bare pixels",
+    "pixel_linear": "linear model on bare pixels",
+}
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a classifier came from and what it scored; plain JSON values throughout.
+
+    Attributes:
+        source: the weights that it started from.
+        training: recipe, steps, data and versions, as they were; empty for weights as published.
+        scores: figures by name, such as "test/top1".
+        notes: what a user should know of it, one line each.
+    """
+
+    source: str = RANDOM
+    training: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+
+    def doubt(self) -> str:
+        """Return in one sentence why the answers mean nothing, or may, as far as the scores tell; else nothing."""
+        if not self.training and self.source.startswith(RANDOM):
+            return "The weights are random: its predictions mean nothing until it is trained."
+        for split in (name.removesuffix("/top1_low") for name in self.scores if name.endswith("/top1_low")):
+            known = [self.scores.get(f"{split}/{name}", math.nan) for name in ("top1", "top1_low", "chance")]
+            if all(0 <= value <= 1 for value in known) and (said := Standing(*known).sentence(split)):
+                return said
+        return ""
+
+    def shortfall(self) -> str:
+        """Return in one sentence which simple classifier did best, if better than the network; empty if none is known to."""
+        rivals = [name for name in self.scores if BASELINE in name and f"{_split(name)}/top1" in self.scores]
+        if not rivals:
+            return ""
+        best = max(rivals, key=lambda name: self.scores[name])
+        split, baseline = _split(best), best.partition(BASELINE)[2]
+        own = self.scores[f"{split}/top1"]
+        if own >= self.scores[best]:
+            return ""
+        plain = BASELINES.get(baseline, baseline.replace("_", " "))
+        return (
+            f"To be doubted: {own:.1%} of its {split} images right, where a mere {plain} got {self.scores[best]:.1%}."
+        )
+
+
+def _split(name: str) -> str:
+    return name.partition(BASELINE)[0]

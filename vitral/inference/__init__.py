@@ -1,0 +1,1 @@
+"""What computes: prepared images in; logits, features, attention or class maps out."""

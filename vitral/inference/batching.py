@@ -1,0 +1,90 @@
+"""Prepared images in batches: as they come, or of a whole source, each exactly once."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral import distributed
+from vitral.data.loader import Labels, load_evaluation
+from vitral.data.source import Source
+from vitral.errors import DataError, ModelError
+from vitral.events import Listener, Progress
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.model import Images
+
+NamedImage = tuple[str, Float[Tensor, "3 height width"]]
+
+
+def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[tuple[str, ...], Images]]:
+    """Give named images in batches with their names, in order; no more than one batch is held.
+
+    Raises:
+        ModelError: `batch_size` is below 1.
+    """
+    if batch_size < 1:
+        raise ModelError(f"A batch has at least one image, not {batch_size}; set batch_size to 1 or more.")
+    images = iter(images)
+    while batch := list(islice(images, batch_size)):
+        names, prepared = zip(*batch, strict=True)
+        yield names, torch.stack(prepared)
+
+
+def collect(
+    compute: Callable[[Images], Float[Tensor, "batch values"]],
+    source: Source,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    workers: int,
+    limit: int | None,
+    task: str,
+    listener: Listener,
+    num_classes: int | None = None,
+) -> tuple[Float[Tensor, "examples values"], Labels]:
+    """Return one row of values and the label of every image of a source, in order, each exactly once.
+
+    The processes of a job share the images out, and each ends with all rows.
+
+    Args:
+        compute: gives the rows of a batch of prepared images, on the CPU.
+        source: images and labels.
+        preprocessing: prepares the images.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        limit: images to take of an endless source; a finite one is always taken whole.
+        task: the name under which the listener hears of the progress.
+        listener: hears progress.
+        num_classes: classes of a multi-label set; None where each image has one.
+
+    Raises:
+        DataError: the source is empty.
+        ImageError: an image cannot be read.
+    """
+    count = min(len(source), limit) if source.endless and limit is not None else len(source)
+    if count == 0:
+        raise DataError("There are no images to evaluate; name a split that has some.")
+    parts: list[tuple[Tensor, Tensor, Tensor]] = []
+    done = 0
+    mine = load_evaluation(
+        source,
+        preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=count,
+        num_classes=num_classes,
+        rank=distributed.rank(),
+        world=distributed.world(),
+    )
+    for batch in mine:
+        rows = compute(batch.images)
+        parts.append((batch.indices, rows[: len(batch.indices)], batch.labels))
+        done += len(batch.indices)
+        listener(Progress(task, min(count, done * distributed.world()), count))
+    every = [part for theirs in distributed.gather(parts) for part in theirs]
+    indices, values, labels = (torch.cat([part[column] for part in every]) for column in range(3))
+    order = indices.argsort()
+    assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} images were counted, not {count}"
+    return values[order], labels[order]

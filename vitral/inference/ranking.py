@@ -1,0 +1,37 @@
+"""Which classes are the most probable ones, in one order everywhere; and values that are no numbers."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral.errors import ModelError
+
+
+def rank(probabilities: Float[Tensor, " classes"], top: int) -> list[tuple[int, float]]:
+    """Return the `top` most probable classes with their probabilities, highest first; of equal ones the first class first.
+
+    All of them where there are fewer.
+
+    Raises:
+        ModelError: `top` is below 1.
+    """
+    if top < 1:
+        raise ModelError(f"At least one class must be asked for, not {top}; set top to 1 or more.")
+    values, indices = probabilities.sort(descending=True, stable=True)
+    return list(zip(indices[:top].tolist(), values[:top].tolist(), strict=True))
+
+
+def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:
+    """Refuse what a network with damaged weights says.
+
+    Raises:
+        ModelError: a value is no finite number; the message names the first image.
+    """
+    broken = (~torch.isfinite(values)).any(dim=1).nonzero()
+    if len(broken):
+        raise ModelError(
+            f"The network gives no number (NaN) for '{names[int(broken[0])]}': its weights are damaged, or its training "
+            "diverged; load an earlier checkpoint."
+        )

@@ -1,0 +1,84 @@
+"""The predictor that computes with torch, on the device and in the precision in which the network lies."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral.inference.evaluating import evaluating
+from vitral.inference.predictor import Attended, ClassMaps, Predictor
+from vitral.inference.recording import attend, has_attention, last_maps
+from vitral.models.catalog import describe
+from vitral.models.cost import count_parameters
+from vitral.models.model import Features, Images, Logits, Model
+
+
+class TorchPredictor(Predictor):
+    """A network of torch as it is: what is changed in it, or where it is moved, holds from the next call on.
+
+    Args:
+        model: the network; its mode is as before after each call.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images that it takes, in pixels."""
+        return self.model.image_size
+
+    @property
+    def num_classes(self) -> int:
+        """The number of logits."""
+        return self.model.num_classes
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of learned values."""
+        return count_parameters(self.model)
+
+    def describe(self) -> str:
+        """Return the variant's name, or the family's where the network is of no variant."""
+        return describe(self.model.config)
+
+    def logits(self, images: Images) -> Logits:
+        """Return the logits of prepared images."""
+        return self._computed(self.model, images)
+
+    def features(self, images: Images) -> Features:
+        """Return the pooled representations of prepared images."""
+        return self._computed(self.model.features, images)
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether the network can be explained by its attention: whether it is a Vision Transformer, hybrids included."""
+        return has_attention(self.model)
+
+    def attention(self, images: Images) -> Attended:
+        """Return the attention of every layer.
+
+        Raises:
+            ModelError: the network is no Vision Transformer.
+        """
+        with evaluating(self.model), torch.inference_mode():
+            return attend(self.model, self._placed(images))
+
+    def class_maps(self, images: Images) -> ClassMaps:
+        """Return the last feature maps with the gradients of the most probable class.
+
+        Raises:
+            ModelError: the network ends in no feature map.
+        """
+        with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
+            return last_maps(self.model, self._placed(images))
+
+    def _computed(self, compute: Callable[[Images], Tensor], images: Images) -> Float[Tensor, "batch values"]:
+        with evaluating(self.model), torch.inference_mode():
+            return compute(self._placed(images)).float().cpu()
+
+    def _placed(self, images: Images) -> Images:
+        """Return the images where the network lies, in its precision."""
+        like = next(self.model.parameters())
+        return images.to(like.device, like.dtype)
