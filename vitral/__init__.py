@@ -15,6 +15,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vitral.checks.check_data import check_data as check
     from vitral.classifier.classifier import Classifier as Classifier
     from vitral.classifier.convert import convert as convert
     from vitral.classifier.load import load as load
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
-    from vitral.studies.check_data import check_data as check
     from vitral.studies.sweep import finetune as finetune
     from vitral.training.pretrain import pretrain as pretrain
 
@@ -34,7 +34,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
-    "check": "vitral.studies.check_data:check_data",
+    "check": "vitral.checks.check_data:check_data",
     "convert": "vitral.classifier.convert",
     "create_model": "vitral.models.catalog",
     "evaluate": "vitral.evaluation.evaluate",

@@ -101,6 +101,9 @@ class Broken:
             raise ImageError("'three.jpg' is damaged.")
         return np.zeros((4, 4, 3), dtype=np.uint8)
 
+    def encoded(self, index: int) -> None:
+        return
+
     def label(self, index: int) -> int:
         return 0
 

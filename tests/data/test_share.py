@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from vitral.checks.check_data import check_data
 from vitral.data import assemble, share
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.studies.check_data import check_data
 
 
 @pytest.fixture

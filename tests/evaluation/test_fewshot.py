@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -150,6 +151,9 @@ class Slow(Source):
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         time.sleep(self.seconds)
         return self.source.image(index, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        return self.source.encoded(index)
 
     def label(self, index: int) -> Label:
         return self.source.label(index)

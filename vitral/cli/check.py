@@ -6,14 +6,16 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from vitral.checks.check_data import check_data
+from vitral.checks.check_resume import check_resume
+from vitral.checks.duplicates import NEAR
+from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.data.classes import Reading
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
 from vitral.report.check_page import write_check_page
 from vitral.report.page import mark
-from vitral.studies.check_data import NEAR, DataCheck, check_data
-from vitral.studies.check_resume import check_resume
 
 RESUME = "resume"
 SHOWN = 10

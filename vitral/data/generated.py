@@ -210,6 +210,10 @@ class GeneratedImages:
         grey = render(self.preset.ranges, self.seed, self.label(index), instance, self.preset.canvas)
         return np.repeat(grey[:, :, None], 3, axis=2)
 
+    def encoded(self, index: int) -> None:
+        """Return nothing: the images are pixels from the start."""
+        return
+
     def label(self, index: int) -> int:
         """Return the class of an image."""
         return index % self.preset.num_classes

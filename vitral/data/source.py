@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +33,14 @@ class Source(Protocol):
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return image `index` as RGB pixels; `shrink` is what `read_image` takes."""
+        ...
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return the encoded image `index`, or the file that holds it; None where the images are pixels from the start.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
         ...
 
     def label(self, index: int) -> Label:

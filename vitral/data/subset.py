@@ -1,6 +1,7 @@
 """A part of a source, and several sources as one."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
@@ -38,6 +39,10 @@ class Subset:
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as RGB pixels."""
         return self._source.image(int(self._indices[index]), shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        return self._source.encoded(int(self._indices[index]))
 
     def label(self, index: int) -> Label:
         """Return the class, or classes, of an image."""
@@ -78,6 +83,11 @@ class Joined:
         """Return an image as RGB pixels."""
         source, place = self._find(index)
         return source.image(place, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        source, place = self._find(index)
+        return source.encoded(place)
 
     def label(self, index: int) -> Label:
         """Return the class, or classes, of an image."""

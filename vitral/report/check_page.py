@@ -17,7 +17,7 @@ LARGEST_THUMBNAIL = 112  # pixels of the longer side
 
 
 class Checked(Protocol):
-    """What the page shows of a data check; see `vitral.studies.check_data.DataCheck`."""
+    """What the page shows of a data check; see `vitral.checks.findings.DataCheck`."""
 
     @property
     def name(self) -> str:

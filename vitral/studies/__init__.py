@@ -1,1 +1,1 @@
-"""The paper's experiments, one command each."""
+"""Many runs, one question: the paper's experiments, the sweep over learning rates, the demo."""

@@ -13,11 +13,11 @@ from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
 from vitral.images.decode import Pixels
+from vitral.images.thumbnail import thumbnail
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
 from vitral.report.page import MOST_CONFUSED
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
-from vitral.studies.thumbnails import thumbnail
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
 from vitral.training.result import RunResult

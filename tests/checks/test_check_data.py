@@ -11,14 +11,16 @@ import pytest
 import torch
 from PIL import Image
 
+from vitral.checks.check_data import check_data
+from vitral.checks.duplicates import NEAR, near_pairs
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
+from vitral.data.open import open_data
+from vitral.data.subset import Joined, Subset
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model
 from vitral.report.check_page import write_check_page
-from vitral.studies.check_data import NEAR, check_data
-from vitral.studies.near_pairs import near_pairs
 
 
 def photo(seed: int, side: int = 96) -> Image.Image:
@@ -190,3 +192,29 @@ def test_a_class_without_a_readable_image_and_cut_lists_are_said(
     out = capsys.readouterr().out
     assert "No readable image of 1 of the 3 classes: red." in out
     assert "... and 1 more" in out
+
+
+def test_formats_are_those_of_the_files_however_the_splits_came_about(folder: Path) -> None:
+    shutil.rmtree(folder / "val")
+    for name in ("cat", "dog"):
+        shutil.move(folder / "train" / name, folder / name)
+    (folder / "train").rmdir()
+    assert check_data(folder).formats == {"PNG RGB": 12}
+    assert set(check_data("digits").formats) == {"pixels"}
+    photos, digits = open_data(folder), open_data("digits").splits["train"]
+    part = Joined([Subset(source, [len(source) - 1]) for source in photos.splits.values()])
+    assert [part.encoded(index) for index in range(len(part))] == [
+        Path(part.describe(index)) for index in range(len(part))
+    ]
+    assert Subset(digits, [0]).encoded(0) is None
+
+
+def test_an_image_that_cannot_be_read_is_bad_and_its_label_is_not_doubted(folder: Path, tmp_path: Path) -> None:
+    model = create_model("vit-mu16-gap", num_classes=2, image_size=32).eval()
+    with torch.no_grad():
+        model.head.bias[1] = 50.0  # sure that everything is a dog
+    save(Classifier(model, PHOTOS.with_size(32), ["cat", "dog"]), tmp_path / "dogs")
+    (folder / "train" / "cat" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    found = check_data(folder, classifier=tmp_path / "dogs")
+    assert [Path(bad.path).name for bad in found.bad] == ["broken.png"]
+    assert sorted(Path(one.name).name for one in found.suspects) == sorted([f"{n}.png" for n in range(6)] * 2)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from vitral.checks import one_run
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
@@ -57,7 +58,7 @@ def check_resume(
 ) -> ResumeCheck:
     """Train a short run twice, once unbroken and once killed without warning, and compare every bit.
 
-    Each run is a process of its own that trains as `vitral finetune` does, with dropout, MixUp, averaging and workers.
+    Each run is a process of its own that trains as `vitral.finetune` does, with dropout, MixUp, averaging and workers.
 
     Args:
         data: what to train on; what `open_data` takes.
@@ -107,11 +108,16 @@ def _command(folder: Path, data: str, source: str | None) -> list[str]:
         "regularization.dropout=0.1",
         "averaging.decay=0.9",
     )
-    changes = [part for setting in settings for part in ("--set", setting)]
-    start = ["--from", source] if source else ["--from", SMALL_NETWORK, "--image-size", str(SMALL_SIZE)]
-    resume = ["--resume"] if holds_run(folder) else []
-    out = ["--out", str(folder), "--no-baselines"]  # how many images those look at depends on the time
-    return [sys.executable, "-m", "vitral", "finetune", "--data", data, *start, *out, *changes, *resume]
+    options = {
+        "data": data,
+        "source": source or SMALL_NETWORK,
+        "image_size": None if source else SMALL_SIZE,
+        "out": str(folder),
+        "overrides": settings,
+        "baselines": False,  # how many images those look at depends on the time
+        "resume": holds_run(folder),
+    }
+    return [sys.executable, "-m", one_run.__name__, json.dumps(options)]
 
 
 def _start(folder: Path, data: str, source: str | None) -> subprocess.Popen[bytes]:
@@ -126,7 +132,7 @@ def _finish(folder: Path, data: str, source: str | None) -> float:
     _, errors = process.communicate(timeout=PATIENCE)
     if process.returncode != 0:
         line = errors.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-        raise TrainingError(f"A run of the proof failed by itself: {line[0].removeprefix('vitral: ')}")
+        raise TrainingError(f"A run of the proof failed by itself: {line[0]}")
     return time.monotonic() - began
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from vitral.checks import check_resume as module
+from vitral.checks.check_resume import _compare, check_resume
 from vitral.errors import TrainingError
-from vitral.studies import check_resume as module
-from vitral.studies.check_resume import _compare, check_resume
 
 
 def test_the_proof_holds_here(monkeypatch: pytest.MonkeyPatch) -> None:

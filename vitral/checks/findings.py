@@ -1,0 +1,152 @@
+"""What a data check gives: counts, sizes, damage, duplicates, leaks and doubtful labels, as plain values."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitral.data.source import BadImage
+from vitral.images.decode import Pixels
+
+SPLITS = "in several splits: scores would be too good"
+SIDES = "on several sides of the split that Vitral made: scores would be too good"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An image and what is odd about it."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Images that are the same, or nearly.
+
+    Attributes:
+        kind: "exact", of the same pixels or bytes, or "near", which look alike.
+        names: of the images.
+        splits: in which they are, in the names' order.
+        classes: of each, in the names' order.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    splits: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    @property
+    def leaks(self) -> bool:
+        """Whether they stand in different splits, so that a score would be of images already seen."""
+        return len(set(self.splits)) > 1
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether they have different classes."""
+        return len(set(self.classes)) > 1
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """An image whose label a classifier doubts."""
+
+    name: str
+    split: str
+    label: str
+    predicted: str
+    probability: float
+    own_probability: float
+
+
+@dataclass(frozen=True, eq=False)
+class DataCheck:
+    """What was found in a data set.
+
+    Attributes:
+        name: of the data set.
+        fingerprint: of its names, sizes, classes and splits.
+        class_names: in order.
+        counts: images by split and class.
+        bad: images that cannot be read.
+        suspicious: images that can, but look like mistakes.
+        duplicates: those across splits first, then those with contradictory classes.
+        suspects: labels that a classifier doubts, the most doubtful first; empty without a classifier.
+        widths: least, middle and greatest, pixels.
+        heights: likewise.
+        formats: images by format.
+        size: of all images, bytes.
+        mean: of the channels red, green, blue, 0 to 1.
+        std: likewise.
+        notes: what opening the data had to say.
+        sheet: some images of every class, as a PNG.
+        shared_out: the splits that Vitral made, and that are not the data's own.
+        thumbnails: small images of the first duplicates and doubtful labels, by split and name.
+    """
+
+    name: str
+    fingerprint: str
+    class_names: tuple[str, ...]
+    counts: Mapping[str, Mapping[str, int]]
+    bad: tuple[BadImage, ...]
+    suspicious: tuple[Finding, ...]
+    duplicates: tuple[Duplicates, ...]
+    suspects: tuple[Suspect, ...]
+    widths: tuple[int, int, int]
+    heights: tuple[int, int, int]
+    formats: Mapping[str, int]
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    notes: tuple[str, ...]
+    sheet: bytes
+    thumbnails: Mapping[tuple[str, str], Pixels]
+    shared_out: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return what there is and what should be mended in two lines."""
+        images = sum(sum(classes.values()) for classes in self.counts.values())
+        found = "; ".join(self.problems()) or "nothing to mend"
+        return f"DataCheck: {self.name}, {images:,} images, {len(self.class_names)} classes\n{found}"
+
+    @property
+    def imbalance(self) -> float:
+        """How often the largest class has the images of the smallest, in the training split."""
+        counts = [count for count in next(iter(self.counts.values())).values() if count]
+        return max(counts) / min(counts) if counts else 1.0
+
+    @property
+    def leaks(self) -> int:
+        """How many groups of duplicates stand in different splits."""
+        return sum(group.leaks for group in self.duplicates)
+
+    def problems(self) -> list[str]:
+        """Return what should be mended, one line each, the gravest first."""
+        found = (
+            *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
+            *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),
+            *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
+            (len(self.bad), "image cannot", "images cannot", "be read"),
+            (len(self.suspects), "label is", "labels are", "doubtful"),
+            (len(self.suspicious), "image looks", "images look", "like a mistake"),
+            (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
+        )
+        return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
+
+    def _ours(self, group: Duplicates) -> bool:
+        """Tell whether only the split that Vitral made parts a group."""
+        return set(group.splits) <= set(self.shared_out)
+
+    def _grouped(
+        self, one: str, several: str, chosen: Callable[[Duplicates], bool], what: str
+    ) -> Iterator[tuple[int, str, str, str]]:
+        """Count the chosen groups of duplicates, those of equal images apart from those of images that look alike."""
+        for kind, images in (("exact", "equal images"), ("near", "images that look alike")):
+            count = sum(chosen(group) for group in self.duplicates if group.kind == kind)
+            yield count, f"group of {images} {one}", f"groups of {images} {several}", what
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the images as JSON values."""
+        values = dataclasses.asdict(dataclasses.replace(self, sheet=b"", thumbnails={}))
+        del values["sheet"], values["thumbnails"]
+        return {**values, "imbalance": self.imbalance, "leaks": self.leaks, "problems": self.problems()}

@@ -1,0 +1,115 @@
+"""One look at every image of a dataset: sizes, format, hashes and statistics, and what is odd about it."""
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import imagehash
+import numpy as np
+from PIL import Image
+
+from vitral.checks.findings import Finding
+from vitral.data.source import BadImage, DataSet
+from vitral.errors import ImageError
+from vitral.images.decode import FORMATS, Pixels
+
+TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
+SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one image is like."""
+
+    split: str
+    index: int
+    name: str
+    classes: tuple[str, ...]
+    height: int
+    width: int
+    size: int
+    format: str
+    digest: str
+    perceptual: int
+    mean: tuple[float, float, float]
+    square: tuple[float, float, float]
+    deviation: float
+
+
+def look_at(data: DataSet, split: str) -> Iterator[Look | BadImage]:
+    """Look at every image of a split, in order; of one that cannot be read, say so."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(partial(_look, data, split), range(len(data.splits[split])))
+
+
+def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
+    """Return the names of an image's class or classes."""
+    label = data.splits[split].label(index)
+    return tuple(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+
+
+def _look(data: DataSet, split: str, index: int) -> Look | BadImage:
+    source = data.splits[split]
+    name = source.describe(index)
+    try:
+        encoded = source.encoded(index)
+        pixels = source.image(index)
+    except ImageError as error:
+        return BadImage(name, str(error).rstrip("."))
+    content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
+    mean, square = _moments(pixels)
+    return Look(
+        split=split,
+        index=index,
+        name=name,
+        classes=label_names(data, split, index),
+        height=pixels.shape[0],
+        width=pixels.shape[1],
+        size=pixels.nbytes if content is None else len(content),
+        format="pixels" if content is None else _format(content),
+        digest=hashlib.sha256(pixels.tobytes()).hexdigest(),
+        perceptual=int(str(imagehash.phash(Image.fromarray(pixels))), 16),
+        mean=mean,
+        square=square,
+        deviation=float(pixels.std()),
+    )
+
+
+def _moments(pixels: Pixels) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    """Return the means of the channels and of their squares, values 0 to 1."""
+    values = pixels.reshape(-1, 3)[:: max(1, pixels.size // 3 // SAMPLED)].astype(np.float64) / 255
+    mean, square = values.mean(axis=0), (values**2).mean(axis=0)
+    return (float(mean[0]), float(mean[1]), float(mean[2])), (float(square[0]), float(square[1]), float(square[2]))
+
+
+def _format(content: bytes) -> str:
+    with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        # Not the number of frames, for which every one of them would be read.
+        animated = " animated" if getattr(image, "is_animated", False) else ""
+        return f"{image.format} {image.mode}{animated}"
+
+
+def oddities(look: Look, median_side: float) -> Iterator[Finding]:
+    """Give what is odd about an image.
+
+    Args:
+        look: the image.
+        median_side: of all images, the median of the shorter sides, pixels.
+    """
+    if look.deviation < FLAT:
+        yield Finding(look.name, "one colour only")
+    if min(look.height, look.width) < TINY and median_side >= 2 * TINY:
+        yield Finding(look.name, f"only {look.width}x{look.height} pixels, where most are larger")
+    if max(look.height, look.width) > LONG * min(look.height, look.width):
+        yield Finding(look.name, f"{look.width}x{look.height} pixels: very long for its width")
+    if "animated" in look.format:
+        yield Finding(look.name, "animated: only the first frame is used")
+    suffix = Path(look.name).suffix.lower().lstrip(".")
+    known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG"}.get(suffix, suffix.upper())
+    if known in FORMATS and not look.format.startswith((known, "pixels")):
+        yield Finding(look.name, f"named .{suffix}, but it is {look.format.split()[0]}")
