@@ -12,7 +12,6 @@ import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.classifier.inputs import ImageInput
-from vitral.classifier.load import newest_run
 from vitral.classifier.provenance import Provenance
 from vitral.errors import ImageError, ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
@@ -93,11 +92,8 @@ def test_names_must_fit(classifier: Classifier) -> None:
 def test_names_and_runs_are_loaded(classifier: Classifier, tmp_path: Path) -> None:
     save(classifier, tmp_path / "runs" / "one" / "classifier")
     assert vitral.load(tmp_path / "runs" / "one").class_names == NAMES
-    assert newest_run(tmp_path / "runs") == tmp_path / "runs" / "one" / "classifier"
     assert vitral.load("vit-mu16", image_size=(32, 64)).model.image_size == (32, 64)
     with pytest.raises(WeightsError, match="Did you mean 'vit-b16'"):
         vitral.load("vit-b61")
-    with pytest.raises(WeightsError, match="No run below"):
-        newest_run(tmp_path)
     with pytest.raises(WeightsError, match="no classifier folder"):
         vitral.load(tmp_path)

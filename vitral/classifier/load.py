@@ -11,6 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
+from vitral.layout import CLASSIFIER, RUNS
 from vitral.models.catalog import build, list_models, variant
 from vitral.models.codec import changed
 from vitral.paths import is_folder, look_at
@@ -20,8 +21,6 @@ from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
 WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
-RUN_CLASSIFIER = "classifier"  # where a run folder keeps the classifier that it made
-RUNS = Path("runs")
 
 
 def load(
@@ -63,11 +62,11 @@ def as_classifier(classifier: Classifier | str | Path) -> Classifier:
 
 def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     path = Path(source)
-    for place in (path, path / RUN_CLASSIFIER):
-        if folder.is_classifier(place):
+    for candidate in (path, path / CLASSIFIER):
+        if folder.is_classifier(candidate):
             if architecture:
-                raise WeightsError(f"'{place}' says its own architecture; only a weights file's can be changed.")
-            return folder.read(place)
+                raise WeightsError(f"'{candidate}' says its own architecture; only a weights file's can be changed.")
+            return folder.read(candidate)
     if is_folder(path):
         weights = weights_in(path)
         if weights is None:
@@ -125,17 +124,3 @@ def _neighbour(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     return did_you_mean(str(path), beside)
-
-
-def newest_run(runs: Path = RUNS) -> Path:
-    """Return the classifier folder that was written last below `runs`.
-
-    Raises:
-        WeightsError: there is none.
-    """
-    made = [path.parent for path in runs.glob(f"*/{RUN_CLASSIFIER}/{folder.DESCRIPTION}")]
-    if not made:
-        raise WeightsError(
-            f"No run below '{runs}' has made a classifier yet; name one with --classifier, or run 'vitral finetune' first."
-        )
-    return max(made, key=lambda path: (path / folder.DESCRIPTION).stat().st_mtime_ns)

@@ -1,9 +1,12 @@
 """Which classifier answers: the one that was named, or the newest run, which is then named to the user."""
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import RUN_CLASSIFIER, load, newest_run
+from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener
+from vitral.errors import WeightsError
 from vitral.events import Message
+from vitral.layout import RUNS
+from vitral.training.records.run_folder import newest_classifier
 
 
 def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Classifier]:
@@ -29,8 +32,12 @@ def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Clas
 
 
 def _newest() -> str:
-    found = newest_run()
-    return str(found.parent if found.name == RUN_CLASSIFIER else found)
+    classifier = newest_classifier()
+    if classifier is None:
+        raise WeightsError(
+            f"No run below '{RUNS}' has made a classifier yet; name one with --classifier, or run 'vitral finetune' first."
+        )
+    return str(classifier.parent)
 
 
 def _facts(source: Classifier) -> str:

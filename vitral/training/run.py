@@ -18,12 +18,12 @@ import time
 
 from vitral import distributed
 from vitral.classifier.folder import save, update_provenance
-from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.data.loader import TrainingBatches
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.fewshot import Baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
+from vitral.layout import CLASSIFIER
 from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.training.loop import TrainingResult, train
@@ -115,7 +115,7 @@ def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, l
     trained = plan.classifier_of(training.model)
     if plan.recipe.objective.name == "masked-patches":
         fit_head(trained, plan.data.splits["train"], listener)
-    folder = plan.folder / RUN_CLASSIFIER
+    folder = plan.folder / CLASSIFIER
     if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
         save(plan.classifier_of(training.model, provenance(plan, training, {})), folder)
     evaluation = evaluate_source(

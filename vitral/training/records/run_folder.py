@@ -8,14 +8,13 @@ from pathlib import Path
 
 from vitral import distributed
 from vitral.classifier import folder as classifier_folder
-from vitral.classifier.load import RUN_CLASSIFIER
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
+from vitral.layout import CLASSIFIER, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_place, refuse_inputs
 from vitral.training.records.recipe_file import RECIPE_FILE
 
-RUNS = Path("runs")
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
 REPORT_FILE = "report.html"
 SWEEP = "sweep"  # where the runs lie that try a setting
@@ -27,13 +26,20 @@ FOLDERS = {
     "pictures": ("training.png",),  # its name in 0.2  # codespell:ignore pictures
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("step-*", "last", "best"),
-    RUN_CLASSIFIER: classifier_folder.FILES,
+    CLASSIFIER: classifier_folder.FILES,
 }
 
 
 def holds_run(folder: Path) -> bool:
     """Tell whether a run began in a folder."""
     return any((folder / name).is_file() for name in (RUN_FILE, RECIPE_FILE))
+
+
+def newest_classifier(runs: Path = RUNS) -> Path | None:
+    """Return the classifier folder that a run below `runs` wrote last; None where none has written one."""
+    descriptions = runs.glob(f"*/{CLASSIFIER}/{classifier_folder.DESCRIPTION}")
+    newest = max(descriptions, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return None if newest is None else newest.parent
 
 
 @contextlib.contextmanager
