@@ -8,7 +8,7 @@ from vitral.cli.interrupts import end_at_once
 def main() -> int:
     """Run one command and return its exit status."""
     end_at_once()
-    from vitral.cli.main import main as run  # takes a while
+    from vitral.cli.main import main as run  # a slow import
 
     return run()
 

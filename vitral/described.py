@@ -1,18 +1,18 @@
-"""Whether a value out of a JSON file is of the type that a dataclass's field has: no file is taken at its word."""
+"""Whether a value from a JSON file has the type of a dataclass's field: no file is trusted."""
 
 import math
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
-MOST = 1 << 31  # of any whole number: a size, a count or a width
+MOST = 1 << 31  # any integer is below this: a size, a count or a width
 
 
 def fits(hint: Any, value: Any) -> bool:  # noqa: ANN401  # a type, and a JSON value
-    """Tell whether a JSON value, its lists as lists or tuples, is of a type.
+    """Tell whether a JSON value, its lists as lists or tuples, has a type.
 
-    Numbers must be finite, whole ones below 2**31 in magnitude; a whole number is a float, too, and a truth value is neither.
-    Text must be such as can be written in UTF-8. A class that is not known here is left to its own checks.
+    Numbers must be finite, integers below 2**31 in magnitude; an integer is a float too, and a boolean is neither.
+    Text must be encodable in UTF-8. A class that is not known here is left to its own checks.
     """
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
@@ -52,5 +52,5 @@ def _is_plain(hint: Any, value: Any) -> bool:  # noqa: ANN401  # a type, and a J
 
 
 def is_text(value: str) -> bool:
-    """Tell whether a string can be written in UTF-8: JSON may hold halves of characters, which cannot."""
+    """Tell whether a string can be encoded in UTF-8: JSON may contain unpaired surrogates, which cannot."""
     return not any("\ud800" <= letter <= "\udfff" for letter in value)

@@ -1,4 +1,4 @@
-"""The processes of one job: which one this is, and what they tell one another; a single process needs none of it.
+"""The processes of one job: which one this is, and what they exchange; a single process needs none of it.
 
 torchrun starts them and describes them in the environment (RANK, WORLD_SIZE, LOCAL_RANK); `join` connects them.
 """
@@ -16,11 +16,11 @@ from torch import distributed as dist
 from vitral.errors import TrainingError
 
 Value = TypeVar("Value")
-PATIENCE = timedelta(minutes=10)  # for a process that is slower than the others, before it counts as lost
+PATIENCE = timedelta(minutes=10)  # how long the others wait for a process before it counts as lost
 
 
 def join() -> None:
-    """Connect this process with the others that torchrun started; does nothing alone, or when connected already."""
+    """Connect this process to the others that torchrun started; does nothing alone, or when already connected."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2 or dist.is_initialized():
         return
     backend = "gloo"
@@ -31,8 +31,8 @@ def join() -> None:
     if attempt is None or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         dist.init_process_group(backend, timeout=PATIENCE)
         return
-    # torchrun's store outlives a restart, and with it the addresses of processes that are gone; torch itself forgot to keep
-    # the attempts apart (2.15), so a restarted job would wait for them.
+    # torchrun's store survives a restart, and with it the addresses of processes that are gone; torch itself (2.15)
+    # does not keep the attempts apart, so a restarted job would wait for them.
     store = dist.TCPStore(  # type: ignore[attr-defined]
         os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=PATIENCE
     )
@@ -62,22 +62,22 @@ def world() -> int:
 
 
 def is_main() -> bool:
-    """Tell whether this is the process that writes, logs and speaks."""
+    """Tell whether this is the process that writes files and logs."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def is_restart() -> bool:
-    """Tell whether torchrun started the job again after it lost a process."""
+    """Tell whether torchrun restarted the job after losing a process."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def may_restart() -> bool:
-    """Tell whether torchrun would start the job again."""
+    """Tell whether torchrun would restart the job."""
     return int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")) > 0
 
 
 def barrier() -> None:
-    """Wait until every process has come here."""
+    """Wait until every process has reached this call."""
     if dist.is_initialized():
         dist.barrier()
 
@@ -115,7 +115,7 @@ def losing_a_process() -> Iterator[None]:
     except (RuntimeError, ConnectionError) as error:
         text = " ".join(str(error).split())
         lost = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Timed out waiting", "NCCL")
-        if dist.is_initialized() and any(sign in text for sign in lost):
+        if dist.is_initialized() and any(phrase in text for phrase in lost):
             raise TrainingError(
                 f"Process {rank()} of {world()} lost another process of the job ({text[:120]}); start the job again with "
                 "--resume, or let torchrun do it (--max-restarts)."

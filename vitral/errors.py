@@ -1,17 +1,17 @@
-"""What can go wrong by the user's hand, each error one clear line.
+"""Errors that a user can cause, each one clear line.
 
     VitralError
-    ├── ModelError      an unknown variant, or a size that the network cannot take
+    ├── ModelError      an unknown variant, or a size that the model cannot take
     ├── RecipeError     an unknown or impossible setting
     ├── ImageError      an image that cannot be read as an image
-    ├── DataError       a folder or split that is no data set, or class names that do not match
+    ├── DataError       a folder or split that is not a dataset, or class names that do not match
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
-    ├── TrainingError   a run that cannot start, go on or be resumed
+    ├── TrainingError   a run that cannot start, continue or be resumed
     │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
     └── StorageError    a file that could not be written: the disk is full or the folder read-only
 
-A message names the thing, says what is wrong and what to do. The command line prints it alone, without
-a traceback, and exits with status 1. Faults of our own are plain assertions.
+A message names the thing, says what is wrong and what to do. The command line prints only that, without
+a traceback, and exits with status 1. Our own bugs are plain assertions.
 """
 
 import difflib
@@ -19,11 +19,11 @@ from collections.abc import Iterable
 
 
 class VitralError(Exception):
-    """The root of all errors that a user can mend."""
+    """The base class of all errors that a user can fix."""
 
 
 class ModelError(VitralError):
-    """An unknown variant, or a size or setting that the network cannot take."""
+    """An unknown variant, or a size or setting that the model cannot take."""
 
 
 class RecipeError(VitralError):
@@ -35,7 +35,7 @@ class ImageError(VitralError):
 
 
 class DataError(VitralError):
-    """A folder or split that is no data set, or class names that do not match."""
+    """A folder or split that is not a dataset, or class names that do not match."""
 
 
 class WeightsError(VitralError):
@@ -43,14 +43,14 @@ class WeightsError(VitralError):
 
 
 class TrainingError(VitralError):
-    """A run that cannot start, go on or be resumed."""
+    """A run that cannot start, continue or be resumed."""
 
 
 class TrainingInterrupted(TrainingError):
     """A run that was stopped by a signal and saved itself.
 
     Attributes:
-        exit_code: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for a termination.
+        exit_code: 128 plus the signal's number, as in shells: 130 for Ctrl-C, 143 for a termination.
     """
 
     def __init__(self, message: str, *, exit_code: int) -> None:
@@ -68,6 +68,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{nearest[0]}'?" if nearest else ""
 
 
-def said(error: BaseException) -> str:
-    """Return what another library's error says, in one line and no more than a line; its kind if it says nothing."""
+def one_line(error: BaseException) -> str:
+    """Return another library's error message cut to one line, or the error's type if it has no message."""
     return " ".join(str(error).split())[:200] or type(error).__name__

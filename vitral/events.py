@@ -1,6 +1,7 @@
-"""What happens during a long job, told to whoever listens; the command line draws it, a program may collect it.
+"""What happens during a long job, reported to a listener; the command line draws it, a program may collect it.
 
-A job takes one `Listener` and calls it with the events below. It never prints; `vitral.progress` does, for who passes none.
+A job takes one `Listener` and calls it with the events below. It never prints; `vitral.progress.show`, the default
+listener, does.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ class Message:
     Attributes:
         text: the line.
         warning: whether something may be wrong.
-        verdict: whether it is of the result that the job returns, which a command prints itself when all is done.
+        verdict: whether it judges the result that the job returns, which a command prints itself at the end.
     """
 
     text: str
@@ -24,13 +25,13 @@ class Message:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a named task has come.
+    """The progress of a named task.
 
     Attributes:
         task: its name, shown to the user ("fine-tune", "evaluate").
         done: units finished.
-        total: units in all; equal to `done` when the task ends.
-        figures: what to show beside the bar, such as loss, accuracy and images/s.
+        total: all units; equal to `done` when the task ends.
+        figures: what to show next to the bar, such as loss, accuracy and images/s.
     """
 
     task: str
@@ -52,4 +53,4 @@ Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Listen to nothing."""
+    """Ignore every event."""

@@ -1,6 +1,6 @@
-"""Write so that a kill, a full disk or a power loss leaves the old file or the new one, never a mixture.
+"""Atomic writes: a kill, a full disk or a power loss leaves the old file or the new one, never a mixture.
 
-Every file goes beside its target under a temporary name, is flushed to the disk, and is then renamed; the
+Every file is written next to its target under a temporary name, flushed to disk, and then renamed; the
 folder is flushed last, since a rename is durable only once its folder is.
 """
 
@@ -18,11 +18,11 @@ from pathlib import Path
 from vitral.errors import StorageError
 from vitral.owners import Owner, this_process
 
-OUR_PREFIX = ".vitral-"  # begins the names of what is there only while a process works
+OUR_PREFIX = ".vitral-"  # starts the name of everything that exists only while a process works
 TEMPORARY_PREFIX = f"{OUR_PREFIX}partial-"
 OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"
-LONGEST_NAME = 255  # bytes of one part of a path, on every file system in use
-STALE_SECONDS = 86400.0  # after which what another machine began to write counts as left behind
+LONGEST_NAME = 255  # bytes in one part of a path, on every file system in use
+STALE_SECONDS = 86400.0  # after which another machine's unfinished write counts as abandoned
 
 
 @contextlib.contextmanager
@@ -41,7 +41,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's own entries to the disk."""
+    """Flush a folder's own entries to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder and those above it, each one's name flushed: what goes into them must not vanish with a parent."""
+    """Make a folder and its parents, and flush each entry: a file must not vanish with a parent."""
     if not folder.is_dir():
         _make_folders(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -58,22 +58,22 @@ def _make_folders(folder: Path) -> None:
 
 
 def write_file(path: Path, content: bytes | str) -> None:
-    """Write `content` to `path` at once: a reader sees the old content or the new one.
+    """Write `content` to `path` atomically: a reader sees the old content or the new one.
 
     Raises:
-        StorageError: the file could not be written; what stood at `path` before is untouched.
+        StorageError: the file could not be written; what was at `path` before is untouched.
     """
     with new_file(path) as partial:
-        # A name of the user's need not be text; what has no encoding is written as an escape.
+        # A user's file name need not be valid text; what cannot be encoded is written as an escape.
         partial.write_bytes(content.encode(errors="backslashreplace") if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Give a temporary path for another library to write to; it becomes `path` when the block ends without an error.
+    """Yield a temporary path for another library to write to; it becomes `path` when the block ends without an error.
 
     Raises:
-        StorageError: the file could not be written; what stood at `path` before is untouched.
+        StorageError: the file could not be written; what was at `path` before is untouched.
     """
     with storage_errors(path):
         _make_folders(path.parent)
@@ -91,7 +91,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def sync_file(path: Path) -> None:
-    """Flush a file that another library wrote to the disk."""
+    """Flush to disk a file that another library wrote."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -100,7 +100,7 @@ def sync_file(path: Path) -> None:
 
 
 def write_through(path: Path, data: bytes) -> None:
-    """Write `data` to `path` and flush it to the disk."""
+    """Write `data` to `path` and flush it to disk."""
     with open(path, "wb") as file:
         file.write(data)
         file.flush()
@@ -109,17 +109,17 @@ def write_through(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Path]:
-    """Give a temporary folder that becomes `path`, replacing it, when the block ends without an error.
+    """Yield a temporary folder that becomes `path`, replacing it, when the block ends without an error.
 
     The caller writes each file with `write_through`. An older folder at `path` is moved aside before the
-    new one takes its name and deleted after, so that one of the two is always whole on the disk.
+    new one takes its name and deleted afterwards, so that one of the two is always whole on disk.
 
     Args:
         path: the folder.
-        own: the names that the caller may replace; whatever else an older folder holds is carried over. None: all of it.
+        own: the names that the caller may replace; any other file of an older folder is carried over. None: all of them.
 
     Raises:
-        StorageError: the folder could not be written; what stood at `path` before is untouched.
+        StorageError: the folder could not be written; what was at `path` before is untouched.
     """
     with storage_errors(path):
         _make_folders(path.parent)
@@ -138,10 +138,10 @@ def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Pa
 
 
 def refuse_special(path: Path, *, folder: bool = False) -> None:
-    """Refuse to rename anything over a device, a pipe, or a folder where a file goes (a file where a folder goes).
+    """Refuse to rename anything over a device, a pipe, or a folder in place of a file (a file in place of a folder).
 
     Raises:
-        StorageError: that is what stands at `path`.
+        StorageError: one of these is at `path`.
     """
     try:
         mode = path.stat().st_mode
@@ -152,7 +152,7 @@ def refuse_special(path: Path, *, folder: bool = False) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a person would call a thing of that mode."""
+    """Return what a person would call a file system entry of that mode."""
     kinds = (
         (stat.S_ISREG, "a file"),
         (stat.S_ISDIR, "a folder"),
@@ -163,7 +163,7 @@ def kind_of(mode: int) -> str:
 
 
 def foreign_files(folder: Path, own: Collection[str]) -> list[str]:
-    """Return the names in a folder that are not among `own`: what replacing the folder would delete of the user's."""
+    """Return the names in a folder that are not among `own`: the user's files that replacing the folder would delete."""
     if not folder.is_dir():
         return []
     names = (entry.name for entry in folder.iterdir())
@@ -171,7 +171,7 @@ def foreign_files(folder: Path, own: Collection[str]) -> list[str]:
 
 
 def _carry_over(old: Path, new: Path, own: Collection[str]) -> None:
-    """Copy what is the user's, so that it is in the new folder before that takes the old one's place."""
+    """Copy the user's files into the new folder before it replaces the old one."""
     for name in foreign_files(old, own):
         if (old / name).is_dir() and not (old / name).is_symlink():
             shutil.copytree(old / name, new / name, symlinks=True)
@@ -206,21 +206,21 @@ def _swap(partial: Path, path: Path) -> None:
 
 
 def restore_swapped(path: Path) -> None:
-    """Undo a swap that a kill cut in two: if `path` is gone and its older self is there, put that back."""
+    """Undo a swap that a kill interrupted: if `path` is gone and the older folder is still there, put it back."""
     old = _old(path)
     if old.exists() and not path.exists():
         os.rename(old, path)
 
 
 def _partial(folder: Path) -> Path:
-    """Return a new name for what is being written in a folder, which says by whom; clear away what dead ones left."""
+    """Return a new temporary name that records its owner; remove what dead processes left."""
     sweep(folder)
     me = this_process()
     return folder / f"{TEMPORARY_PREFIX}{me.machine}-{me.boot}-{me.pid}-{me.started}-{secrets.token_hex(4)}"
 
 
 def sweep(folder: Path) -> None:
-    """Delete what writes of processes that are dead left in `folder`; where that cannot be known, what is a day old."""
+    """Delete what dead processes left unfinished in `folder`; where death cannot be known, what is a day old."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         with contextlib.suppress(OSError):
             if not leftover.name.startswith(OLD_PREFIX) and _is_left_behind(leftover):
@@ -244,7 +244,7 @@ def _remove(leftover: Path) -> None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Delete what interrupted writes left in `folder`, whose only writer asks."""
+    """Delete what interrupted writes left in `folder`; only for the folder's sole writer."""
     for leftover in folder.glob(f"{TEMPORARY_PREFIX}*"):
         _remove(leftover)
 

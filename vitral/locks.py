@@ -1,9 +1,9 @@
-"""A lock on a folder, held by one process of one machine, which a dead process does not hold.
+"""A lock on a folder, held by one process on one machine, and released when that process dies.
 
-Two things are asked, since no single one holds everywhere. A lock of the system's on the file `.vitral-lock` is given back
-whenever its process ends, however it ends; local disks have it, and so has NFS. Where a disk is shared without sharing such
-locks, the file says who writes here, and its time is renewed every few seconds: of a machine that one cannot ask, an owner
-that has not renewed it for a minute is dead.
+Two mechanisms are used, since neither works everywhere. The system's lock on the file `.vitral-lock` is released
+whenever its process ends, however it ends; local disks and NFS support it. Where a disk is shared without such
+locks, the file names its owner, and its time is renewed every few seconds: an owner on another machine that has
+not renewed it for a minute counts as dead.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ from vitral.owners import Owner, this_process
 
 LOCK_FILE = ".vitral-lock"
 RENEWED_SECONDS = 10.0  # between signs of life
-DEAD_SECONDS = 60.0  # without one, after which another machine's process counts as dead
-SETTLING_SECONDS = 0.5  # in which two that take the same lock at once see one another, where the system has no locks
+DEAD_SECONDS = 60.0  # without a sign of life, after which another machine's process counts as dead
+SETTLING_SECONDS = 0.5  # for two that take the lock at once to see each other, where the system has no locks
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 _held: set[str] = set()  # by this process: the system's lock does not keep out its own threads
@@ -39,7 +39,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold a folder for the block.
 
     Raises:
-        TrainingError: another process works in the folder; the message says which.
+        TrainingError: another process is working in the folder; the message says which.
         StorageError: nothing can be written there.
     """
     name = os.path.realpath(folder)
@@ -72,7 +72,7 @@ class _Lock:
             except BaseException:
                 os.close(self._descriptor)
                 raise
-            os.close(self._descriptor)  # the one before ended, and removed its file, after we had opened it
+            os.close(self._descriptor)  # the previous owner ended, and removed its file, after we had opened it
         self._renewer.start()
         return self
 
@@ -107,17 +107,17 @@ class _Lock:
                 raise TrainingError(_in_use(self.folder, self._holder(self._read())))
 
     def _is_alive(self, written: dict[str, Any], *, has_locks: bool) -> bool:
-        """Tell whether the owner that the file names still works here."""
+        """Tell whether the owner that the file names is still working here."""
         try:
             dead = Owner(**written["owner"]).is_dead()
         except (KeyError, TypeError):
             return False
         if dead is None:
             return self._silent_seconds() < DEAD_SECONDS
-        return not dead and not has_locks  # a live one of this machine would have kept the system's lock
+        return not dead and not has_locks  # a live one on this machine would have kept the system's lock
 
     def _silent_seconds(self) -> float:
-        """Return how long ago the file was renewed, by the clock of the machine that has the disk."""
+        """Return how long ago the file was renewed, by the clock of the machine that hosts the disk."""
         renewed = os.fstat(self._descriptor).st_mtime
         probe = self.path.with_name(f"{LOCK_FILE}-{self.token}")
         try:
@@ -134,9 +134,9 @@ class _Lock:
         return read if isinstance(read, dict) else {}
 
     def _write(self) -> None:
-        said = {"token": self.token, "host": socket.gethostname(), "owner": asdict(this_process())}
+        record = {"token": self.token, "host": socket.gethostname(), "owner": asdict(this_process())}
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps(said).encode(), 0)
+        os.pwrite(self._descriptor, json.dumps(record).encode(), 0)
         os.fsync(self._descriptor)
 
     def _holder(self, written: dict[str, Any]) -> str:
@@ -146,12 +146,12 @@ class _Lock:
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_SECONDS):
-            with contextlib.suppress(OSError):  # a disk that is away for a while
+            with contextlib.suppress(OSError):  # a disk that is unavailable for a while
                 os.utime(self._descriptor)
 
 
 def _in_use(folder: Path, holder: str) -> str:
     return (
         f"{holder[0].upper()}{holder[1:]} is working in '{folder}'; wait until it has ended, or choose another --out. "
-        f"(If it is gone, this is so for at most {DEAD_SECONDS:.0f} seconds.)"
+        f"(If that process is gone, the lock expires within {DEAD_SECONDS:.0f} seconds.)"
     )

@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: a small table, an image, a line; every text escaped."""
+"""How results are shown in a notebook: a small table, an image, a line; every text escaped."""
 
 import base64
 import html
@@ -19,7 +19,7 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
     Args:
         title: above the table.
         rows: name and value of each row; a row without a value is left out.
-        below: HTML of ours, such as `image` and `curve` return.
+        below: trusted HTML, such as `image` and `curve` return.
     """
     cells = "".join(
         f'<tr><th style="{CELL}">{_escaped(name)}</th><td style="{CELL}">{_escaped(value)}</td></tr>'
@@ -30,7 +30,7 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
 
 
 def image(jpeg: bytes, description: str) -> str:
-    """Return an encoded JPEG as an HTML image that needs nothing but itself."""
+    """Return an encoded JPEG as a self-contained HTML image."""
     data = base64.b64encode(jpeg).decode()
     return (
         f'<img src="data:image/jpeg;base64,{data}" alt="{html.escape(printable(description))}" style="max-width: 100%">'
@@ -38,16 +38,16 @@ def image(jpeg: bytes, description: str) -> str:
 
 
 def curve(values: Sequence[float], description: str) -> str:
-    """Return numbers as a small line, from left to right; nothing where fewer than two are finite."""
+    """Return numbers as a small line plot, from left to right; nothing where fewer than two are finite."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
         return ""
     finite = finite[:: math.ceil(len(finite) / MOST_POINTS)]
     low, spread = min(finite), (max(finite) - min(finite)) or 1.0
-    across = WIDTH / max(len(finite) - 1, 1)
+    step = WIDTH / max(len(finite) - 1, 1)
     points = " ".join(
-        f"{place * across:.1f},{HEIGHT - 2 - (value - low) / spread * (HEIGHT - 4):.1f}"
-        for place, value in enumerate(finite)
+        f"{index * step:.1f},{HEIGHT - 2 - (value - low) / spread * (HEIGHT - 4):.1f}"
+        for index, value in enumerate(finite)
     )
     return (
         f'<svg width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{html.escape(printable(description))}">'
@@ -57,6 +57,6 @@ def curve(values: Sequence[float], description: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as HTML, set apart so that a name written from right to left turns nothing but itself."""
+    """Return a text as HTML, isolated so that a right-to-left name reverses nothing but itself."""
     plain = html.escape(printable(text))
     return plain if plain.isascii() else f"<bdi>{plain}</bdi>"

@@ -1,6 +1,6 @@
-"""Where a command may write: into what is new, empty, or its own of the same kind; never over an input or a device.
+"""Where a command may write: a path that is new, empty, or its own earlier output; never an input or a device.
 
-Every writer asks here before it computes, so that a mistyped name costs neither a file nor an hour.
+Every writer checks here before it computes, so that a mistyped name costs neither a file nor an hour.
 """
 
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 from vitral.errors import StorageError
 from vitral.files import LONGEST_NAME, foreign_files, kind_of
 
-LOOKED_AT = 1 << 16  # bytes at a file's beginning and end in which its mark is looked for
-OTHERWISE = "choose another name, or say --overwrite"
+SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
+ADVICE = "choose another name, or add --overwrite"
 
 
 def check_file(
@@ -22,26 +22,26 @@ def check_file(
 
     Args:
         path: the file.
-        inputs: what the command reads: files, or folders in which every file is an input unless it bears the mark.
-        mark: bytes that a file of this kind, written by us, holds near its beginning or end; such a file may be replaced.
-        overwrite: whether the user allowed any other file to be replaced. An input never is, nor what is no file.
+        inputs: what the command reads: files, or folders, whose files are all inputs unless they have the mark.
+        mark: bytes near the beginning or end of a file of this kind that we wrote; such a file may be replaced.
+        overwrite: whether the user allowed any other file to be replaced. An input never is, nor anything but a file.
 
     Raises:
-        StorageError: it may not be written; what stands there is untouched.
+        StorageError: it may not be written; what is there is untouched.
     """
     target = Path(path)
-    check_place(target)
-    found = _status(target)
-    if found is None:
+    check_location(target)
+    status = _status(target)
+    if status is None:
         return
-    if not stat.S_ISREG(found.st_mode):
-        raise StorageError(f"'{target}' is {kind_of(found.st_mode)}, not a file; choose another name.")
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a file; choose another name.")
     if target.resolve().is_relative_to("/dev") or target.resolve().is_relative_to("/proc"):
         raise StorageError(f"'{target}' belongs to the system; choose another name.")
-    ours = bool(mark) and _bears(target, mark)
+    ours = bool(mark) and _has_mark(target, mark)
     refuse_inputs(target, inputs, ours=ours)
-    if found.st_size and not ours and not overwrite:
-        raise StorageError(f"'{target}' is there already, and this command did not write it; {OTHERWISE}.")
+    if status.st_size and not ours and not overwrite:
+        raise StorageError(f"'{target}' already exists, and this command did not write it; {ADVICE}.")
 
 
 def check_folder(
@@ -52,50 +52,50 @@ def check_folder(
     replace: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Check that a folder may be written whole, in place of what is there.
+    """Check that a folder may be written, replacing what is there.
 
     Args:
         path: the folder.
         own: the names of the files that are written.
         inputs: what the command reads.
-        replace: whether a folder of nothing but such files counts as the command's own, and may be replaced unasked.
-        overwrite: whether the user allowed that. What is not among `own` is never deleted, whatever was said.
+        replace: whether a folder of nothing but such files may be replaced without `overwrite`.
+        overwrite: whether the user allowed replacing it. A file that is not among `own` is never deleted.
 
     Raises:
-        StorageError: it may not be written; what stands there is untouched.
+        StorageError: it may not be written; what is there is untouched.
     """
     target = Path(path)
-    check_place(target)
-    found = _status(target)
-    if found is None:
+    check_location(target)
+    status = _status(target)
+    if status is None:
         return
-    if not stat.S_ISDIR(found.st_mode):
-        raise StorageError(f"'{target}' is {kind_of(found.st_mode)}, not a folder; choose another name.")
+    if not stat.S_ISDIR(status.st_mode):
+        raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a folder; choose another name.")
     refuse_inputs(target, inputs)
     if others := foreign_files(target, own):
         raise StorageError(
             f"'{target}' holds something else ('{others[0]}'), which would be lost; choose another folder."
         )
     if foreign_files(target, ()) and not (replace or overwrite):
-        raise StorageError(f"'{target}' is there already; {OTHERWISE}.")
+        raise StorageError(f"'{target}' already exists; {ADVICE}.")
 
 
-def check_place(target: Path) -> None:
-    """Refuse what could not be written anyway, before anything is computed.
+def check_location(target: Path) -> None:
+    """Refuse a path that cannot be written, before anything is computed.
 
     Raises:
-        StorageError: a name is too long, or what is above is no folder that may be written to.
+        StorageError: a name is too long, or the parent is not a folder that can be written to.
     """
     for part in target.parts:
         if len(os.fsencode(part)) > LONGEST_NAME:
             raise StorageError(f"The name '{part[:40]}…' is longer than {LONGEST_NAME} bytes; choose a shorter one.")
-    above = target.absolute().parent
-    while not os.path.lexists(above):
-        above = above.parent
-    if not above.is_dir():
-        raise StorageError(f"Cannot write '{target}': '{above}' is no folder; choose another name.")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise StorageError(f"Cannot write '{target}': no permission to write in '{above}'; choose another folder.")
+    parent = target.absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir():
+        raise StorageError(f"Cannot write '{target}': '{parent}' is not a folder; choose another name.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StorageError(f"Cannot write '{target}': no permission to write in '{parent}'; choose another folder.")
 
 
 def _status(target: Path) -> os.stat_result | None:
@@ -110,12 +110,12 @@ def _status(target: Path) -> os.stat_result | None:
 
 
 def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = False) -> None:
-    """Refuse to write over what is read: a file or folder of `inputs`, what is in one, and what one is in.
+    """Refuse to overwrite an input: a file or folder of `inputs`, anything inside one, or a folder that contains one.
 
     Args:
-        target: what is there already, and would be written over.
-        inputs: files and folders; what is not there, such as the name of a model, is passed over.
-        ours: whether the target bears our mark, and therefore is no input though it lies among them.
+        target: an existing path that would be overwritten.
+        inputs: files and folders; a name without a file, such as that of a model, is ignored.
+        ours: whether the target has our mark, and so is not an input though it is among them.
 
     Raises:
         StorageError: the target is one of those.
@@ -128,7 +128,9 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
         same = origin == resolved or os.path.samefile(source, target)
         inside = resolved.is_relative_to(origin) and not ours
         if same or inside or origin.is_relative_to(resolved):
-            raise StorageError(f"'{target}' is what is read, or part of it; choose another place to write to.")
+            raise StorageError(
+                f"'{target}' is an input of this command, or part of one; choose another path to write to."
+            )
 
 
 def _exists(path: Path) -> bool:
@@ -138,12 +140,12 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _bears(path: Path, mark: bytes) -> bool:
+def _has_mark(path: Path, mark: bytes) -> bool:
     try:
         with open(path, "rb") as file:
-            if mark in file.read(LOOKED_AT):
+            if mark in file.read(SEARCHED):
                 return True
-            file.seek(-min(LOOKED_AT, path.stat().st_size), os.SEEK_END)
-            return mark in file.read(LOOKED_AT)
+            file.seek(-min(SEARCHED, path.stat().st_size), os.SEEK_END)
+            return mark in file.read(SEARCHED)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""Which process something belongs to, so that what a dead one left can be told from what a live one works on."""
+"""Which process owns a file, so that what a dead process left can be told from what a live one is working on."""
 
 import functools
 import hashlib
@@ -6,18 +6,18 @@ import os
 import socket
 from dataclasses import dataclass
 
-ENDED = -1  # a process that is only a name in the list of processes holds nothing any more
+ENDED = -1  # a zombie holds nothing any more
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from every other one, also after its number was given away again.
+    """A process, identified even after its number has been reused.
 
     Attributes:
-        machine: of host name, and of the name space that process numbers are in.
-        boot: of the machine's present start.
+        machine: a hash of host name and process namespace.
+        boot: a hash of the machine's boot id.
         pid: the process's number.
-        started: when it began, in clock ticks since that start; 0 where the system does not say.
+        started: when it began, in clock ticks since boot; 0 where the system does not say.
     """
 
     machine: str
@@ -26,7 +26,7 @@ class Owner:
     started: int
 
     def is_dead(self) -> bool | None:
-        """Tell whether the process is gone; None if it is another machine's, of which nothing can be known from here."""
+        """Tell whether the process is gone; None if it is on another machine, where that cannot be known."""
         if self.machine != _machine():
             return None
         if self.boot != _boot():
@@ -36,13 +36,13 @@ class Owner:
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # it lives, and is another user's
+            pass  # it is alive and another user's
         now = _started(self.pid)
         return now == ENDED or (0 not in (now, self.started) and now != self.started)
 
 
 def this_process() -> Owner:
-    """Return the process that asks."""
+    """Return the calling process."""
     return Owner(_machine(), _boot(), os.getpid(), _my_start(os.getpid()))
 
 

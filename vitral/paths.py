@@ -1,7 +1,7 @@
-"""Looking at what a user names: regular files alone are opened, each real folder is gone through once, and nothing of our own.
+"""Walking the paths a user names: only regular files are opened, each real folder is visited once, and none of our own.
 
-A pipe would make a reader wait for ever, a device never ends, a link may lead back to where it stands; and a folder that
-Vitral wrote, which may well lie among the data, is no data.
+A pipe would make a reader wait forever, a device never ends, a link may lead back to a parent; and a folder that
+Vitral wrote, which may well be among the data, is not data.
 """
 
 import os
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from vitral.errors import VitralError
 
-MARK_LIMIT = 1 << 24  # bytes of a file that are read to know it as ours
-# What a file of ours holds, by its name.
+MARK_LIMIT = 1 << 24  # bytes that are read of a file to recognise it as ours
+# What our own files contain, by name.
 MARKS = {"run.json": b'"data_fingerprint"', "classifier.json": b'"vitral-classifier"'}
 RECIPE, BESIDE_RECIPE = "recipe.toml", ("metrics.jsonl", "checkpoints")  # of a run that lost its run.json
 
 
 class Found(NamedTuple):
-    """A file below a folder: its path from there, with "/" between the parts, and its bytes."""
+    """A file below a folder: its path relative to the folder, with "/" between the parts, and its size in bytes."""
 
     path: str
     size: int
@@ -29,14 +29,14 @@ class Found(NamedTuple):
 
 @dataclass
 class Walk:
-    """What lies below a folder; paths from there, with "/" between the parts.
+    """What is below a folder; paths relative to it, with "/" between the parts.
 
     Attributes:
-        files: that are not hidden, whatever they are.
-        folders: that were gone through.
-        broken: links that lead nowhere, or in a circle of links.
-        again: links to a folder that was gone through already.
-        ours: folders that Vitral wrote, which were not gone into.
+        files: all that are not hidden.
+        folders: all that were visited.
+        broken: links that lead nowhere, or in a circle.
+        again: links to a folder that was already visited.
+        ours: folders that Vitral wrote, which were not entered.
         closed: folders that cannot be read.
     """
 
@@ -49,10 +49,10 @@ class Walk:
 
 
 def look_at(path: str | Path) -> os.stat_result | None:
-    """Return what the system knows of a path, links followed; None for one that is not there or cannot be a path at all."""
+    """Return a path's status, links followed; None if it does not exist or cannot be a path at all."""
     try:
         return os.stat(path)
-    except (OSError, ValueError):  # a name may be too long, or hold a zero byte
+    except (OSError, ValueError):  # a name may be too long, or contain a zero byte
         return None
 
 
@@ -62,15 +62,15 @@ def is_folder(path: str | Path) -> bool:
 
 
 def is_regular(path: str | Path) -> bool:
-    """Tell whether there is a file of that name that ends: no folder, pipe, socket or device."""
+    """Tell whether there is a regular file of that name: not a folder, pipe, socket or device."""
     return (status := look_at(path)) is not None and stat.S_ISREG(status.st_mode)
 
 
 def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
-    """Refuse what is there and is neither file nor folder: reading it might never end.
+    """Refuse what exists and is neither file nor folder: reading it might never end.
 
     Raises:
-        VitralError: of the kind `error`.
+        VitralError: of the type `error`.
     """
     status = look_at(path)
     if status is not None and not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -78,16 +78,16 @@ def refuse_endless(path: str | Path, error: type[VitralError]) -> None:
 
 
 def walk(folder: Path) -> Walk:
-    """Go through everything below a folder, each real folder once, links last; hidden names are left out.
+    """List everything below a folder, each real folder once, links last; hidden names are left out.
 
-    Folders that Vitral wrote (runs, classifiers) are not gone into, the folder itself included.
+    Folders that Vitral wrote (runs, classifiers) are not entered, nor is the folder itself if it is one.
     """
     found = Walk()
     seen: set[tuple[int, int]] = set()
     links: list[str] = []
     _enter(folder, "", found, seen, links)
     while links:
-        # What is reached by its own name first belongs there; only then do links count, by name.
+        # A folder belongs where its own name is; only then do links count, in order of name.
         waiting, links = sorted(links), []
         for link in waiting:
             _enter(folder, link, found, seen, links)
@@ -95,10 +95,10 @@ def walk(folder: Path) -> Walk:
 
 
 def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool:
-    """Tell whether a folder, on a disk or in an archive, is a run or a classifier that Vitral wrote.
+    """Tell whether a folder, on disk or in an archive, is a run or a classifier that Vitral wrote.
 
     Args:
-        names: of its entries.
+        names: its entries.
         holds: tells whether the file of that name has these bytes among its first `MARK_LIMIT`.
     """
     if RECIPE in names and any(name in names for name in BESIDE_RECIPE):
@@ -107,28 +107,28 @@ def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool
 
 
 def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> None:
-    """Go through a folder and all real ones below it, and add the linked ones to `links`."""
+    """Visit a folder and all real ones below it, and add the linked ones to `links`."""
     waiting = [start]
     while waiting:
-        place = waiting.pop()
-        path = root / place
+        folder = waiting.pop()
+        path = root / folder
         if (status := look_at(path)) is None:
-            found.broken.append(place)
+            found.broken.append(folder)
             continue
         if (status.st_dev, status.st_ino) in seen:
-            found.again.append(place)
+            found.again.append(folder)
             continue
         seen.add((status.st_dev, status.st_ino))
         try:
             entries = sorted(_visible(path), key=lambda entry: entry.name)
         except OSError:
-            found.closed.append(place)
+            found.closed.append(folder)
             continue
         if is_ours({entry.name for entry in entries}, partial(_holds, path)):
-            found.ours.append(place)
+            found.ours.append(folder)
             continue
-        found.folders.append(place)
-        waiting.extend(reversed(list(_sort_out(entries, place, found, links))))
+        found.folders.append(folder)
+        waiting.extend(reversed(list(_sort_out(entries, folder, found, links))))
 
 
 def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
@@ -136,10 +136,10 @@ def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
         yield from (entry for entry in entries if not entry.name.startswith("."))
 
 
-def _sort_out(entries: list["os.DirEntry[str]"], place: str, found: Walk, links: list[str]) -> Iterator[str]:
-    """Put files and links where they belong, and give the real folders."""
+def _sort_out(entries: list["os.DirEntry[str]"], folder: str, found: Walk, links: list[str]) -> Iterator[str]:
+    """Record files and links, and yield the real folders."""
     for entry in entries:
-        name = f"{place}/{entry.name}" if place else entry.name
+        name = f"{folder}/{entry.name}" if folder else entry.name
         try:
             status = entry.stat()
         except OSError:

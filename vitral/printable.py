@@ -1,10 +1,10 @@
-"""Text of unknown origin made fit to be shown: a file's name may hold what moves a terminal's cursor or turns text around."""
+"""Text of unknown origin made safe to show: a file name may move a terminal's cursor or reverse the text direction."""
 
 import re
 
-# Control characters, line and paragraph separators, what turns the direction of text, and bytes that are not UTF-8.
+# Control characters, line and paragraph separators, direction marks, and bytes that are not UTF-8.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-BYTES = range(0xDC80, 0xDD00)  # as which Python keeps the bytes of a name that is not UTF-8
+BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a name that is not UTF-8
 
 
 def printable(text: str, *, lines: bool = False) -> str:
@@ -12,7 +12,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
     Args:
         text: of any origin.
-        lines: whether it may have several lines and tabs, as a document has; else they are escaped, too.
+        lines: whether it may have several lines and tabs, as a document does; otherwise these are escaped too.
     """
 
     def escape(match: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""The events of a job as plain text: lines now and then for a log, one line that is written over in a notebook.
+"""The events of a job as plain text: occasional lines for a log, one line that is overwritten in a notebook.
 
-`show` is for those who pass no listener of their own; `vitral.events.ignore` is silence.
+`show` is the default listener; `vitral.events.ignore` is silent.
 """
 
 import sys
@@ -19,51 +19,55 @@ FIGURES = {
     "validation/map": "validation {:.1%}",
     "images_per_second": "{:.0f} images/s",
 }
-OFTEN, SELDOM, PATIENCE = 10.0, 30.0, 60.0  # seconds between lines at first, and when the job is so many seconds old
+OFTEN, SELDOM, PATIENCE = (
+    10.0,
+    30.0,
+    60.0,
+)  # seconds between lines at first, later, and the job's age from which it is later
 BAR = 24  # characters
-REDRAWN = 0.2  # seconds between two states of a bar
-TELLING = 2.0  # seconds of a task that must be seen before they tell how long the rest of it takes
+REDRAWN = 0.2  # seconds between two redraws of a bar
+TELLING = 2.0  # seconds of a task that must be seen before the rest is estimated
 
 
 def readable(figures: dict[str, float]) -> str:
-    """Return figures as people read them beside a bar; those without a form are left out."""
+    """Return figures formatted for people, next to a bar; those without a format are left out."""
     return "  ".join(FIGURES[name].format(value) for name, value in figures.items() if name in FIGURES)
 
 
 @dataclass
 class _Task:
-    """A task since it was first heard of, which may be late in it: a run that goes on begins in the middle."""
+    """A task since it was first reported, which may be midway: a resumed run begins in the middle."""
 
     began: float
     first: int
-    said: bool = False
+    shown: bool = False
 
-    def left(self, event: Progress, now: float) -> str:
-        """Return about how long the rest takes, at the pace that was seen; nothing as long as too little was."""
+    def time_left(self, event: Progress, now: float) -> str:
+        """Return about how long the rest takes, at the pace seen so far; nothing while too little was seen."""
         seconds, done = now - self.began, event.done - self.first
         if done <= 0 or seconds < TELLING or event.done >= event.total:
             return ""
-        left = seconds / done * (event.total - event.done)
-        return f"{left / 60:.0f} min left" if left >= 100 else f"{left:.0f} s left"
+        remaining = seconds / done * (event.total - event.done)
+        return f"{remaining / 60:.0f} min left" if remaining >= 100 else f"{remaining:.0f} s left"
 
 
 class PlainLines:
-    """Writes messages at once, and of a task's progress a line every 10 seconds at first, every 30 later.
+    """Writes messages at once, and a task's progress every 10 seconds at first, every 30 later.
 
     Args:
-        stream: where to; None for standard error as it is at that time.
-        clock: gives seconds.
+        stream: where to write; None for the standard error of that moment.
+        clock: returns seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.stream, self.clock = stream, clock
         self._began: float | None = None
-        self._last = self._heard = 0.0
+        self._last = self._last_event = 0.0
         self._tasks: dict[str, _Task] = {}
         self._validation: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
-        """Write of an event what is due."""
+        """Write what is due of an event."""
         if isinstance(event, Message):
             self._write(f"Warning: {event.text}" if event.warning else event.text)
         elif isinstance(event, Scalars):
@@ -73,17 +77,17 @@ class PlainLines:
 
     def _advance(self, event: Progress) -> None:
         now = self.clock()
-        if self._began is None or now - self._heard > PATIENCE:  # another job
+        if self._began is None or now - self._last_event > PATIENCE:  # another job
             self._began = self._last = now
-        self._heard = now
+        self._last_event = now
         task = self._tasks.setdefault(event.task, _Task(now, event.done))
         finished = event.done >= event.total
         wait = OFTEN if now - self._began < PATIENCE else SELDOM
-        if now - self._last >= wait or (finished and task.said):
+        if now - self._last >= wait or (finished and task.shown):
             figures = event.figures | (self._validation if event.task == "train" else {})
-            parts = [f"{event.task} {event.done}/{event.total}", readable(figures), task.left(event, now)]
+            parts = [f"{event.task} {event.done}/{event.total}", readable(figures), task.time_left(event, now)]
             self._write("  ".join(part for part in parts if part))
-            self._last, task.said = now, True
+            self._last, task.shown = now, True
         if finished:
             del self._tasks[event.task]
 
@@ -92,11 +96,11 @@ class PlainLines:
 
 
 class NotebookBar:
-    """Writes messages as lines, and progress as one line that is written over: what a notebook shows as a bar.
+    """Writes messages as lines, and progress as one line that is overwritten: a notebook shows it as a bar.
 
     Args:
-        stream: where to; None for standard output as it is at that time.
-        clock: gives seconds.
+        stream: where to write; None for the standard output of that moment.
+        clock: returns seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -122,7 +126,7 @@ class NotebookBar:
             parts = [
                 f"{event.task} {bar} {event.done}/{event.total}",
                 readable(event.figures),
-                task.left(event, now),
+                task.time_left(event, now),
             ]
             self._write("  ".join(part for part in parts if part), end="\n" if finished else "")
             self._drawn = now
@@ -136,7 +140,7 @@ class NotebookBar:
 
 
 def in_notebook() -> bool:
-    """Tell whether a notebook's kernel runs this; IPython is asked where it is loaded, and never imported."""
+    """Tell whether this runs in a notebook's kernel; IPython is asked if it is loaded, and never imported."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -145,5 +149,5 @@ _lines, _bar = PlainLines(), NotebookBar()
 
 
 def show(event: Event) -> None:
-    """Write an event where the user is: the listener of those who pass none."""
+    """Write an event where the user sees it: the default listener."""
     (_bar if in_notebook() else _lines)(event)

@@ -57,20 +57,20 @@ def test_an_input_is_never_written_over(refused: Refused, there: Path) -> None:
     for overwrite in ((), ("--overwrite",)):
         for target in ("photos/red/0.jpg", "link.jpg", "photos/../photos/red/0.jpg"):
             line = refused("explain", "photos/red/0.jpg", "--out", target, "--classifier", "runs/photos", *overwrite)
-            assert "is what is read" in line
-        assert "is what is read" in refused("check", "photos", "--report", "photos/red/1.jpg", *overwrite)
-        assert "is what is read" in refused(
+            assert "is an input" in line
+        assert "is an input" in refused("check", "photos", "--report", "photos/red/1.jpg", *overwrite)
+        assert "is an input" in refused(
             "evaluate", "--data", "photos", "--report", "photos/red/1.jpg", "--classifier", "runs/photos", *overwrite
         )
         for target in ("runs/photos", "runs/photos/classifier", "runs"):
             line = refused("convert", "runs/photos", target, "--format", "vitral", *overwrite)
-            assert "is what is read" in line
+            assert "is an input" in line
         target = "runs/photos/classifier/weights.safetensors"
-        assert "is what is read" in refused("convert", "runs/photos", target, "--format", "timm", *overwrite)
-    assert "is what is read" in refused("finetune", "--data", "photos", "--out", "photos", "--overwrite")
-    assert "is what is read" in refused("finetune", "--data", "photos", "--out", ".", "--overwrite")
+        assert "is an input" in refused("convert", "runs/photos", target, "--format", "timm", *overwrite)
+    assert "is an input" in refused("finetune", "--data", "photos", "--out", "photos", "--overwrite")
+    assert "is an input" in refused("finetune", "--data", "photos", "--out", ".", "--overwrite")
     line = refused("finetune", "--data", "photos", "--from", "runs/photos", "--out", "runs/photos", "--overwrite")
-    assert "is what is read" in line
+    assert "is an input" in line
     link.unlink()
     assert kept(there / "photos") == before
     assert kept(there / "runs") == run
@@ -108,7 +108,7 @@ def test_what_is_no_file_is_not_replaced(refused: Refused, there: Path, tmp_path
     said = {
         str(tmp_path / "pipe.png"): "is a pipe, not a file",
         str(tmp_path / "folder.png"): "is a folder, not a file",
-        str(tmp_path / "file" / "a.png"): "is no folder",
+        str(tmp_path / "file" / "a.png"): "is not a folder",
         str(tmp_path / ("n" * 300)): "longer than 255 bytes",
         "/dev/full": "is a device, not a file",
     }

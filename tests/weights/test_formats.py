@@ -242,8 +242,8 @@ class TestConvert:
         [
             ("x", "onyx", "There is no format 'onyx'"),
             ("x", "tim", "Did you mean 'timm'"),
-            ("ours", "vitral", "is what is read"),
-            (".", "vitral", "is what is read"),
+            ("ours", "vitral", "is an input"),
+            (".", "vitral", "is an input"),
             ("full", "vitral", "holds something else \\('novel.txt'\\)"),
             ("full", "transformers", "holds something else \\('novel.txt'\\)"),
             ("file.txt", "vitral", "is a file, not a folder"),
@@ -271,7 +271,7 @@ class TestConvert:
         for size in (32, 64):
             vitral.convert(classifier, tmp_path / "out", format=format_name, image_size=size, overwrite=True)
             assert vitral.load(tmp_path / "out").model.image_size == (size, size)
-        with pytest.raises(StorageError, match="is there already"):
+        with pytest.raises(StorageError, match="already exists"):
             vitral.convert(classifier, tmp_path / "out", format=format_name)
         (tmp_path / "out" / "notes.txt").write_text("mine")
         with pytest.raises(StorageError, match="notes.txt"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import fsspec
 
-from vitral.errors import DataError, said
+from vitral.errors import DataError, one_line
 
 # What fsspec needs beside itself for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
@@ -36,7 +36,7 @@ def address_errors(address: str) -> Iterator[None]:
         what = f"{package}: pip install '{EXTRA}'" if package else " ".join(str(error).split())[:200]
         raise DataError(f"'{address}' needs a package for {protocol}:// that is not installed, {what}.") from error
     except Exception as error:
-        raise DataError(f"'{address}' cannot be reached ({said(error)}).") from error
+        raise DataError(f"'{address}' cannot be reached ({one_line(error)}).") from error
 
 
 def find(root: str, pattern: str) -> tuple[list[str], str]:

@@ -15,7 +15,7 @@ from vitral.data.columns import CLASSES, IMAGES
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry
 from vitral.data.table import class_names, list_tables, split_of_file
-from vitral.errors import DataError, ImageError, said
+from vitral.errors import DataError, ImageError, one_line
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 HUB, STREAM = "hf:", "hf-stream:"
@@ -75,7 +75,7 @@ def list_hub(spec: str) -> Listing:
         with _offline_if_out_of_reach(name):
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{spec}' cannot be had from the Hub ({said(error)}).") from error
+        raise DataError(f"'{spec}' cannot be had from the Hub ({one_line(error)}).") from error
     return _list(spec, name.split("/")[-1], loaded)
 
 
@@ -108,7 +108,7 @@ def list_saved(folder: Path) -> Listing:
     try:
         loaded = datasets.load_from_disk(str(folder))
     except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{folder}' cannot be read as a saved data set ({said(error)}).") from error
+        raise DataError(f"'{folder}' cannot be read as a saved data set ({one_line(error)}).") from error
     return _list(str(folder), folder.resolve().name, loaded)
 
 

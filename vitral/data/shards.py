@@ -28,7 +28,7 @@ from vitral.data.assemble import Listing
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, listed_names, names_in, natural_key
 from vitral.data.stored import Entry, Handles, Strings
 from vitral.data.table import split_of_file
-from vitral.errors import DataError, ImageError, StorageError, said
+from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
@@ -79,7 +79,7 @@ class ShardImages:
             file.seek(int(self._offsets[place]))
             data: bytes = file.read(size)
         except Exception as error:  # each file system raises its own kinds
-            raise ImageError(f"'{self.name(place)}' cannot be read ({said(error)}).") from error
+            raise ImageError(f"'{self.name(place)}' cannot be read ({one_line(error)}).") from error
         if len(data) != size:
             raise ImageError(f"'{self.name(place)}' is cut short: the shard ends before it; fetch it again.")
         return data
@@ -191,7 +191,9 @@ def _read_index(shard: str) -> list[Example]:
             if file.seek(0, os.SEEK_END) < end:
                 raise DataError(f"The shard '{shard}' is cut short; fetch it again.")
     except UNREADABLE as error:
-        raise DataError(f"The shard '{shard}' cannot be read as a tar file ({said(error)}); fetch it again.") from error
+        raise DataError(
+            f"The shard '{shard}' cannot be read as a tar file ({one_line(error)}); fetch it again."
+        ) from error
     if unlabelled := next((key for key in images if key not in labels), None):
         raise DataError(f"'{shard}:{unlabelled}' has an image and nothing that says its class ({', '.join(LABELS)}).")
     return [Example(key, *images[key], *labels[key]) for key in images]

@@ -19,7 +19,7 @@ from vitral.data.columns import Columns, find_columns, in_order, told_split
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
-from vitral.errors import DataError, ImageError, said
+from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import Walk, refuse_endless
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any image is as near as any other
@@ -100,7 +100,9 @@ class ParquetImages:
             with _open(self._files[file]) as opened:
                 return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
         except Exception as error:  # file systems and damaged files each have their own kinds
-            raise ImageError(f"'{self._files[file]}', row group {group}, cannot be read ({said(error)}).") from error
+            raise ImageError(
+                f"'{self._files[file]}', row group {group}, cannot be read ({one_line(error)})."
+            ) from error
 
 
 def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
@@ -185,7 +187,7 @@ def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
     except Exception as error:  # file systems and damaged files each have their own kinds
         if opened is not None:
             opened.close()
-        raise DataError(f"'{path}' cannot be read as a Parquet file ({said(error)}).") from error
+        raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
     opened.seek(0)
     return opened
 
@@ -208,7 +210,7 @@ def _group_rows(
         splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
         cells = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
     except Exception as error:  # file systems and damaged files each have their own kinds
-        raise DataError(f"'{path}', row group {group}, cannot be read ({said(error)}).") from error
+        raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
     found = []
     for row, (value, split, cell) in enumerate(zip(classes, splits, cells, strict=True)):
         if value is None:

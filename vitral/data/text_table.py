@@ -22,7 +22,7 @@ from vitral.data.folder import Files
 from vitral.data.names import NAMES_FILE, names_in, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
-from vitral.errors import DataError, said
+from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import is_regular, look_at, refuse_endless
 
@@ -98,7 +98,7 @@ def read_rows(table: Path) -> Iterator[Row]:
         with open(table, encoding="utf-8-sig", newline="") as file:
             yield from _listed(table, file) if table.suffix.lower() == LIST_SUFFIX else _tabled(table, file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({said(error)}).") from error
+        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
 
 
 def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:

@@ -12,7 +12,7 @@ from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.layout import CLASSIFIER, RUNS
 from vitral.locks import locked
-from vitral.outputs import check_place, refuse_inputs
+from vitral.outputs import check_location, refuse_inputs
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
@@ -91,7 +91,7 @@ def _has_trained(folder: Path) -> bool:
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
         raise TrainingError("--resume goes on with a run, and --overwrite begins it anew; say one of them.")
-    check_place(folder)
+    check_location(folder)
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
@@ -142,7 +142,7 @@ def make_free_folder(name: str) -> Path:
     """
     stem = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name[:LONGEST_NAME])
     stem = stem.strip("-.") or "run"
-    check_place(RUNS / stem)
+    check_location(RUNS / stem)
     RUNS.mkdir(exist_ok=True)
     number = 1
     while True:

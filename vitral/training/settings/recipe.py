@@ -10,7 +10,7 @@ from typing import Any
 import tomli_w
 from pydantic import Field, ValidationError, model_validator
 
-from vitral.errors import RecipeError, did_you_mean, said
+from vitral.errors import RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.paths import is_regular
@@ -166,7 +166,7 @@ def load_recipe(source: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # its own kind, and those of numbers and nesting without end
-        raise RecipeError(f"The recipe '{source}' is not valid TOML: {said(error)}.") from error
+        raise RecipeError(f"The recipe '{source}' is not valid TOML: {one_line(error)}.") from error
     values.setdefault("name", Path(str(source)).stem)
     return change_recipe(values, overrides, str(source))
 
