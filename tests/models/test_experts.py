@@ -18,7 +18,7 @@ from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.model import Model
-from vitral.training.finetune import prepare
+from vitral.training.planning.prepare import adapt_network
 from vitral.training.settings.recipe import build_recipe
 
 DIM, HIDDEN = 16, 24
@@ -287,8 +287,9 @@ def test_fine_tuning_takes_the_experts_rates_from_its_own_recipe() -> None:
 
     def tuned(**experts: float) -> ExpertsConfig:
         start = Classifier(build(config), PHOTOS.with_size((32, 32)))
-        recipe = build_recipe({"experts": experts}, "test")
-        found: ExpertsConfig = prepare(start, open_digits(), 32, recipe).model.config.experts
+        recipe = build_recipe({"experts": experts, "image_size": 32}, "test")
+        adapt_network(start, open_digits(), recipe)
+        found: ExpertsConfig = start.model.config.experts
         return found
 
     assert (tuned().dropout, tuned().evaluation_capacity_factor, tuned().capacity_factor) == (None, 4.0, 1.05)

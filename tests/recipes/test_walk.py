@@ -21,6 +21,7 @@ from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import VARIANTS, build
 from vitral.training.planning import estimate
+from vitral.training.planning.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
 STEPS = 2
@@ -100,7 +101,9 @@ def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "PROBE_IMAGES", 2)
         patch.setattr(estimate, "TIMED_STEPS", 1)
-        patch.setattr(estimate, "YEAR", 1000 * estimate.YEAR)  # how fast a stand-in is says nothing of the recipe
+        patch.setattr(
+            "vitral.training.planning.cost.YEAR", 1000 * YEAR
+        )  # how fast a stand-in is says nothing of the recipe
         variants: dict[str, Any] = dict(VARIANTS)
         for name, config in variants.items():
             if type(config).__name__ != "CoAtNetConfig" or len(config.dims) == 4:

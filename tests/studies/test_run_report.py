@@ -40,7 +40,7 @@ def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def scored(result: RunResult, accuracy: float) -> RunResult:
     """Give a run scores of that accuracy on as many images as its split has, as if it had earned them."""
-    labels = torch.tensor(result.plan.data.splits[result.split].labels())
+    labels = torch.tensor(result.run.data.splits[result.split].labels())
     wrong = round((1 - accuracy) * len(labels))
     predicted = torch.cat([1 - labels[:wrong], labels[wrong:]])
     files = [f"{index}.png" for index in range(len(labels))]
@@ -89,6 +89,6 @@ def test_the_most_confused_pairs_come_with_their_images(result: RunResult) -> No
     report = run_report(scored(result, 0.5))
     assert isinstance(report.evaluation, Evaluation)
     assert set(report.confused_images) == {index for pair in report.evaluation.confused for index in pair.examples}
-    source = result.plan.data.splits[result.split]
+    source = result.run.data.splits[result.split]
     for index, image in report.confused_images.items():
         np.testing.assert_array_equal(image, source.image(index))

@@ -43,7 +43,7 @@ def test_without_a_test_split_a_sweep_never_chooses_by_what_it_reports(tmp_path:
         baselines=False,
         listener=heard.append,
     )
-    assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 80, "validation": 14}
+    assert {name: len(split) for name, split in result.run.data.splits.items()} == {"train": 80, "validation": 14}
     for trial in (tmp_path / "run" / "sweep").iterdir():
         described = json.loads((trial / "run.json").read_text())
         assert described["images"] == {"train": "72", "validation": "8"}
@@ -64,7 +64,7 @@ def test_a_sweep_chooses_by_validation_and_trains_on_all_but_the_test(tmp_path: 
     assert {path.name for path in (tmp_path / "run" / "sweep").iterdir()} == {"lr-0.001", "lr-0.5"}
     assert result.plan.recipe.optimizer.lr in (0.001, 0.5)
     assert result.plan.recipe.optimizer.name == "sgd"
-    assert {name: len(split) for name, split in result.plan.data.splits.items()} == {"train": 1438, "test": 359}
+    assert {name: len(split) for name, split in result.run.data.splits.items()} == {"train": 1438, "test": 359}
     assert any("is best" in event.text for event in heard if isinstance(event, Message))
     for trial in (tmp_path / "run" / "sweep").iterdir():
         assert '"num_examples": 179' in (trial / "evaluation.json").read_text()

@@ -13,6 +13,7 @@ from vitral.images.augment import Augmentation
 from vitral.models.catalog import create_model
 from vitral.training.finetune import finetune
 from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
+from vitral.training.settings.recipe import load_recipe
 
 LAPTOP = Situation(
     images=1000,
@@ -43,7 +44,7 @@ SERVER = replace(LAPTOP, gpu_bytes=80 << 30)
     ],
 )
 def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
-    recipe, reasons = choose_recipe(situation, Augmentation())
+    recipe, reasons = choose_recipe(situation, Augmentation(), load_recipe("finetune"))
     found = {
         "method": recipe.adaptation.method,
         "size": recipe.image_size,
@@ -60,8 +61,8 @@ def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
 
 
 def test_a_size_is_one_that_the_patches_divide() -> None:
-    assert fitting_size(create_model("vit-mu14", num_classes=2), 384) == 378
-    assert fitting_size(create_model("vit-mu16", num_classes=2), 384) == 384
+    assert fitting_size(create_model("vit-mu14", num_classes=2).config, 384) == 378
+    assert fitting_size(create_model("vit-mu16", num_classes=2).config, 384) == 384
 
 
 def test_a_folder_alone_is_enough(tmp_path: Path) -> None:

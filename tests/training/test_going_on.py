@@ -25,7 +25,8 @@ from vitral.locks import LOCK_FILE, locked
 from vitral.owners import this_process
 from vitral.studies.run_report import run_report
 from vitral.training.finetune import finetune
-from vitral.training.records.asked import Asked, begin, go_on, kept
+from vitral.training.planning.request import Asked
+from vitral.training.records.asked import begin, go_on, kept
 from vitral.training.records.data_record import data_changes, record_change, redrawn
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe

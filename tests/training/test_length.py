@@ -9,8 +9,12 @@ from vitral.data.generated import open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import create_model
-from vitral.training.planning.estimate import duration, fit_machine
+from vitral.training.planning.cost import fit_machine
+from vitral.training.planning.durations import rounded
+from vitral.training.planning.estimate import measure
+from vitral.training.planning.facts import MachineFacts
 from vitral.training.planning.length import fit_length
+from vitral.training.planning.look import look_at_machine
 from vitral.training.planning.memory import fit_memory, usable_bytes
 from vitral.training.settings.recipe import load_recipe
 
@@ -108,10 +112,11 @@ def tiny() -> Classifier:
 
 def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     recipe = load_recipe("scratch", ["steps=100_000_000_000", "batch_size=64"])
+    measured = measure(tiny(), recipe)
     with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*--time") as refused:
-        fit_machine(tiny(), recipe, None)
+        fit_machine(recipe, measured, MachineFacts(), None)
     assert "\n" not in str(refused.value)
-    assert "cut to the 60 s of --time" in fit_machine(tiny(), recipe, 60.0)[2][-1]
+    assert "cut to the 60 s of --time" in fit_machine(recipe, measured, MachineFacts(), 60.0)[2][-1]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     [(12, "12 s"), (99 * 60, "99 min"), (30 * 3600, "30 h"), (100 * 86_400, "100 days"), (3e13, "951,294 years")],
 )
 def test_durations_are_said_in_a_unit_that_fits(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert rounded(seconds) == text
 
 
 @pytest.mark.parametrize(("usable", "parts"), [(None, 1), (900, 1), (899, 2), (324, 4), (323, 8), (1, 64)])
@@ -136,7 +141,8 @@ def test_parts_that_a_recipe_names_are_kept() -> None:
 
 
 def test_a_small_run_is_not_cut() -> None:
-    fitted, _, reasons = fit_machine(tiny(), load_recipe("scratch", ["steps=10"]), None)
+    recipe = load_recipe("scratch", ["steps=10"])
+    fitted, _, reasons = fit_machine(recipe, measure(tiny(), recipe), look_at_machine(), None)
     assert fitted.compute.accumulation == 1
     assert [line.split(":")[0] for line in reasons] == ["Expected"]
     usable = usable_bytes(torch.device("cpu"))

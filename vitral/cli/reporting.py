@@ -13,7 +13,7 @@ from vitral.training.scoring.diagnosis import merged
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     """Write the run's HTML report into its folder and return where it is."""
-    target = result.plan.folder / "report.html"
+    target = result.run.folder / "report.html"
     listener(Message("Drawing the report …"))
     write_report(run_report(result), target)
     return target

@@ -31,32 +31,32 @@ DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is ch
 
 def run_report(result: RunResult) -> RunReport:
     """Return everything that one run's page shows."""
-    plan = result.plan
+    run = result.run
     split = result.split
-    source = plan.data.splits[split]
+    source = run.data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
     single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
     meaningful = single is None or not single.at_chance  # else where it looked says nothing
     attentive = predictor.has_attention and meaningful
-    noun = "Fine-tuned" if plan.kind == "fine-tune" else "Pre-trained"
+    noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
-        title=f"{noun} on {plan.data.name}",
+        title=f"{noun} on {run.data.name}",
         facts=run_facts(result),
         summary=result.evaluation.sentence(split),
         verdict=tuple(Verdict(found.problem, found.reason, found.command) for found in merged(result.diagnosis)),
         command=result.command(),
-        notes=(*plan.data.notes, *plan.reasons, *redrawn(plan.folder)),
-        bad_images=plan.data.bad_images,
+        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
+        bad_images=run.data.bad_images,
         images=(training_images(result),),
-        curves=(CurveGroup("Training", (Curve(plan.kind, result.training.history),)),),
+        curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),),
         baselines=result.baselines,
         evaluation=single,
         multi_label=result.evaluation if isinstance(result.evaluation, MultiLabelEvaluation) else None,
         split=split,
         confused_images={} if single is None else confused_images(source, single),
-        mistakes=() if single is None else mistakes(result.classifier, source, single, plan.left),
-        examples=examples(result.classifier, source, plan.left) if meaningful and single is not None else (),
+        mistakes=() if single is None else mistakes(result.classifier, source, single, run.session.left),
+        examples=examples(result.classifier, source, run.session.left) if meaningful and single is not None else (),
         method="attention rollout" if predictor.has_attention else "Grad-CAM",
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -66,19 +66,19 @@ def run_report(result: RunResult) -> RunReport:
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     """Return what was trained, on what and how, as pairs of name and value."""
-    plan, training = result.plan, result.training
+    run, training = result.run, result.training
     model = result.classifier.model
     counts = ", ".join(
-        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in plan.data.splits.items()
+        f"{name} {'endless' if source.endless else f'{len(source):,}'}" for name, source in run.data.splits.items()
     )
     machine = environment()
     height, width = model.image_size
     return (
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
-        ("Started from", plan.classifier.provenance.source),
-        ("Data", f"{plan.data.name}: {len(plan.data.class_names)} classes; {counts}"),
-        ("Recipe", f"{plan.recipe.name}: {plan.recipe.summary()}, seed {plan.recipe.seed}"),
+        ("Started from", run.classifier.provenance.source),
+        ("Data", f"{run.data.name}: {len(run.data.class_names)} classes; {counts}"),
+        ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         ("Length", f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"),
         ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
         ("Versions", f"Python {machine['python']}, torch {machine['torch']}, torchvision {machine['torchvision']}"),
@@ -87,8 +87,8 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
 
 def training_images(result: RunResult) -> Figure:
     """Return the contact sheet of what the network saw."""
-    sheet = result.plan.folder / "images" / "training.png"
-    return Figure(sheet.read_bytes(), f"Training images of {result.plan.data.name} as the network saw them")
+    sheet = result.run.folder / "images" / "training.png"
+    return Figure(sheet.read_bytes(), f"Training images of {result.run.data.name} as the network saw them")
 
 
 def mistakes(
@@ -125,7 +125,7 @@ def examples(classifier: Classifier, source: Source, left: Callable[[], float]) 
 
 def first_images(result: RunResult, source: Source) -> torch.Tensor:
     """Return some prepared images of a split."""
-    count = min(DISTANCE_IMAGES if result.plan.budget_seconds is None else FEW, len(source))
+    count = min(DISTANCE_IMAGES if result.run.session.budget_seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
 
 

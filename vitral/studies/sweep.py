@@ -10,12 +10,14 @@ from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
 from vitral.events import Message
-from vitral.training.finetune import PAPERS, Request, run_once
 from vitral.training.finetune import finetune as finetune_once
-from vitral.training.records.resume import kept_recipe
+from vitral.training.planning.plan import Session
+from vitral.training.planning.request import PAPERS, read_request
+from vitral.training.records.resume import kept_recipe, kept_start
 from vitral.training.records.run_folder import SWEEP
 from vitral.training.result import RunResult
-from vitral.training.settings.recipe import Recipe, load_recipe
+from vitral.training.run import run_once
+from vitral.training.settings.recipe import Recipe
 
 P = ParamSpec("P")
 
@@ -27,45 +29,40 @@ SPLIT_SEED = 0  # every rate is judged by the same images
 FACTORS = (1 / 3, 1.0, 3.0, 10.0)  # of the recipe's own rate, where it names none to sweep: the paper's distances
 
 
-def sweep(request: Request) -> RunResult:
+def sweep(session: Session) -> RunResult:
     """Try each learning rate on held-out images, and train with the best on all that is not for the score."""
-    request = replace(request, recipe=request.recipe or PAPERS)
-    choosing, judges = to_choose_by(request.data)
-    rates = sweep_rates(load_recipe(request.recipe or PAPERS, request.overrides))
+    choosing, judges = to_choose_by(session.data)
+    rates = sweep_rates(session.request.recipe)
     parts = len(rates) + 1
-    gone = monotonic() - request.started
-    share = None if request.budget_seconds is None else (request.budget_seconds - gone) / parts
+    share = None if session.budget_seconds is None else session.left() / parts
     figures: dict[float, float] = {}
     for number, rate in enumerate(rates, 1):
-        request.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
-        folder = request.folder / SWEEP / f"lr-{rate:g}"
-        trial = replace(
-            request,
-            folder=folder,
-            overrides=(*request.overrides, f"optimizer.lr={rate}"),
-            resume=kept_recipe(folder) is not None,
-            budget_seconds=share,
-            baselines=request.baselines and number == 1,
-            started=monotonic(),
-        )
-        figures[rate] = run_once(replace(trial, data=choosing)).evaluation.headline()
+        session.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
+        trial = replace(session, folder=session.folder / SWEEP / f"lr-{rate:g}", data=choosing)
+        baselines = session.command.baselines and number == 1
+        figures[rate] = run_once(_with_rate(trial, rate, share, baselines=baselines)).evaluation.headline()
     best = best_rate(figures)
     tried = ", ".join(f"{rate:g} {figure:.1%}" for rate, figure in figures.items())
-    request.listener(
+    session.listener(
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
-    return run_once(
-        replace(
-            request,
-            data=to_train_on(request.data),
-            validate="test" in request.data.splits,
-            overrides=(*request.overrides, f"optimizer.lr={best}"),
-            resume=kept_recipe(request.folder) is not None,
-            budget_seconds=share,
-            baselines=False,
-            started=monotonic(),
-        )
+    last = replace(session, data=to_train_on(session.data), validate="test" in session.data.splits)
+    return run_once(_with_rate(last, best, share, baselines=False))
+
+
+def _with_rate(session: Session, rate: float, share: float | None, *, baselines: bool) -> Session:
+    """Return the session of one of a sweep's runs: a learning rate, a share of the time, and what the folder holds of it."""
+    resume = kept_recipe(session.folder) is not None
+    asked = replace(
+        session.command,
+        sweep=False,
+        recipe=session.command.recipe or PAPERS,
+        overrides=(*session.command.overrides, f"optimizer.lr={rate}"),
+        budget_seconds=share,
+        baselines=baselines,
     )
+    request = read_request(asked, kept_start=kept_start(session.folder) if resume else None)
+    return replace(session, request=request, resume=resume, started=monotonic())
 
 
 def _sweeping(train: Callable[P, RunResult]) -> Callable[P, RunResult]:

@@ -1,36 +1,16 @@
 """Pre-training: from random weights to a network worth fine-tuning (paper section 3.2, appendix B.1)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
-from vitral import distributed
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.provenance import Provenance
 from vitral.data.classes import Reading, check_reading
-from vitral.data.source import DataSet
-from vitral.events import Listener, ignore
-from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.events import Listener
 from vitral.progress import show
-from vitral.seeds import derive
-from vitral.training.optimization.precision import training_device
 from vitral.training.planning.durations import asked_seconds
-from vitral.training.planning.estimate import fit_machine
-from vitral.training.planning.length import fit_length
-from vitral.training.planning.network import DEFAULT_MODEL, network_config
-from vitral.training.planning.plan import Plan
-from vitral.training.planning.request import ANY_CLASSES, asked_recipe
-from vitral.training.records.asked import Asked, go_on
-from vitral.training.records.resume import budget_left, kept_recipe
-from vitral.training.records.start import folder_and_data, goes_on
+from vitral.training.planning.request import Asked
+from vitral.training.records.start import opened
 from vitral.training.result import RunResult
-from vitral.training.run import execute
-from vitral.training.settings.recipe import Recipe
-
-DEFAULT_RECIPE = "pretrain"
-DEFAULT_DATA = "visualatom"
+from vitral.training.run import run_once
 
 
 def pretrain(
@@ -78,12 +58,6 @@ def pretrain(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = monotonic() if started is None else started
-    distributed.join()
-    listener = listener if distributed.is_main() else ignore
-    typed, resume = resume, goes_on(out, resume=resume, data_changed=data_changed)
-    overwrite = overwrite and (typed or not resume)  # a restarted job goes on with what its first start began anew
-    run = None if out is None else Path(out)
     asked = Asked(
         kind="pre-train",
         data=None if data is None else str(data),
@@ -95,59 +69,16 @@ def pretrain(
         seed=seed,
         classes=check_reading(classes),
         skip_bad_images=skip_bad_images,
+        baselines=False,
         where=str(Path.cwd()),
     )
-    further = typed and asked.budget_seconds is not None
-    if resume and run is not None:
-        asked = replace(go_on(run, asked), budget_seconds=budget_left(run, asked))
-    asked = replace(asked, data=asked.data or DEFAULT_DATA)
-    kept = kept_recipe(run) if resume and run is not None else None
-    settings = asked_recipe(
-        asked.recipe or kept or DEFAULT_RECIPE, asked.overrides, image_size=asked.image_size, seed=asked.seed
-    )
-    settings = settings.model_copy(update={"model": asked.model or settings.model or DEFAULT_MODEL})
-    network_config(settings, ANY_CLASSES)
-    with folder_and_data(asked, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, found):
-        plan = _plan(asked, found, folder, settings, started)
-        plan = replace(plan, resume=resume, further=further, data_changed=data_changed)
-        return execute(plan, listener)
-
-
-def _plan(asked: Asked, found: DataSet, folder: Path, settings: Recipe, started: float) -> Plan:
-    settings, why_length = fit_length(settings, found.images_an_epoch())
-    if found.multi_label and settings.objective.name == "softmax":
-        objective = settings.objective.model_copy(update={"name": "sigmoid"})
-        settings = settings.model_copy(update={"objective": objective})
-    classifier = _random_network(settings, found)
-    settings, cost, why_cost = fit_machine(classifier, settings, asked.budget_seconds)
-    return Plan(
-        kind="pre-train",
-        folder=folder,
-        data=found,
-        data_spec=asked.required_data(),
-        start=None,
-        classifier=classifier,
-        recipe=settings,
-        augmentation=settings.augmentation or found.augmentation,
-        reasons=(f"Recipe: {settings.name} ({settings.summary()}).", *why_length, *why_cost),
-        budget_seconds=asked.budget_seconds,
+    with opened(
+        asked,
+        out,
+        resume=resume,
+        overwrite=overwrite,
+        data_changed=data_changed,
         started=started,
-        cost=cost,
-        resume=False,
-        asked=asked,
-        baselines=False,
-    )
-
-
-def _random_network(recipe: Recipe, data: DataSet) -> Classifier:
-    config = network_config(recipe, len(data.class_names))
-    network = build(config, seed=derive(recipe.seed, "weights"))
-    provenance = Provenance(source=f"random weights ({recipe.model or DEFAULT_MODEL})")
-    classifier = Classifier(
-        network,
-        recipe.preprocessing.over(PHOTOS.with_size(config.image_size)),
-        data.class_names,
-        provenance=provenance,
-        multi_label=data.multi_label,
-    )
-    return classifier.to(training_device())
+        listener=listener,
+    ) as session:
+        return run_once(session)

@@ -13,7 +13,7 @@ from vitral.evaluation.fewshot import Baselines
 from vitral.notebook import curve, table
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.budget import overrun
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Plan, Run
 from vitral.training.records.asked import command_of, last_asked
 from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
@@ -24,7 +24,7 @@ class RunResult:
     """What a run gave.
 
     Attributes:
-        plan: what was decided.
+        run: what was asked, decided and trained on.
         training: steps, history and speed.
         classifier: the finished classifier.
         classifier_folder: where it lies.
@@ -34,7 +34,7 @@ class RunResult:
         diagnosis: what is wrong with the result, the worst first; empty if nothing is.
     """
 
-    plan: Plan
+    run: Run
     training: TrainingResult
     classifier: Classifier
     classifier_folder: Path
@@ -44,6 +44,11 @@ class RunResult:
     diagnosis: tuple[Diagnosis, ...] = ()
 
     @property
+    def plan(self) -> Plan:
+        """What was decided before the first step."""
+        return self.run.plan
+
+    @property
     def failed(self) -> bool:
         """Whether the result is of no use."""
         return any(found.failed for found in self.diagnosis)
@@ -51,7 +56,7 @@ class RunResult:
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
         losses = [row["loss"] for row in self.training.history if "loss" in row]
-        return table(f"Run {self.plan.folder}", self._facts(), below=curve(losses, "training loss by step"))
+        return table(f"Run {self.run.folder}", self._facts(), below=curve(losses, "training loss by step"))
 
     def _facts(self) -> list[tuple[str, str]]:
         steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
@@ -64,7 +69,7 @@ class RunResult:
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
-        seconds, budget = time.monotonic() - self.plan.started, self.plan.budget_seconds
+        seconds, budget = time.monotonic() - self.run.session.started, self.run.session.budget_seconds
         diagnosis = self.diagnosis
         if budget is not None and overrun(seconds, budget):
             diagnosis = (*diagnosis, too_late(seconds, budget))
@@ -72,21 +77,22 @@ class RunResult:
 
     def __repr__(self) -> str:
         """Return what came out in three lines; `to_json` gives the figures."""
-        done = f"{self.plan.kind} on {self.plan.data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
+        done = f"{self.run.kind} on {self.run.data.name}, {self.training.steps:,} steps, {self.seconds:.0f} s"
         return f"RunResult: {done}\n{self.evaluation.sentence(self.split)}\nclassifier in {self.classifier_folder}"
 
     @property
     def split(self) -> str:
         """The split that `evaluation` is of."""
-        return self.plan.data.scored_split()
+        return self.run.data.scored_split()
 
     def command(self) -> str:
         """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
-        plan = self.plan
-        asked = last_asked(plan.folder) or plan.asked
-        again = dataclasses.replace(plan.asked, source=plan.start, model=None, sweep=False)
-        rerun = shlex.join(command_of(again, recipe=str(plan.folder / RECIPE_FILE)))
-        remarks = kept_remarks(plan.folder)
+        run = self.run
+        asked = last_asked(run.folder) or run.session.command
+        start = None if run.kind == "pre-train" else run.plan.start
+        again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)
+        rerun = shlex.join(command_of(again, recipe=str(run.folder / RECIPE_FILE)))
+        remarks = kept_remarks(run.folder)
         gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
         return f"{shlex.join(command_of(asked))}\n{rerun}  # {gives}"
 
@@ -94,7 +100,7 @@ class RunResult:
         """Return the run as JSON values."""
         return {
             "diagnosis": [dataclasses.asdict(found) for found in self.diagnosis],
-            "folder": str(self.plan.folder),
+            "folder": str(self.run.folder),
             "classifier": str(self.classifier_folder),
             "steps": self.training.steps,
             "seconds": self.seconds,
@@ -104,9 +110,9 @@ class RunResult:
 
     def next_commands(self) -> list[str]:
         """Return the commands that a user would want next, ready to paste."""
-        example = self.plan.data.splits[self.split].describe(0)
+        example = self.run.data.splits[self.split].describe(0)
         image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
-        data, folder = shlex.quote(self.plan.data_spec), shlex.quote(str(self.plan.folder))
+        data, folder = shlex.quote(self.run.session.request.asked.required_data()), shlex.quote(str(self.run.folder))
         scores = f"  vitral evaluate --data {data} --classifier {folder}"
         if self.failed:
             helps = dict.fromkeys(f"  {found.command}" for found in self.diagnosis if found.command)

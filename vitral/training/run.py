@@ -24,11 +24,10 @@ from vitral.evaluation.fewshot import Baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
-from vitral.models.catalog import describe
-from vitral.models.cost import count_parameters
 from vitral.training.loop import TrainingResult, train
 from vitral.training.mixing import mixes
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Run, Session
+from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import within_time
 from vitral.training.records.asked import ask_again
 from vitral.training.records.description import remarks_on, write_description
@@ -47,89 +46,84 @@ UNSCORED = (
 )
 
 
-def execute(plan: Plan, listener: Listener) -> RunResult:
+def run_once(session: Session) -> RunResult:
+    """Plan a session as one run and carry it out."""
+    return execute(prepare(session))
+
+
+def execute(whole: Run) -> RunResult:
     """Carry out a plan."""
-    _announce(plan, listener)
-    whole = plan
-    plan, validating, budget = within_time(plan, listener)
+    listener = whole.session.listener
+    _announce(whole, listener)
+    run, validating, budget = within_time(whole, listener)
     batches = TrainingBatches(
-        plan.data.splits["train"],
-        batch_size=plan.recipe.batch_size,
-        image_size=plan.classifier.model.image_size,
-        augmentation=plan.augmentation,
-        seed=plan.recipe.seed,
-        num_classes=len(plan.data.class_names) if plan.data.multi_label else None,
+        run.data.splits["train"],
+        batch_size=run.recipe.batch_size,
+        image_size=run.classifier.model.image_size,
+        augmentation=run.plan.augmentation,
+        seed=run.recipe.seed,
+        num_classes=len(run.data.class_names) if run.data.multi_label else None,
         rank=distributed.rank(),
         world=distributed.world(),
-        lead=mixes(plan.recipe.mixing),
-        fill=plan.classifier.preprocessing.mean_colour,
+        lead=mixes(run.recipe.mixing),
+        fill=run.classifier.preprocessing.mean_colour,
     )
-    check_resumed(plan, listener)
+    check_resumed(run, listener)
     if distributed.is_main():
         write_description(whole)
-        if plan.resume:
+        if run.session.resume:
             ask_again(
-                plan.folder,
-                budget_seconds=plan.asked.budget_seconds if plan.further else None,
-                overrides=plan.asked.overrides,
+                run.folder,
+                budget_seconds=run.session.command.budget_seconds if run.session.further else None,
+                overrides=run.session.command.overrides,
             )
-        write_training_images(plan.folder, plan.data, batches, keep=plan.resume)
-    baselines = run_baselines(plan, listener)
+        write_training_images(run.folder, run.data, batches, keep=run.session.resume)
+    baselines = run_baselines(run, listener)
     training = train(
-        plan.classifier.model,
+        run.classifier.model,
         batches,
-        recipe=plan.recipe,
-        normalize=plan.classifier.preprocessing.normalize,
-        folder=plan.folder,
-        validate=run_validation(plan, validating),
-        resume=plan.resume,
-        further=plan.further,
-        remarks=remarks_on(plan),
+        recipe=run.recipe,
+        normalize=run.classifier.preprocessing.normalize,
+        folder=run.folder,
+        validate=run_validation(run, validating),
+        resume=run.session.resume,
+        further=run.session.further,
+        remarks=remarks_on(run),
         budget=budget,
         listener=listener,
     )
-    return _finish(plan, training, baselines, listener)
+    return _finish(run, training, baselines, listener)
 
 
-def _announce(plan: Plan, listener: Listener) -> None:
-    model = plan.classifier.model
-    counts = ", ".join(f"{name} {count}" for name, count in plan.data.counts().items())
-    lines = [
-        f"Found {plan.data.name}: {len(plan.data.class_names)} classes; images: {counts}.",
-        *plan.data.notes,
-        f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
-        f"{model.image_size[0]}x{model.image_size[1]} pixels, from {plan.classifier.provenance.source}.",
-        *plan.reasons,
-        f"Run folder: {plan.folder}",
-    ]
-    for line in lines:
+def _announce(run: Run, listener: Listener) -> None:
+    for line in (*run.lines(), f"Run folder: {run.folder}"):
         listener(Message(line))
-    if plan.data.scored_split() == "train":
+    if run.data.scored_split() == "train":
         listener(Message(UNSCORED, warning=True))
-    for bad in plan.data.bad_images:
+    for bad in run.data.bad_images:
         listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))
 
 
-def _finish(plan: Plan, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
-    split = plan.data.scored_split()
-    trained = plan.classifier_of(training.model)
-    if plan.recipe.objective.name == "masked-patches":
-        fit_head(trained, plan.data.splits["train"], listener)
-    folder = plan.folder / CLASSIFIER
+def _finish(run: Run, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
+    split = run.data.scored_split()
+    trained = run.classifier_of(training.model)
+    if run.recipe.objective.name == "masked-patches":
+        fit_head(trained, run.data.splits["train"], listener)
+    folder = run.folder / CLASSIFIER
     if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
-        save(plan.classifier_of(training.model, provenance(plan, training, {})), folder)
+        save(run.classifier_of(training.model, provenance(run, training, {})), folder)
     evaluation = evaluate_source(
-        trained, plan.data.splits[split], limit=VALIDATION_IMAGES, workers=scoring_workers(plan), listener=listener
+        trained, run.data.splits[split], limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
     )
-    diagnosis = diagnose_run(plan, training, baselines, evaluation)
-    scored = provenance(plan, training, named_scores(evaluation, baselines, split))
-    classifier = plan.classifier_of(training.model.cpu(), scored)
+    diagnosis = diagnose_run(run, training, baselines, evaluation)
+    scored = provenance(run, training, named_scores(evaluation, baselines, split))
+    classifier = run.classifier_of(training.model.cpu(), scored)
     if distributed.is_main():
         update_provenance(classifier, folder)
         said = {"diagnosis": [dataclasses.asdict(found) for found in diagnosis], **evaluation.to_json()}
-        write_file(plan.folder / "evaluation.json", json.dumps(said, indent=2))
+        write_file(run.folder / "evaluation.json", json.dumps(said, indent=2))
     distributed.barrier()
     for found in merged(diagnosis):
         listener(Message(found.sentence(), warning=True, verdict=True))
-    seconds = time.monotonic() - plan.started
-    return RunResult(plan, training, classifier, folder, baselines, evaluation, seconds, diagnosis)
+    seconds = time.monotonic() - run.session.started
+    return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis)

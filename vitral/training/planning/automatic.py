@@ -4,23 +4,25 @@ The length, the resolution and MixUp begin from BiT-HyperRule (arXiv 1912.11370,
 only how many images there are and how large; the rest is ours, and each choice is told in one line.
 """
 
+import dataclasses
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-
-import torch
+from typing import Any
 
 from vitral.errors import ModelError
 from vitral.images.augment import Augmentation
-from vitral.models.cost import count_macs, count_parameters
-from vitral.models.model import Model
-from vitral.training.planning.estimate import STATE_BYTES
-from vitral.training.settings.recipe import Recipe, load_recipe
-from vitral.training.settings.sections import AdaptationSettings, MixingSettings
+from vitral.training.planning.facts import DataFacts, MachineFacts, WeightsFacts
+from vitral.training.planning.memory import STATE_BYTES
+from vitral.training.settings.recipe import Recipe
 
 SMALL_SET, LARGE_SET = 20_000, 500_000  # images, HyperRule's bounds
 STEPS = (500, 10_000, 20_000)  # HyperRule's, for a small, medium and large set
 RULE_BATCH = 512
-SMALL_IMAGE, SMALL_SIZE, LARGE_SIZE = 96, 128, 384  # pixels, HyperRule's: below the first an image is small
+RULE_SMALL, SMALL_SIZE, LARGE_SIZE = (
+    96,
+    128,
+    384,
+)  # pixels, HyperRule's: an image below the first is trained on at the second
 MIXUP = 0.1
 FEW_A_CLASS = 5  # images, below which all weights would learn the images by heart
 LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images a class
@@ -57,69 +59,65 @@ class Situation:
     budget_seconds: float | None
 
 
-def look(network: Model, *, images: int, classes: int, side: float, budget_seconds: float | None) -> Situation:
-    """Return the situation of a network on this machine."""
-    gpu = torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
+def situation_of(
+    data: DataFacts, weights: WeightsFacts, machine: MachineFacts, budget_seconds: float | None
+) -> Situation:
+    """Return the situation that facts describe."""
+    assert data.side is not None, "the images' size was not looked at"
     return Situation(
-        images=images,
-        classes=classes,
-        side=side,
-        parameters=count_parameters(network),
-        macs=count_macs(network.config),
-        own_size=min(network.image_size),
-        gpu_bytes=gpu,
+        images=data.images,
+        classes=data.classes,
+        side=data.side,
+        parameters=weights.parameters,
+        macs=weights.macs,
+        own_size=min(weights.config.image_size),
+        gpu_bytes=machine.gpu_bytes,
         budget_seconds=budget_seconds,
     )
 
 
 def choose_recipe(
-    situation: Situation, augmentation: Augmentation, *, told: Collection[str] = ()
+    situation: Situation, augmentation: Augmentation, begin: Recipe, *, told: Collection[str] = ()
 ) -> tuple[Recipe, list[str]]:
     """Return a recipe for pre-trained weights, and why it is what it is, a line a choice.
 
     Args:
         situation: what the choice depends on.
         augmentation: what suits the data.
+        begin: the recipe whose settings hold where nothing is chosen.
         told: keys that the user sets, whose own choice no line speaks of.
     """
     reasons = [line for keys, line in _reasons(situation) if not keys & set(told)]
     method = _method(situation)[0]
     batch, steps = _length(situation)
-    recipe = load_recipe("finetune")
     large = situation.images >= SMALL_SET
-    optimizer = recipe.optimizer.model_copy(
-        update={
-            "lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
-            "layer_decay": LAYER_DECAY if method == "full" else 1.0,
-        }
-    )
-    changes = {
+    changes: dict[str, object] = {
         "name": "automatic",
         "image_size": _size(situation)[0],
         "epochs": None,
         "steps": steps,
         "batch_size": batch,
-        "optimizer": optimizer,
-        "adaptation": AdaptationSettings(method=method),  # type: ignore[arg-type]
+        "optimizer.lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
+        "optimizer.layer_decay": LAYER_DECAY if method == "full" else 1.0,
+        "adaptation.method": method,
         "augmentation": replace(augmentation, min_area=_min_area(situation)),
-        "mixing": MixingSettings(mixup=MIXUP if large and method == "full" else 0.0),
-        "schedule": recipe.schedule.model_copy(update={"warmup_steps": steps // 10}),
+        "mixing.mixup": MIXUP if large and method == "full" else 0.0,
+        "schedule.warmup_steps": steps // 10,
     }
     if method == "probe":
-        changes["regularization"] = recipe.regularization.model_copy(update={"stochastic_depth": 0.0})
-    return recipe.model_copy(update=changes), reasons
+        changes["regularization.stochastic_depth"] = 0.0
+    return begin.with_changes(changes), reasons
 
 
-def fitting_size(network: Model, size: int) -> int:
+def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's own ModelConfig
     """Return the size nearest to a wanted one that the network can take."""
-    own = min(network.image_size)
     for candidate in sorted(range(max(8, size - 16), size + 17), key=lambda candidate: abs(candidate - size)):
         try:
-            replace(network.config, image_size=(candidate, candidate))
+            dataclasses.replace(config, image_size=(candidate, candidate))
         except ModelError:
             continue
         return candidate
-    return own
+    return min(config.image_size)
 
 
 def _reasons(situation: Situation) -> Iterator[tuple[set[str], str]]:
@@ -189,7 +187,7 @@ def _seconds(situation: Situation) -> float:
 
 def _size(situation: Situation) -> tuple[int, str]:
     own = situation.own_size
-    if situation.side < SMALL_IMAGE:
+    if situation.side < RULE_SMALL:
         return min(own, SMALL_SIZE), f"they are only {situation.side:.0f} themselves"
     if situation.gpu_bytes is None:
         return own, "the network's own size; more would take a CPU several times longer"

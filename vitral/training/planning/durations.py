@@ -4,7 +4,8 @@ import re
 
 from vitral.errors import RecipeError
 
-UNITS = (3600.0, 60.0, 1.0)
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400  # seconds
+UNITS = (float(HOUR), float(MINUTE), 1.0)
 NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 WORDS = re.compile(
     rf"(?:{NUMBER}(?:h|hrs?|hours?))?(?:{NUMBER}(?:m|mins?|minutes?))?(?:{NUMBER}(?:s|secs?|seconds?))?", re.ASCII
@@ -42,3 +43,16 @@ def asked_seconds(time: str | float | None, budget_seconds: float | None) -> flo
         raise RecipeError("time and budget_seconds say the same thing; give time alone.")
     asked = time if time is not None else budget_seconds
     return None if asked is None else seconds(asked)
+
+
+def rounded(seconds: float) -> str:
+    """Return a number of seconds, for people, in the unit that fits it, from seconds to years."""
+    units = ((100, 1, "s"), (100 * MINUTE, MINUTE, "min"), (2 * DAY, HOUR, "h"), (2 * YEAR, DAY, "days"))
+    size, unit = next(((size, unit) for limit, size, unit in units if seconds < limit), (YEAR, "years"))
+    return f"{seconds / size:,.0f} {unit}"
+
+
+def written(seconds: float) -> str:
+    """Return a number of seconds as one would ask for it: whole minutes as minutes, all else as seconds, exactly."""
+    minutes, rest = divmod(seconds, MINUTE)
+    return f"{minutes:.0f}m" if minutes and not rest else f"{seconds:.12g}s"

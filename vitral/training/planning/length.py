@@ -1,16 +1,18 @@
 """How long a run is on the data at hand: epochs become steps; our own recipes give way to a small dataset, others stay."""
 
-from vitral import distributed
+from collections.abc import Mapping
+
 from vitral.training.settings.recipe import Recipe
 from vitral.training.settings.sections import ScheduleSettings
 
 MIN_STEPS = 300  # what a very small set still needs to learn its head and adapt its features
 DEFAULT_EPOCHS = 30.0
 LONGEST, SHORT = 1 / 2, 1 / 10  # shares of a run: a warm-up or cool-down beyond the first is cut to the second
+EPOCHS = dict.fromkeys(("warmup_epochs", "cooldown_epochs", "hold_epochs"))  # nothing is said in them any more
 LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch would hardly move
 
 
-def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
+def fit_length(recipe: Recipe, images: int, processes: int = 1) -> tuple[Recipe, list[str]]:
     """Return the recipe with numbers of steps in place of epochs, and why, a line each for what is not as written.
 
     A batch may be larger than the dataset: it then holds images of several epochs. Only a recipe with `fit_to_data` has its
@@ -19,8 +21,9 @@ def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
     Args:
         recipe: the settings as written.
         images: training images in an epoch.
+        processes: that share a batch.
     """
-    batch, reasons = _batch(recipe, images)
+    batch, reasons = _batch(recipe, images, processes)
     steps = recipe.steps
     if steps is None:
         epochs = recipe.epochs if recipe.epochs is not None else DEFAULT_EPOCHS
@@ -28,50 +31,45 @@ def fit_length(recipe: Recipe, images: int) -> tuple[Recipe, list[str]]:
         reasons.append(
             f"Length: {steps} steps of {batch} images, each image seen about {steps * batch / images:.0f} times."
         )
-    schedule, cuts = _cut(_schedule(recipe.schedule, images / batch), steps)
-    reasons += cuts
-    length = {"batch_size": batch, "steps": steps, "epochs": None, "schedule": schedule}
-    return recipe.model_copy(update=length), reasons
+    schedule = _in_steps(recipe.schedule, images / batch)
+    cuts, why = _cut(schedule, steps)
+    changes = {f"schedule.{key}": value for key, value in {**EPOCHS, **schedule, **cuts}.items()}
+    return recipe.with_changes({"batch_size": batch, "steps": steps, "epochs": None, **changes}), [*reasons, *why]
 
 
-def _cut(schedule: ScheduleSettings, steps: int) -> tuple[ScheduleSettings, list[str]]:
+def _cut(schedule: Mapping[str, int], steps: int) -> tuple[dict[str, int], list[str]]:
     """Shorten what a short run has no room for, so that it reaches its rate and comes down from it; and say so."""
     changes, reasons = {}, []
     for key, title in (("warmup_steps", "Warm-up"), ("cooldown_steps", "Cool-down")):
-        if (asked := getattr(schedule, key)) > steps * LONGEST:
+        if (asked := schedule[key]) > steps * LONGEST:
             changes[key] = round(steps * SHORT)
             reasons.append(f"{title}: {changes[key]} steps in place of {asked}, for the run has only {steps}.")
-    if schedule.hold_steps > max(1, steps / LEAST_RATES):
+    if (hold := schedule["hold_steps"]) > max(1, steps / LEAST_RATES):
         changes["hold_steps"] = 1
-        reasons.append(
-            f"Learning rate: it changes every step, and not every {schedule.hold_steps}, for the run has only {steps}."
-        )
-    return schedule.model_copy(update=changes), reasons
+        reasons.append(f"Learning rate: it changes every step, and not every {hold}, for the run has only {steps}.")
+    return changes, reasons
 
 
-def _batch(recipe: Recipe, images: int) -> tuple[int, list[str]]:
+def _batch(recipe: Recipe, images: int, processes: int) -> tuple[int, list[str]]:
     batch, reasons = recipe.batch_size, []
     if recipe.fit_to_data and batch > (fitting := max(8, images // 4)):
         batch = fitting
         reasons.append(
             f"Batch: {batch} images in place of {recipe.batch_size}, for there are only {images} to train on."
         )
-    world = distributed.world()
-    if batch % world:
-        batch = max(world, batch // world * world)
-        reasons.append(f"Batch: {batch} images, so that {world} processes can share it evenly.")
+    if batch % processes:
+        batch = max(processes, batch // processes * processes)
+        reasons.append(f"Batch: {batch} images, so that {processes} processes can share it evenly.")
     return batch, reasons
 
 
-def _schedule(schedule: ScheduleSettings, steps_an_epoch: float) -> ScheduleSettings:
-    warmup, cooldown = schedule.warmup_steps, schedule.cooldown_steps
+def _in_steps(schedule: ScheduleSettings, steps_an_epoch: float) -> dict[str, int]:
+    """Return what a schedule says in epochs or in steps, in steps."""
+    warmup, cooldown, hold = schedule.warmup_steps, schedule.cooldown_steps, schedule.hold_steps
     if schedule.warmup_epochs is not None:
         warmup = round(schedule.warmup_epochs * steps_an_epoch)
     if schedule.cooldown_epochs is not None:
         cooldown = round(schedule.cooldown_epochs * steps_an_epoch)
-    hold = schedule.hold_steps
     if schedule.hold_epochs is not None:
         hold = max(1, round(schedule.hold_epochs * steps_an_epoch))
-    in_steps = {"warmup_steps": warmup, "cooldown_steps": cooldown, "hold_steps": hold}
-    no_epochs = dict.fromkeys(("warmup_epochs", "cooldown_epochs", "hold_epochs"))
-    return schedule.model_copy(update=in_steps | no_epochs)
+    return {"warmup_steps": warmup, "cooldown_steps": cooldown, "hold_steps": hold}

@@ -11,6 +11,9 @@ from vitral.training.settings.recipe import Recipe
 HOST_SHARE, DEVICE_SHARE = 0.5, 0.85
 CONTROL_GROUP = Path("/sys/fs/cgroup/memory.max")  # what a container may take, where Linux says it
 MEMORY = Path("/proc/meminfo")
+# Bytes a parameter: weight, gradient and two moments in float32, the average where there is one, and a bf16 copy.
+STATE_BYTES = 4 * 4 + 2
+WEIGHT_BYTES = 4 + 2  # of a parameter that does not learn
 
 
 def usable_bytes(device: torch.device) -> int | None:
@@ -45,7 +48,7 @@ def fit_memory(
     parts = 1
     while usable is not None and parts < images and fixed + an_image * -(-images // parts) > usable:
         parts *= 2
-    fitted = recipe.model_copy(update={"compute": recipe.compute.model_copy(update={"accumulation": parts})})
+    fitted = recipe.with_changes({"compute.accumulation": parts})
     if parts == 1:
         return fitted, []
     return fitted, [

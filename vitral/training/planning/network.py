@@ -1,4 +1,4 @@
-"""The network that a recipe names, before it has learned anything."""
+"""The network that a run begins with."""
 
 import dataclasses
 from typing import Any
@@ -8,6 +8,7 @@ from vitral.models.catalog import replace, variant
 from vitral.training.settings.recipe import Recipe
 
 DEFAULT_MODEL = "vit-ti16"
+ANY_CLASSES = 2  # how many there are is known when the data are read
 
 
 def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig

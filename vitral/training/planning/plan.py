@@ -1,73 +1,131 @@
-"""Everything that is decided of a run before its first step."""
+"""`Plan`: everything that is decided of a run before its first step; `Session` and `Run`: what it is decided of."""
 
+import dataclasses
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
+from vitral.events import Listener
 from vitral.images.augment import Augmentation
+from vitral.models.catalog import describe
+from vitral.models.cost import count_parameters
 from vitral.models.model import Model
-from vitral.training.planning.estimate import Cost
-from vitral.training.records.asked import Asked
+from vitral.training.planning.cost import Cost
+from vitral.training.planning.request import Asked, Request
 from vitral.training.settings.recipe import Recipe
 
-Kind = Literal["fine-tune", "pre-train"]
+Origin = Literal["recipe", "model", "weights"]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything decided before the first step.
+    """What `resolve` decides.
 
     Attributes:
-        kind: fine-tune or pre-train.
-        folder: the run folder.
-        data: what to learn.
-        data_spec: how the user named it.
-        start: what the weights came from, as `finetune` takes it; None where the recipe says it.
-        classifier: the network in its starting state, with head, size, preprocessing and class names in place.
+        start: what the weights come from, as `finetune` takes it: a model's name or trained weights.
+        origin: whether the network is the recipe's, one that is named beside it, or comes with trained weights.
         recipe: the settings, resolved.
         augmentation: of the training images.
         reasons: why these settings, one line each.
-        budget_seconds: the time that the run may take, measured from `started`; None for as long as it needs.
+        cost: what training is expected to take; None before the network was measured.
+    """
+
+    start: str
+    origin: Origin
+    recipe: Recipe
+    augmentation: Augmentation
+    reasons: tuple[str, ...]
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """One command at work: what was asked, the folder that it has and the data that it read.
+
+    Attributes:
+        command: what the user asked for, of which this run may be a part.
+        request: what is asked for of this run.
+        folder: the run folder.
+        data: what to learn.
+        listener: hears messages and progress.
         started: `time.monotonic()` when the command began.
-        cost: what training is expected to take.
+        loaded: the trained weights, where they were loaded before the data; for one run alone, which changes them.
         resume: whether the folder holds a run to go on with.
-        baselines: whether to score the frozen features first.
-        asked: what the user asked for.
         further: whether a run that is finished goes on: the user gave it more time.
         data_changed: whether the user said that the data may have changed since the run began.
         validate: whether to look at the validation split while training, and not only to score it at the end.
     """
 
-    kind: Kind
+    command: Asked
+    request: Request
     folder: Path
     data: DataSet
-    data_spec: str
-    start: str | None
-    classifier: Classifier
-    recipe: Recipe
-    augmentation: Augmentation
-    reasons: tuple[str, ...]
-    budget_seconds: float | None
+    listener: Listener
     started: float
-    cost: Cost
-    resume: bool
-    baselines: bool
-    asked: Asked
+    loaded: Classifier | None = field(default=None, repr=False)
+    resume: bool = False
     further: bool = False
     data_changed: bool = False
     validate: bool = True
 
+    @property
+    def budget_seconds(self) -> float | None:
+        """The time that the run may take, measured from `started`; None for as long as it needs."""
+        return self.request.asked.budget_seconds
+
     def left(self) -> float:
         """Return the seconds until the command must have ended; infinite without a budget."""
-        return math.inf if self.budget_seconds is None else self.budget_seconds - (time.monotonic() - self.started)
+        budget = self.budget_seconds
+        return math.inf if budget is None else budget - (time.monotonic() - self.started)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A plan with everything that it is carried out on.
+
+    Attributes:
+        session: what was asked, the folder and the data.
+        plan: what was decided.
+        classifier: the network in its starting state, with head, size, preprocessing and class names in place.
+    """
+
+    session: Session
+    plan: Plan
+    classifier: Classifier
+
+    @property
+    def kind(self) -> str:
+        """What the command was: "fine-tune" or "pre-train"."""
+        return self.session.request.asked.kind
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.session.folder
+
+    @property
+    def data(self) -> DataSet:
+        """What to learn."""
+        return self.session.data
+
+    @property
+    def recipe(self) -> Recipe:
+        """The settings, resolved."""
+        return self.plan.recipe
+
+    @property
+    def cost(self) -> Cost:
+        """What training is expected to take."""
+        assert self.plan.cost is not None, "the network was not measured"
+        return self.plan.cost
 
     def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
-        """Return the plan's classifier with a network in the state that training gave it."""
+        """Return the run's classifier with a network in the state that training gave it."""
         return Classifier(
             model,
             self.classifier.preprocessing,
@@ -75,3 +133,40 @@ class Plan:
             provenance=provenance,
             multi_label=self.data.multi_label,
         )
+
+    def lines(self) -> list[str]:
+        """Return what the data are, the network, and every setting with its reason, a line each."""
+        model, data = self.classifier.model, self.data
+        counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
+        return [
+            f"Found {data.name}: {len(data.class_names)} classes; images: {counts}.",
+            *data.notes,
+            f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
+            f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",
+            *self.plan.reasons,
+        ]
+
+    def __repr__(self) -> str:
+        """Return the lines; `to_json` gives the figures."""
+        return "\n".join(self.lines())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        model, data = self.classifier.model, self.data
+        return {
+            "kind": self.kind,
+            "data": {"name": data.name, "classes": len(data.class_names), "images": data.counts()},
+            "notes": list(data.notes),
+            "bad_images": [{"path": bad.path, "reason": bad.reason} for bad in data.bad_images],
+            "network": {
+                "name": describe(model.config),
+                "parameters": count_parameters(model),
+                "image_size": list(model.image_size),
+                "source": self.classifier.provenance.source,
+            },
+            "recipe": self.recipe.model_dump(mode="json"),
+            "augmentation": dataclasses.asdict(self.plan.augmentation),
+            "reasons": list(self.plan.reasons),
+            "budget_seconds": self.session.budget_seconds,
+            "cost": dataclasses.asdict(self.cost),
+        }

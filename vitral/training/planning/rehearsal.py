@@ -13,7 +13,7 @@ from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Run
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more
@@ -98,48 +98,49 @@ def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
     return Subset(source, sorted(chosen.tolist()))
 
 
-def within_time(plan: Plan, listener: Listener) -> tuple[Plan, Source | None, Budget]:
-    """Return the plan with as many images to score on as the budget allows, those of each validation, and the budget."""
-    splits, split = plan.data.splits, plan.data.scored_split()
+def within_time(run: Run, listener: Listener) -> tuple[Run, Source | None, Budget]:
+    """Return the run with as many images to score on as the budget allows, those of each validation, and the budget."""
+    splits, split = run.data.splits, run.data.scored_split()
     validation = splits.get("validation")
-    if plan.budget_seconds is None:
-        return plan, validation, Budget(None)
-    seconds = REHEARSAL_SHARE * plan.budget_seconds
-    image_seconds = time_images(plan.classifier, splits[split], seconds)
+    if run.session.budget_seconds is None:
+        return run, validation, Budget(None)
+    seconds = REHEARSAL_SHARE * run.session.budget_seconds
+    image_seconds = time_images(run.classifier, splits[split], seconds)
     counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
-    allowed = distributed.broadcast(allow(image_seconds, plan.left(), **counts))
-    _refuse_too_short(plan, allowed)
-    seed = plan.recipe.seed
-    validating = None if validation is None else limited(plan.data, "validation", allowed.validation, seed=seed)
-    scored = limited(plan.data, split, allowed.scored, seed=seed)
-    reasons = plan.reasons
+    allowed = distributed.broadcast(allow(image_seconds, run.session.left(), **counts))
+    _refuse_too_short(run, allowed)
+    seed = run.recipe.seed
+    validating = None if validation is None else limited(run.data, "validation", allowed.validation, seed=seed)
+    scored = limited(run.data, split, allowed.scored, seed=seed)
+    reasons = run.plan.reasons
     if allowed.validation < counts["validation"] or allowed.scored < counts["scored"]:
-        reasons = (*reasons, _cut(plan, allowed, counts))
+        reasons = (*reasons, _cut(run, allowed, counts))
         listener(Message(reasons[-1]))
-    plan = replace(plan, data=replace(plan.data, splits={**splits, split: scored}), reasons=reasons)
+    data = replace(run.data, splits={**splits, split: scored})
+    run = replace(run, session=replace(run.session, data=data), plan=replace(run.plan, reasons=reasons))
     reserve = Reserve(
         validation=allowed.validation * allowed.image_seconds,
         scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
         ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
         fixed=FIXED_SECONDS,
     )
-    budget = Budget(plan.budget_seconds, started=plan.started, reserve=reserve, slowness=machine_slowness)
-    return plan, validating, budget
+    budget = Budget(run.session.budget_seconds, started=run.session.started, reserve=reserve, slowness=machine_slowness)
+    return run, validating, budget
 
 
-def _cut(plan: Plan, allowed: Allowance, counts: dict[str, int]) -> str:
-    split = plan.data.scored_split()
+def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
+    split = run.data.scored_split()
     return (
         f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
         f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
     )
 
 
-def _refuse_too_short(plan: Plan, allowed: Allowance) -> None:
-    left, step = plan.left(), plan.recipe.batch_size / plan.cost.images_per_second
-    if plan.budget_seconds is None or not distributed.broadcast(left < allowed.least + DOUBT * step):
+def _refuse_too_short(run: Run, allowed: Allowance) -> None:
+    left, step = run.session.left(), run.recipe.batch_size / run.cost.images_per_second
+    if run.session.budget_seconds is None or not distributed.broadcast(left < allowed.least + DOUBT * step):
         return
-    raise TrainingError(too_short(plan.budget_seconds, plan.budget_seconds - left, allowed.least, step))
+    raise TrainingError(too_short(run.session.budget_seconds, run.session.budget_seconds - left, allowed.least, step))
 
 
 def too_short(budget: float, spent: float, ending: float, step: float) -> str:

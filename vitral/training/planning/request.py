@@ -1,73 +1,124 @@
-"""What a command asks for, checked before a single image is read: a slip of the hand must not cost the reading of the data."""
+"""What a training command asks for, and the recipe that it asks for with it."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import load
-from vitral.errors import ModelError
-from vitral.models.catalog import list_models, replace, variant
-from vitral.training.planning.network import network_config
+from vitral.data.classes import Reading
+from vitral.errors import TrainingError
+from vitral.models.catalog import list_models
+from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
 from vitral.training.settings.recipe import Recipe, load_recipe
 
-ANY_CLASSES = 2  # how many there are is known when the data are read
+Kind = Literal["fine-tune", "pre-train"]
+
+PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
+PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
+ADAPTED = "finetune"  # from which the recipe of a run from trained weights is chosen where none is named
 
 
-def check_finetuning(
-    source: str | Path | None,
-    *,
-    recipe: str | Path | None,
-    overrides: Sequence[str],
-    image_size: int | None,
-    seed: int | None,
-    defaults: Sequence[str],
-) -> Classifier | None:
-    """Return the classifier that training starts from, loaded; None if it starts from a network that is made later.
+@dataclass(frozen=True)
+class Asked:
+    """What a training command was given; see `finetune` and `pretrain`.
+
+    Attributes:
+        kind: "fine-tune" or "pre-train".
+        data: the data's name, path or address.
+        source: what the weights come from.
+        model: the network to pre-train.
+        recipe: a recipe's name or file.
+        overrides: changes to it.
+        image_size: pixels.
+        budget_seconds: the time budget.
+        seed: of every random choice.
+        classes: of nested folders, which one names the class.
+        skip_bad_images: whether to train without unreadable images.
+        sweep: whether to try learning rates.
+        baselines: whether to score frozen features first.
+        where: the folder in which the command was given, to which its paths are relative.
+    """
+
+    kind: str
+    data: str | None = None
+    source: str | None = None
+    model: str | None = None
+    recipe: str | None = None
+    overrides: tuple[str, ...] = ()
+    image_size: int | None = None
+    budget_seconds: float | None = None
+    seed: int | None = None
+    classes: Reading | None = None
+    skip_bad_images: bool = False
+    sweep: bool = False
+    baselines: bool = True
+    where: str = ""
+
+    def required_data(self) -> str:
+        """Return the data's name.
+
+        Raises:
+            TrainingError: none was given, and no run says it.
+        """
+        if self.data is None:
+            raise TrainingError(
+                "Which data? Name a folder, file, address or built-in set with --data, or for --resume the --out of a run that "
+                "began."
+            )
+        return self.data
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for, with the recipe read.
+
+    Attributes:
+        asked: what the command was given.
+        source: what the weights come from: as asked, or what the run that goes on began with; None for random weights.
+        recipe: the recipe with everything that was said of it; where `automatic`, the one that the choice begins from, as it
+            stands.
+        automatic: whether no recipe was named and the weights are trained ones, so that `resolve` chooses.
+        said: the changes to the recipe that the command says, later ones first among equals.
+    """
+
+    asked: Asked
+    source: str | None
+    recipe: Recipe
+    automatic: bool
+    said: tuple[str, ...]
+
+    @property
+    def from_recipe(self) -> bool:
+        """Whether the recipe names the network, which begins from random weights."""
+        return self.recipe.model is not None and self.source in (None, self.recipe.model)
+
+    @property
+    def from_name(self) -> bool:
+        """Whether the network begins from random weights, and was asked for by its name."""
+        return not self.from_recipe and self.source in list_models()
+
+
+def read_request(asked: Asked, *, kept: Path | None = None, kept_start: str | None = None) -> Request:
+    """Return a request with its recipe, read once, every value that was said of it checked.
 
     Args:
-        source: what `finetune` takes, or what the run that goes on began with.
-        recipe: likewise.
-        overrides: likewise.
-        image_size: likewise.
-        seed: likewise.
-        defaults: the models of which one is taken if there is neither a source nor a recipe that names a model.
+        asked: what the command was given, completed by what a run that goes on was asked first.
+        kept: the recipe of that run.
+        kept_start: what that run began with.
 
     Raises:
         RecipeError: no such recipe, an unknown key or an impossible value.
-        WeightsError: the source cannot be loaded.
-        ModelError: the network cannot be made so, or cannot take the size.
+        ModelError: the recipe names a network that cannot be made so.
     """
-    named = source is not None and str(source) not in list_models()
-    settings = asked_recipe(recipe or ("finetune" if named else "scratch"), overrides, image_size=image_size, seed=seed)
-    if settings.model is not None and (source is None or str(source) == settings.model):
-        network_config(settings, ANY_CLASSES)
-        return None
-    if source is None:
-        _check_size([variant(name) for name in defaults], settings.image_size)
-        return None
-    start = load(source)
-    _check_size([start.model.config], settings.image_size)
-    return start
-
-
-def asked_recipe(recipe: str | Path, overrides: Sequence[str], *, image_size: int | None, seed: int | None) -> Recipe:
-    """Return a recipe with everything that the command says of it, each value checked.
-
-    Raises:
-        RecipeError: no such recipe, an unknown key or an impossible value.
-    """
-    said = {"image_size": image_size, "seed": seed}
-    return load_recipe(recipe, [*overrides, *(f"{key}={value}" for key, value in said.items() if value is not None)])
-
-
-def _check_size(configs: Sequence[Any], size: int | None) -> None:
-    """Refuse a size that no network of several can take."""
-    refusals = []
-    for config in configs:
-        try:
-            replace(config, image_size=config.image_size if size is None else (size, size))
-            return
-        except ModelError as error:
-            refusals.append(error)
-    raise refusals[-1]
+    pairs = (("image_size", asked.image_size), ("seed", asked.seed))
+    said = (*asked.overrides, *(f"{key}={value}" for key, value in pairs if value is not None))
+    named = asked.recipe or (PAPERS if asked.sweep else None) or kept
+    source = asked.source or kept_start
+    automatic = asked.kind == "fine-tune" and named is None and source is not None and source not in list_models()
+    default = PRETRAINING if asked.kind == "pre-train" else ADAPTED if automatic else SCRATCH
+    recipe = load_recipe(named or default, said)
+    if asked.kind == "pre-train":
+        recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
+    request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said)
+    if request.from_recipe:
+        network_config(recipe, ANY_CLASSES)
+    return request

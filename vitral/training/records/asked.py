@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from vitral.data.classes import Reading
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
+from vitral.training.planning.request import Asked
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.settings.recipe import may_change
@@ -20,56 +20,6 @@ FIRST, LAST = (
     "request",
     "request_last",
 )  # in run.json: what was asked when the run began, and as later commands changed it
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a training command was given; see `finetune` and `pretrain`.
-
-    Attributes:
-        kind: "fine-tune" or "pre-train".
-        data: the data's name, path or address.
-        source: what the weights come from.
-        model: the network to pre-train.
-        recipe: a recipe's name or file.
-        overrides: changes to it.
-        image_size: pixels.
-        budget_seconds: the time budget.
-        seed: of every random choice.
-        classes: of nested folders, which one names the class.
-        skip_bad_images: whether to train without unreadable images.
-        sweep: whether to try learning rates.
-        baselines: whether to score frozen features first.
-        where: the folder in which the command was given, to which its paths are relative.
-    """
-
-    kind: str
-    data: str | None = None
-    source: str | None = None
-    model: str | None = None
-    recipe: str | None = None
-    overrides: tuple[str, ...] = ()
-    image_size: int | None = None
-    budget_seconds: float | None = None
-    seed: int | None = None
-    classes: Reading | None = None
-    skip_bad_images: bool = False
-    sweep: bool = False
-    baselines: bool = True
-    where: str = ""
-
-    def required_data(self) -> str:
-        """Return the data's name.
-
-        Raises:
-            TrainingError: none was given, and no run says it.
-        """
-        if self.data is None:
-            raise TrainingError(
-                "Which data? Name a folder, file, address or built-in set with --data, or for --resume the --out of a run that "
-                "began."
-            )
-        return self.data
 
 
 def begin(folder: Path, asked: Asked) -> None:

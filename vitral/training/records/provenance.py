@@ -7,23 +7,23 @@ from vitral.classifier.provenance import BASELINE, Provenance
 from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
 from vitral.training.loop import TrainingResult
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Run
 from vitral.training.records.data_record import data_changes
 from vitral.training.records.environment import environment
 
 
-def provenance(plan: Plan, training: TrainingResult, scores: Mapping[str, float]) -> Provenance:
+def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float]) -> Provenance:
     """Return where a run's classifier comes from: start, data, recipe, length and machine."""
     return Provenance(
-        source=plan.classifier.provenance.source,
+        source=run.classifier.provenance.source,
         training={
-            "kind": plan.kind,
-            "data": plan.data_spec,
-            "data_fingerprint": plan.data.fingerprint,
-            "data_changes": data_changes(plan.folder),
+            "kind": run.kind,
+            "data": run.session.request.asked.required_data(),
+            "data_fingerprint": run.data.fingerprint,
+            "data_changes": data_changes(run.folder),
             "steps": training.steps,
             "skipped_batches": list(training.skipped),
-            "recipe": plan.recipe.model_dump(mode="json"),
+            "recipe": run.recipe.model_dump(mode="json"),
             "environment": environment(),
         },
         scores=scores,

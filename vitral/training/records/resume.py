@@ -5,8 +5,9 @@ from pathlib import Path
 from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.training.planning.plan import Plan
-from vitral.training.records.asked import Asked, kept, read_run
+from vitral.training.planning.plan import Run
+from vitral.training.planning.request import Asked
+from vitral.training.records.asked import kept, read_run
 from vitral.training.records.checkpoints import CHECKPOINTS, newest_state
 from vitral.training.records.data_record import check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
@@ -39,26 +40,26 @@ def kept_recipe(folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def check_resumed(plan: Plan, listener: Listener) -> None:
+def check_resumed(run: Run, listener: Listener) -> None:
     """Refuse to go on with another recipe or other data, or note those if the user allows them; warn of other means.
 
     Raises:
         TrainingError: the recipe is not that of the run, or the data changed and the user said nothing of it.
     """
-    if not plan.resume:
+    if not run.session.resume:
         return
     refusal: TrainingError | None = None
     if distributed.is_main():
         try:
-            recipe_begun(plan.folder, plan.recipe)  # before anything of this resumption is written down
-            changed = check_data(plan.folder, plan.data, changed=plan.data_changed)
+            recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down
+            changed = check_data(run.folder, run.data, changed=run.session.data_changed)
             if changed:
-                state = newest_state(plan.folder / CHECKPOINTS)
-                record_change(plan.folder, plan.data, changed, step=0 if state is None else state.step)
+                state = newest_state(run.folder / CHECKPOINTS)
+                record_change(run.folder, run.data, changed, step=0 if state is None else state.step)
                 said = f"The data changed since the run began, and it goes on: {'; '.join(changed)}."
-                for line in (said, *redrawn(plan.folder)):
+                for line in (said, *redrawn(run.folder)):
                     listener(Message(line, warning=True))
-            compare_machines(plan, listener)
+            compare_machines(run, listener)
         except TrainingError as error:
             refusal = error
     if refusal := distributed.broadcast(refusal):

@@ -2,16 +2,25 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 
 from vitral import distributed
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
-from vitral.events import Listener
-from vitral.training.records.asked import Asked, begin
+from vitral.events import Listener, ignore
+from vitral.layout import RUNS
+from vitral.training.planning.plan import Session
+from vitral.training.planning.prepare import load_start
+from vitral.training.planning.request import Asked, Request, read_request
+from vitral.training.records.asked import begin, go_on
+from vitral.training.records.resume import budget_left, kept_recipe, kept_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
+
+PRETRAINING_DATA = "visualatom"
 
 
 def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool:
@@ -56,6 +65,104 @@ def run_folder(out: Path | None, name: str, asked: Asked, *, resume: bool, overw
         yield out
 
 
+def completed(asked: Asked, out: str | Path | None, *, resume: bool) -> tuple[Asked, Request]:
+    """Return what is asked with what the run that goes on was asked first, and that with its recipe read.
+
+    Raises:
+        TrainingError: what is said anew would make it another run.
+        RecipeError: no such recipe, an unknown key or an impossible value.
+    """
+    kept = Path(out) if resume and out is not None else None
+    if kept is not None:
+        asked = replace(go_on(kept, asked), budget_seconds=budget_left(kept, asked))
+    if asked.kind == "pre-train":
+        asked = replace(asked, data=asked.data or PRETRAINING_DATA)
+    asked.required_data()
+    if kept is None:
+        return asked, read_request(asked)
+    return asked, read_request(asked, kept=kept_recipe(kept), kept_start=kept_start(kept))
+
+
+@contextlib.contextmanager
+def opened(
+    asked: Asked,
+    out: str | Path | None,
+    *,
+    resume: bool,
+    overwrite: bool,
+    data_changed: bool,
+    started: float | None,
+    listener: Listener,
+) -> Iterator[Session]:
+    """Have a run's folder and its data as long as the block lasts, once all that can be refused before them is refused.
+
+    Args:
+        asked: what the command was given.
+        out: the run folder; runs/NAME if None.
+        resume: whether the run in it goes on.
+        overwrite: whether it may begin where something is.
+        data_changed: whether the data may have changed since.
+        started: `time.monotonic()` when the command began; None for now.
+        listener: hears messages and progress.
+
+    Raises:
+        VitralError: bad input, by kind; one line that names the thing.
+    """
+    started = monotonic() if started is None else started
+    distributed.join()
+    listener = listener if distributed.is_main() else ignore
+    typed, resume = resume, goes_on(out, resume=resume, data_changed=data_changed)
+    overwrite = overwrite and (typed or not resume)  # a restarted job goes on with what its first start began anew
+    further = typed and asked.budget_seconds is not None
+    asked, request = completed(asked, out, resume=resume)
+    loaded = load_start(request)
+    run = None if out is None else Path(out)
+    with folder_and_data(asked, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, data):
+        yield Session(
+            command=asked,
+            request=request,
+            folder=folder,
+            data=data,
+            listener=listener,
+            started=started,
+            loaded=None if asked.sweep else loaded,
+            resume=resume,
+            further=further,
+            data_changed=data_changed,
+        )
+
+
+def looked_at(
+    asked: Asked, out: str | Path | None, *, resume: bool, data_changed: bool, started: float | None, listener: Listener
+) -> Session:
+    """Return what `opened` gives, without a folder: nothing is written.
+
+    Raises:
+        VitralError: bad input, by kind; one line that names the thing.
+    """
+    started = monotonic() if started is None else started
+    resume = goes_on(out, resume=resume, data_changed=data_changed)
+    asked, request = completed(asked, out, resume=resume)
+    loaded = load_start(request)
+    data = read_data(asked, listener)
+    folder = RUNS / data.name if out is None else Path(out)
+    return Session(asked, request, folder, data, listener, started, loaded, resume=resume)
+
+
+def read_data(asked: Asked, listener: Listener) -> DataSet:
+    """Return the data that were asked for.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    return open_data(
+        asked.required_data(),
+        classes=asked.classes,
+        skip_bad_images=asked.skip_bad_images,
+        listener=listener,
+    )
+
+
 @contextlib.contextmanager
 def folder_and_data(
     asked: Asked, out: Path | None, *, resume: bool, overwrite: bool, listener: Listener
@@ -77,13 +184,7 @@ def folder_and_data(
         TrainingError: there is a run, and nothing was said of it; or another process works there.
         StorageError: there is something else, or nothing can be written there.
     """
-    read = partial(
-        open_data,
-        asked.required_data(),
-        classes=asked.classes,
-        skip_bad_images=asked.skip_bad_images,
-        listener=listener,
-    )
+    read = partial(read_data, asked, listener)
     if out is None:
         data = read()
         with run_folder(None, data.name, asked, resume=False, overwrite=False) as folder:

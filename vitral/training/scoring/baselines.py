@@ -10,23 +10,23 @@ from vitral.described import fits
 from vitral.evaluation.fewshot import Baselines, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Run
 
 BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
 BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
 
 
-def run_baselines(plan: Plan, listener: Listener) -> Baselines | None:
+def run_baselines(run: Run, listener: Listener) -> Baselines | None:
     """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long."""
     # Several labels have neither neighbours' votes nor a closed form of the kind.
-    if not plan.baselines or plan.data.multi_label or plan.data.scored_split() == "train":
+    if not run.session.request.asked.baselines or run.data.multi_label or run.data.scored_split() == "train":
         return None
-    path = plan.folder / "baselines.json"
-    if plan.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:
+    path = run.folder / "baselines.json"
+    if run.session.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:
         return kept
-    expected = plan.cost.seconds if plan.budget_seconds is None else plan.budget_seconds
-    seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if plan.budget_seconds is None else 0.0)
-    baselines = score_baselines(plan.classifier, plan.data, seconds=seconds, listener=listener)
+    expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
+    seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
+    baselines = score_baselines(run.classifier, run.data, seconds=seconds, listener=listener)
     if baselines is None:
         listener(
             Message(

@@ -12,7 +12,7 @@ from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
 from vitral.evaluation.metrics import Evaluation
 from vitral.training.loop import TrainingResult
-from vitral.training.planning.plan import Plan
+from vitral.training.planning.plan import Run
 
 FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
@@ -185,24 +185,24 @@ def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
 
 
 def diagnose_run(
-    plan: Plan, training: TrainingResult, baselines: Baselines | None, evaluation: AnyEvaluation
+    run: Run, training: TrainingResult, baselines: Baselines | None, evaluation: AnyEvaluation
 ) -> tuple[Diagnosis, ...]:
     """Return what is wrong with a run's result, the worst first; nothing if all is well, or for several labels an image."""
     if not isinstance(evaluation, Evaluation):
         return ()  # average precision has no chance level of the kind, and there are no baselines
-    train, tuned = plan.data.splits["train"], plan.kind == "fine-tune"
-    verb, start = ("finetune", plan.start) if tuned else ("pretrain", None)
-    scratch = plan.classifier.provenance.source.startswith(RANDOM)
+    train, tuned = run.data.splits["train"], run.kind == "fine-tune"
+    verb, start = ("finetune", run.plan.start) if tuned else ("pretrain", None)
+    scratch = run.classifier.provenance.source.startswith(RANDOM)
     kept = "" if start is None or scratch else f" --from {shlex.quote(start)}"
     circumstances = Circumstances(
-        split=plan.data.scored_split(),
+        split=run.data.scored_split(),
         train_images=None if train.endless else len(train),
         from_scratch=scratch,
         steps=training.steps,
-        learning_rate=plan.recipe.optimizer.lr,
-        last_loss=recent_loss(training.history) if plan.recipe.objective.name == "softmax" else None,
-        budget_seconds=plan.budget_seconds,
-        command=f"vitral {verb} --data {shlex.quote(plan.data_spec)}{kept}",
+        learning_rate=run.recipe.optimizer.lr,
+        last_loss=recent_loss(training.history) if run.recipe.objective.name == "softmax" else None,
+        budget_seconds=run.session.budget_seconds,
+        command=f"vitral {verb} --data {shlex.quote(run.session.request.asked.required_data())}{kept}",
         pretrained=PRETRAINED if tuned else "",
     )
     return diagnose(evaluation, baselines, circumstances)

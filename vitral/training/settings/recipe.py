@@ -1,8 +1,10 @@
 """`Recipe`: every setting of a training run, as one typed tree that is read from TOML and written back to it."""
 
 import difflib
+import functools
+import operator
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,18 @@ class Recipe(Section):
             RecipeError: an unknown key or an impossible value.
         """
         return change_recipe(self.model_dump(mode="json", exclude_none=True), overrides, self.name)
+
+    def with_changes(self, changes: Mapping[str, object]) -> "Recipe":
+        """Return the recipe with other values, by dotted keys; like every recipe they are checked.
+
+        Raises:
+            RecipeError: an unknown key or an impossible value.
+        """
+        values = self.model_dump(mode="json")
+        for key, value in changes.items():
+            *sections, leaf = key.split(".")
+            functools.reduce(operator.getitem, sections, values)[leaf] = value
+        return build_recipe(values, self.name)
 
     def to_toml(self) -> str:
         """Return the recipe as TOML; what is None is left out."""

@@ -1,0 +1,67 @@
+"""What a run is expected to cost by what was measured, and how it is laid out to fit the machine."""
+
+from dataclasses import dataclass
+
+from vitral.errors import RecipeError
+from vitral.training.planning.durations import YEAR, rounded
+from vitral.training.planning.facts import MachineFacts, Measured
+from vitral.training.planning.memory import fit_memory
+from vitral.training.settings.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run's training steps are expected to cost.
+
+    Attributes:
+        seconds: of all steps.
+        images_per_second: over all processes.
+        bytes: of memory in a process, beyond the libraries'.
+    """
+
+    seconds: float
+    images_per_second: float
+    bytes: int
+
+    def sentence(self, budget_seconds: float | None) -> str:
+        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
+        cut = ""
+        if budget_seconds is not None and budget_seconds < self.seconds:
+            cut = f", cut to the {rounded(budget_seconds)} of --time"
+        return (
+            f"Expected: about {rounded(self.seconds)} of training at {self.images_per_second:.3g} images/s{cut}; "
+            f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
+        )
+
+
+def fit_machine(
+    recipe: Recipe, measured: Measured, machine: MachineFacts, budget_seconds: float | None
+) -> tuple[Recipe, Cost, list[str]]:
+    """Return the recipe as this machine can carry it out, and what that will cost, as figures and a line each.
+
+    Args:
+        recipe: the settings, its length in steps.
+        measured: what steps of the network take.
+        machine: what they are carried out on.
+        budget_seconds: what the command may take; None for as long as it needs.
+
+    Raises:
+        RecipeError: without a time budget the run would take years.
+    """
+    share = recipe.batch_size // machine.processes
+    fitted, reasons = fit_memory(
+        recipe, fixed=measured.fixed_bytes, an_image=measured.image_bytes, images=share, usable=machine.usable_bytes
+    )
+    part = -(-share // (fitted.compute.accumulation or 1))
+    cost = Cost(
+        seconds=(recipe.steps or 0) * recipe.batch_size / measured.images_per_second,
+        images_per_second=measured.images_per_second,
+        bytes=measured.fixed_bytes + part * measured.image_bytes,
+    )
+    if cost.seconds > YEAR and budget_seconds is None:
+        raise RecipeError(
+            f"The recipe '{recipe.name}' would train for about {rounded(cost.seconds)} on this machine "
+            f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
+            "Give the run a budget with --time 8h, or fewer steps with --set steps=1000."
+        )
+    return fitted, cost, [*reasons, cost.sentence(budget_seconds)]

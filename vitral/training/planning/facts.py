@@ -1,0 +1,89 @@
+"""What a plan depends on besides the request: the data, the weights to start from and the machine, as they are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vitral.images.augment import Augmentation
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What the data are.
+
+    Attributes:
+        images: to train on; of an endless source as many as it counts.
+        an_epoch: images that count as a pass over them.
+        classes: how many there are.
+        multi_label: whether an image may have several labels.
+        augmentation: how images of this kind may vary.
+        side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
+    """
+
+    images: int
+    an_epoch: int
+    classes: int
+    multi_label: bool
+    augmentation: Augmentation
+    side: float | None = None
+
+
+@dataclass(frozen=True)
+class WeightsFacts:
+    """What the trained weights are that a run starts from.
+
+    Attributes:
+        config: of their network.
+        parameters: of the network.
+        macs: multiply-accumulates of an image at the network's own size.
+    """
+
+    config: Any
+    parameters: int
+    macs: int
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """What the run is carried out on.
+
+    Attributes:
+        gpu_bytes: memory of the GPU; None without one.
+        usable_bytes: that the run may plan with on its device; None where the system does not say.
+        processes: that share the work.
+    """
+
+    gpu_bytes: int | None = None
+    usable_bytes: int | None = None
+    processes: int = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What steps of the very network took on this machine.
+
+    Attributes:
+        images_per_second: over all processes.
+        fixed_bytes: of weights, gradients and optimizer.
+        image_bytes: that an image needs between its forward and backward pass.
+    """
+
+    images_per_second: float
+    fixed_bytes: int
+    image_bytes: int
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Everything that a plan depends on besides the request.
+
+    Attributes:
+        data: what the data are.
+        machine: what the run is carried out on.
+        weights: what it starts from; None for random weights.
+        measured: what the network that was resolved takes; None before it is built.
+    """
+
+    data: DataFacts
+    machine: MachineFacts
+    weights: WeightsFacts | None = None
+    measured: Measured | None = None

@@ -1,0 +1,120 @@
+"""From what was asked and read to a run that is ready to begin: its plan, and the network in its starting state."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from vitral import distributed
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.classifier.provenance import Provenance
+from vitral.data.source import DataSet
+from vitral.errors import ModelError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build, variant
+from vitral.models.catalog import replace as replace_config
+from vitral.models.experts import change_experts
+from vitral.seeds import derive
+from vitral.training.optimization.precision import training_device
+from vitral.training.planning.estimate import measure
+from vitral.training.planning.look import look, look_at_machine
+from vitral.training.planning.network import network_config, routing
+from vitral.training.planning.plan import Plan, Run, Session
+from vitral.training.planning.request import Request
+from vitral.training.planning.resolve import default_models, resolve
+from vitral.training.settings.recipe import Recipe
+
+
+def load_start(request: Request) -> Classifier | None:
+    """Return the classifier that training starts from; None if it starts from random weights.
+
+    It is loaded, and the size that is asked for is tried on it, before the data are read: a slip of the hand must not cost
+    the reading of a single image.
+
+    Raises:
+        WeightsError: the source cannot be loaded.
+        ModelError: the network cannot take the size.
+    """
+    if request.from_recipe:
+        return None
+    size = (
+        request.asked.image_size
+        or (request.recipe.changed(request.said) if request.automatic else request.recipe).image_size
+    )
+    if request.source is None:
+        _check_size([variant(name) for name in default_models(look_at_machine().gpu_bytes)], size)
+        return None
+    start = load(request.source)
+    _check_size([start.model.config], size)
+    return start
+
+
+def _check_size(configs: Sequence[Any], size: int | None) -> None:
+    """Refuse a size that no network of several can take."""
+    refusals = []
+    for config in configs:
+        try:
+            replace_config(config, image_size=config.image_size if size is None else (size, size))
+            return
+        except ModelError as error:
+            refusals.append(error)
+    raise refusals[-1]
+
+
+def prepare(session: Session) -> Run:
+    """Return the run of a session: looked at, resolved, built and measured; nothing is written.
+
+    Raises:
+        VitralError: what was asked for does not go together, or not with the data or the machine.
+    """
+    request = session.request
+    loaded = session.loaded
+    if request.automatic and loaded is None:
+        loaded = load(str(request.source))
+    facts = look(request, session.data, loaded)
+    plan = resolve(request, facts)
+    classifier = begin_network(session, plan, loaded)
+    measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
+    plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
+    return Run(session, plan, classifier)
+
+
+def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Classifier:
+    """Return the classifier in its starting state, on the device that it trains on."""
+    data, recipe, seed = session.data, plan.recipe, derive(plan.recipe.seed, "weights")
+    if plan.origin == "recipe":
+        config = network_config(recipe, len(data.class_names))
+        provenance = Provenance(source=f"random weights ({plan.start})")
+        start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
+    else:
+        start = loaded or load(plan.start)
+        if plan.origin == "weights":
+            start.provenance = Provenance(source=plan.start)
+        else:
+            start.model.init_weights(seed)
+    if session.request.asked.kind == "fine-tune":
+        adapt_network(start, data, recipe)
+    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(start.model.image_size))
+    provenance = Provenance(source=start.provenance.source)
+    classifier = Classifier(
+        start.model, preprocessing, data.class_names, provenance=provenance, multi_label=data.multi_label
+    )
+    return classifier.to(training_device())
+
+
+def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
+    """Give a network a new head for the data's classes, and the recipe's size and rates."""
+    model = start.model
+    model.replace_head(len(data.class_names), seed=derive(recipe.seed, "head"))
+    if recipe.image_size is not None:
+        model.resize(recipe.image_size)
+    rates = recipe.regularization
+    model.set_rates(
+        dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
+    )
+    changes: dict[str, float | None] = dict(routing(recipe))
+    if getattr(model.config, "experts", None) is not None:
+        # A rate like the others: the recipe's, not that of the training before.
+        changes["dropout"] = recipe.experts.dropout
+    if changes:
+        change_experts(model, **changes)

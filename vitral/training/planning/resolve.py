@@ -1,0 +1,93 @@
+"""From a request and the facts to the plan: a pure function, which reads nothing and builds nothing."""
+
+from vitral.training.planning.automatic import choose_recipe, fitting_size, situation_of
+from vitral.training.planning.cost import fit_machine
+from vitral.training.planning.facts import Facts
+from vitral.training.planning.length import fit_length
+from vitral.training.planning.plan import Origin, Plan
+from vitral.training.planning.request import Request
+from vitral.training.settings.recipe import Recipe
+
+FINE_PATCHES_BELOW = (
+    48  # pixels: of a smaller image patches of 16 would leave fewer than three a side, so they are of 4
+)
+FINE, COARSE, COARSE_ON_GPU = "vit-ti4", "vit-ti16", "vit-s16"
+
+
+def resolve(request: Request, facts: Facts) -> Plan:
+    """Decide everything of a run: network, recipe, length and layout, each with its reason.
+
+    Called again with what the network was measured to take, it decides the same, and the layout and the cost with it.
+
+    Args:
+        request: what was asked for.
+        facts: data, weights and machine as they are.
+
+    Raises:
+        RecipeError: a value that was said does not go with what was chosen, or without a time budget the run would take years.
+    """
+    start, origin, reasons = _start(request, facts)
+    recipe, why = _recipe(request, facts)
+    recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
+    reasons, cost = [*reasons, *why, *why_length], None
+    if facts.measured is not None:
+        recipe, cost, why_cost = fit_machine(recipe, facts.measured, facts.machine, request.asked.budget_seconds)
+        reasons += why_cost
+    return Plan(
+        start=start,
+        origin=origin,
+        recipe=recipe,
+        augmentation=recipe.augmentation or facts.data.augmentation,
+        reasons=tuple(reasons),
+        cost=cost,
+    )
+
+
+def needs_side(request: Request) -> bool:
+    """Tell whether the images' size decides anything: only then they are looked at."""
+    return request.automatic or (request.source is None and not request.from_recipe)
+
+
+def default_models(gpu_bytes: int | None) -> tuple[str, str]:
+    """Return the models that training from scratch takes for small images and for large ones."""
+    return FINE, COARSE if gpu_bytes is None else COARSE_ON_GPU
+
+
+def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
+    """Return what the network begins from, and why."""
+    source, model = request.source, request.recipe.model
+    if request.from_recipe and model is not None:
+        said = request.asked.kind == "pre-train"
+        return model, "recipe", [] if said else [f"The recipe's {model} learns from scratch."]
+    if source is not None and request.from_name:
+        return source, "model", ["No trained weights were given, so the network learns from scratch."]
+    if source is not None:
+        return source, "weights", []
+    assert facts.data.side is not None, "the images' size was not looked at"
+    fine, coarse = default_models(facts.machine.gpu_bytes)
+    name = fine if facts.data.side < FINE_PATCHES_BELOW else coarse
+    reason = (
+        f"No weights were given (--from), so a {name} learns from scratch; pre-trained weights would do better on few "
+        "images: a published file such as ViT-B_16.npz, or a run of 'vitral pretrain'."
+    )
+    return name, "model", [reason]
+
+
+def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+    """Return the recipe with everything that was said of it, and why it is what it is."""
+    recipe, reasons = _chosen(request, facts) if request.automatic else (request.recipe, [])
+    if facts.data.multi_label and recipe.objective.name == "softmax":
+        recipe = recipe.with_changes({"objective.name": "sigmoid"})
+        reasons = [*reasons, "Objective: sigmoid, since an image may have several labels."]
+    return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
+
+
+def _chosen(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+    assert facts.weights is not None, "the weights were not looked at"
+    situation = situation_of(facts.data, facts.weights, facts.machine, request.asked.budget_seconds)
+    told = {key.strip(): value for key, _, value in (change.partition("=") for change in request.said)}
+    recipe, reasons = choose_recipe(situation, facts.data.augmentation, request.recipe, told=told)
+    size = fitting_size(facts.weights.config, recipe.image_size or situation.own_size)
+    recipe = recipe.with_changes({"image_size": size}).changed(request.said)
+    as_said = [f"  as you said: {', '.join(f'{key} {value}' for key, value in told.items())}."] if told else []
+    return recipe, [*reasons, *as_said]
