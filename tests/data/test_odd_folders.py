@@ -82,7 +82,7 @@ def test_links_to_folders_elsewhere_are_followed(make: Make) -> None:
 def test_a_pipe_in_a_class_is_a_bad_image(make: Make) -> None:
     root = make({"a": 5, "b": 5})
     os.mkfifo(root / "a" / "pipe.png")
-    with pytest.raises(ImageError, match=r"1 of 11 .*pipe.png' is no regular file"):
+    with pytest.raises(ImageError, match=r"1 of 11 .*pipe.png' is not a regular file"):
         open_data(root)
 
 

@@ -215,7 +215,7 @@ def test_folders_pipes_and_missing_files_are_refused_at_once(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe.jpg")
     (tmp_path / "folder.jpg").mkdir()
     for name, why in (
-        ("pipe.jpg", "no regular file"),
+        ("pipe.jpg", "not a regular file"),
         ("folder.jpg", "a folder"),
         ("missing.jpg", "No such file"),
         ("a\0b", "null"),

@@ -9,14 +9,14 @@ from vitral.images.contact_sheet import contact_sheet
 from vitral.images.lettering import lettering, shorten, wrap
 
 
-def test_plain_names_are_drawn_in_the_built_in_typeface() -> None:
+def test_plain_names_are_drawn_in_the_built_in_font() -> None:
     line, font = lettering("Tiger 1", 20)
     assert line == "Tiger 1"
     assert font.getname() == ImageFont.load_default(20).getname()  # type: ignore[union-attr]
 
 
-def test_letters_that_no_typeface_has_become_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TYPEFACES", ())
+def test_letters_that_no_font_has_become_question_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FONTS", ())
     assert lettering("a 猫 b", 20)[0] == "a ? b"
 
 

@@ -1,4 +1,4 @@
-"""Many small images on one sheet, each with its name: what the network saw, at a glance."""
+"""Many small images on one sheet, each with its name: what the model saw, at a glance."""
 
 import io
 import math
@@ -22,9 +22,9 @@ def contact_sheet(images: Sequence[Pixels], labels: Sequence[str], *, columns: i
     width, height = columns * (CELL + GAP) + GAP, rows * (CELL + LABEL_HEIGHT + GAP) + GAP
     sheet = Image.new("RGB", (width, height), BACKGROUND)
     draw = ImageDraw.Draw(sheet)
-    for place, (image, label) in enumerate(zip(images, labels, strict=True)):
-        left = GAP + place % columns * (CELL + GAP)
-        top = GAP + place // columns * (CELL + LABEL_HEIGHT + GAP)
+    for index, (image, label) in enumerate(zip(images, labels, strict=True)):
+        left = GAP + index % columns * (CELL + GAP)
+        top = GAP + index // columns * (CELL + LABEL_HEIGHT + GAP)
         cell = _fit(Image.fromarray(image))
         sheet.paste(cell, (left + (CELL - cell.width) // 2, top + (CELL - cell.height) // 2))
         line, font = lettering(label, LETTERS)

@@ -16,22 +16,22 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from vitral.errors import ImageError
 
 Pixels = UInt8[np.ndarray, "height width 3"]
-# Given an image's height and width, the right way up, the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
+# From an image's upright height and width to the factor by which a JPEG may be decoded smaller: 1, 2, 4 or 8.
 Shrink = Callable[[int, int], int]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 EXTENSIONS = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp")
 MAX_PIXELS = 50_000_000
-# Pixels times scans of a JPEG: each scan goes over all of its part of the image, whatever it holds. A second's work; a
-# progressive photo has about 10 scans.
+# Pixels times scans of a JPEG: every scan costs time for its whole part of the image, whatever it holds. About a second's
+# work; a progressive photo has about 10 scans.
 MAX_SCANNED = 1_000_000_000
 WHITE = (255, 255, 255)
 JPEG_MAGIC, EXIF_MAGIC = b"\xff\xd8\xff", b"Exif\x00\x00"
-SCAN, END, FILL = 0xDA, 0xD9, 0xFF  # markers of a JPEG
-SEQUENTIAL = (0xC0, 0xC1)  # that begin a frame which is not progressive
-STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # what follows a 0xFF within a scan and begins no segment
+SCAN, END, FILL = 0xDA, 0xD9, 0xFF  # JPEG markers
+SEQUENTIAL = (0xC0, 0xC1)  # markers of frames that are not progressive
+STUFFING = (0x00, 0x01, FILL, *range(0xD0, 0xD8))  # what may follow a 0xFF within a scan without beginning a segment
 ORIENTATION = 0x0112  # the EXIF tag
-# What each EXIF orientation asks for, as an array operation; 1 asks for nothing.
+# The array operation that each EXIF orientation requires; 1 requires none.
 UPRIGHT: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     2: lambda pixels: pixels[:, ::-1],
     3: lambda pixels: pixels[::-1, ::-1],
@@ -49,16 +49,16 @@ def read_image(
 ) -> Pixels:
     """Read an image as RGB, the right way up.
 
-    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, of an
-    animation the first frame is taken, transparency is laid over white, 16-bit values are scaled to 8 bits, and grey
+    The content decides the format (JPEG, PNG, WebP, GIF or BMP), never the extension. EXIF rotation is applied, the first
+    frame of an animation is used, transparency is composited over white, 16-bit values are scaled to 8 bits, and grey
     becomes three equal channels. Colour profiles are not applied, as in the reference pipelines.
 
     Args:
         source: a path, the encoded bytes, or an open binary file.
-        max_pixels: the most pixels that are decoded; larger images are refused before they take memory.
-        shrink: called with height and width before a JPEG is decoded; what it returns is the factor by which the decoder
-            makes the image smaller, which saves most of its work and changes pixels a little. Other formats, and
-            unusual JPEGs, ignore it.
+        max_pixels: larger images are refused before they take memory.
+        shrink: called with height and width before a JPEG is decoded; it returns the factor by which the decoder
+            shrinks the image, which saves most of its work and changes pixels slightly. Other formats, and unusual
+            JPEGs, ignore it.
 
     Raises:
         ImageError: it cannot be read as an image; the message names it and says why.
@@ -68,7 +68,7 @@ def read_image(
         return pixels
     try:
         with warnings.catch_warnings():
-            # Pillow warns of damaged metadata and of large images; the first does not matter, the second is refused below.
+            # Pillow warns of damaged metadata, which does not matter, and of large images, which are refused below.
             warnings.simplefilter("ignore")
             with Image.open(_open(source, name), formats=FORMATS) as image:
                 _check_size(image, name, max_pixels)
@@ -80,7 +80,7 @@ def read_image(
     except UnidentifiedImageError as error:
         raise ImageError(f"{name} is not a readable image; the formats are {', '.join(FORMATS)}.") from error
     except OSError as error:
-        if error.errno is None:  # a decoder's, of what is in the file
+        if error.errno is None:  # raised by a decoder, about the file's content
             raise ImageError(f"{name} is damaged or cut short ({_reason(error)}); replace or remove it.") from error
         what = "no permission; allow reading it" if isinstance(error, PermissionError) else error.strerror
         raise ImageError(f"{name} cannot be read: {what}.") from error
@@ -91,9 +91,9 @@ def read_image(
 
 
 def _read_plain_jpeg(source: str | Path | bytes | BinaryIO, max_pixels: int, shrink: Shrink | None) -> Pixels | None:
-    """Decode a JPEG in colour without Pillow, to the same pixels in two thirds of the time; None leaves it to Pillow.
+    """Decode a colour JPEG without Pillow, to the same pixels in two thirds of the time; None leaves it to Pillow.
 
-    Whatever is unusual, damaged, too large or no JPEG is left, so that one place decides what to make of it.
+    Whatever is unusual, damaged, too large or not a JPEG is left to Pillow, so that errors are handled in one place.
     """
     try:
         data = _jpeg_bytes(source)
@@ -132,7 +132,7 @@ def _orientation(data: bytes) -> int:
     try:
         with Image.open(io.BytesIO(data), formats=("JPEG",)) as image:
             return int(image.getexif().get(ORIENTATION, 1))
-    except Exception:  # damaged metadata says nothing of the pixels, which may be whole
+    except Exception:  # the pixels may be intact although the metadata is damaged
         return 1
 
 
@@ -165,9 +165,9 @@ def _open(source: str | Path | bytes | BinaryIO, name: str) -> str | BinaryIO:
     except (OSError, ValueError) as error:
         raise ImageError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not stat.S_ISREG(status.st_mode):
-        # Opening a pipe would wait for a writer for ever.
-        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-        raise ImageError(f"{name} is {kind}, not an image.")
+        # Opening a pipe would wait forever for a writer.
+        kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise ImageError(f"{name} is {kind}; give an image file.")
     _refuse_empty(status.st_size, name)
     return str(source)
 
@@ -186,26 +186,26 @@ def _check_size(image: Image.Image, name: str, max_pixels: int) -> None:
 
 
 def _check_scans(image: ImageFile.ImageFile, name: str) -> None:
-    """Refuse a JPEG of so many scans that a small file would take long to decode."""
+    """Refuse a JPEG with so many scans that a small file would take long to decode."""
     if image.format not in ("JPEG", "MPO") or image.fp is None:
         return
-    place = image.fp.tell()
+    position = image.fp.tell()
     image.fp.seek(0)
     data = image.fp.read()
-    image.fp.seek(place)
+    image.fp.seek(position)
     if _scanned(data, image.width * image.height) > MAX_SCANNED:
         raise ImageError(
-            f"{name} has {count_scans(data):,} scans, far more than an image needs; save it anew or remove it."
+            f"{name} has {count_scans(data):,} scans, far more than an image needs; save it again or remove it."
         )
 
 
 def _scanned(data: bytes, pixels: int) -> int:
-    """Return scans times pixels of a JPEG."""
+    """Return a JPEG's scans times pixels."""
     return pixels if _in_one_scan(data) else count_scans(data) * pixels
 
 
 def _in_one_scan(data: bytes) -> bool:
-    """Tell whether a JPEG's headers say that all its components come in one scan: nearly all do."""
+    """Tell whether all components of a JPEG are in one scan, by its headers: nearly always so."""
     components = 0
     for marker, start in _segments(data):
         if marker in SEQUENTIAL and start + 6 <= len(data):
@@ -216,28 +216,28 @@ def _in_one_scan(data: bytes) -> bool:
 
 
 def count_scans(data: bytes) -> int:
-    """Return how many scans a JPEG has: one, or of a progressive one as many as it comes in."""
+    """Return how many scans a JPEG has: usually one, of a progressive one several."""
     return sum(marker == SCAN for marker, _ in _segments(data))
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:
-    """Give the marker of each of a JPEG's segments, and where its content begins."""
-    place = 2
-    while (place := data.find(b"\xff", place)) >= 0 and place + 4 <= len(data):
-        marker = data[place + 1]
+    """Yield the marker of each of a JPEG's segments, and where its content begins."""
+    offset = 2
+    while (offset := data.find(b"\xff", offset)) >= 0 and offset + 4 <= len(data):
+        marker = data[offset + 1]
         if marker == END:
             return
         if marker in STUFFING:
-            place += 1 if marker == FILL else 2
+            offset += 1 if marker == FILL else 2
             continue
-        yield marker, place + 4
-        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        yield marker, offset + 4
+        offset += 2 + int.from_bytes(data[offset + 2 : offset + 4], "big")
 
 
 def _upright(image: Image.Image) -> Image.Image:
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # damaged metadata says nothing of the pixels, which are whole
+    except Exception:  # the pixels are intact although the metadata is damaged
         return image
 
 

@@ -1,4 +1,4 @@
-"""Pixels as a file: the format that its name says, nothing guessed."""
+"""Encoding pixels as a file, in the format that its name says."""
 
 import io
 from pathlib import Path
@@ -11,14 +11,14 @@ from vitral.errors import ImageError
 from vitral.images.decode import Pixels
 
 FORMATS_BY_SUFFIX = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
-QUALITY = 92  # of a JPEG or WebP, without thinning out the colours: thin letters would smear
+QUALITY = 92  # of a JPEG or WebP, without chroma subsampling, which would smear thin letters
 
 
 def image_format(path: str | Path) -> str:
     """Return the format that a file's name asks for.
 
     Raises:
-        ImageError: the name ends in no suffix of a format that we write.
+        ImageError: the name does not end in the suffix of a format that we write.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS_BY_SUFFIX:
@@ -33,7 +33,7 @@ def encode(pixels: Pixels, kind: str, *, comment: str = "") -> bytes:
     Args:
         pixels: the image.
         kind: "PNG", "JPEG" or "WEBP".
-        comment: a line of ASCII to go into the file beside the image.
+        comment: a line of ASCII to store in the file with the image.
 
     Raises:
         ImageError: the format cannot hold an image of that size.

@@ -1,4 +1,4 @@
-"""Text in drawings: a typeface that has the letters of a name, and a name that fits its place."""
+"""Text in drawings: a font that has the letters of a name, and a name shortened to fit."""
 
 import functools
 
@@ -6,37 +6,37 @@ from PIL import Image, ImageDraw, ImageFont
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
-# Looked for on the machine, in this order, where the built-in typeface lacks a letter.
-TYPEFACES = (
+# Tried on the machine in this order where the built-in font lacks a letter.
+FONTS = (
     *("DejaVuSans.ttf", "NotoSans-Regular.ttf", "NotoSansCJK-Regular.ttc", "NotoNaskhArabic-Regular.ttf"),
     *("NotoSansHebrew-Regular.ttf", "NotoSansDevanagari-Regular.ttf", "Arial Unicode.ttf", "PingFang.ttc"),
     *("arial.ttf", "msyh.ttc", "msgothic.ttc", "malgun.ttf", "Nirmala.ttf"),
 )
-ABSENT = "\U0010fffe"  # a character that no typeface has: its drawing is that of every missing letter
+ABSENT = "\U0010fffe"  # a character that no font has: it is drawn as every missing letter is
 
 
 def lettering(text: str, size: int) -> tuple[str, Font]:
-    """Return a text on one line as it can be drawn, and the typeface for it.
+    """Return a text on one line as it can be drawn, and the font for it.
 
-    Where no typeface of the machine has all letters, those that the built-in one lacks become question marks.
+    Where no font on the machine has all letters, those that the built-in one lacks become question marks.
 
     Args:
-        text: of any script; control characters become spaces.
+        text: in any script; control characters become spaces.
         size: of the letters, pixels.
     """
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     built_in = ImageFont.load_default(size)
     if _has(built_in, line):
         return line, built_in
-    for name in TYPEFACES:
-        font = _typeface(name, size)
+    for name in FONTS:
+        font = _load_font(name, size)
         if font is not None and _has(font, line):
             return line, font
     return "".join(letter if _has(built_in, letter) else "?" for letter in line), built_in
 
 
 def shorten(text: str, font: Font, *, width: float) -> str:
-    """Cut a text to what fits into `width` pixels, an ellipsis at its end; a letter at the least."""
+    """Shorten a text to fit into `width` pixels, with an ellipsis at its end; at least one letter is kept."""
     if font.getlength(text) <= width:
         return text
     fits, too_long = 1, len(text)
@@ -62,7 +62,7 @@ def wrap(text: str, size: int, *, width: float) -> list[str]:
 
 
 @functools.lru_cache(maxsize=256)
-def _typeface(name: str, size: int) -> ImageFont.FreeTypeFont | None:
+def _load_font(name: str, size: int) -> ImageFont.FreeTypeFont | None:
     try:
         return ImageFont.truetype(name, size)
     except OSError:

@@ -1,6 +1,6 @@
-"""Single changes of an image by Pillow, whose results timm's and torchvision's pipelines on Pillow images have bit by bit.
+"""Image operations by Pillow, bit-identical to those of timm's and torchvision's pipelines on Pillow images.
 
-Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value pass over it.
+Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value ignore it.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 Colour = tuple[int, int, int]
-HALF = 128  # brightness from which on an image is solarised
+HALF = 128  # brightness from which an image is solarised
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """What an image is moved on.
+    """How an image is moved.
 
     Attributes:
-        fill: what comes in from beyond the edge: red, green, blue, 0 to 255.
-        resample: how a pixel between pixels is had.
+        fill: colour of what is beyond the edge: red, green, blue, 0 to 255.
+        resample: how values between pixels are computed.
     """
 
     fill: Colour
@@ -49,13 +49,13 @@ def rotate(image: Image.Image, degrees: float, canvas: Canvas) -> Image.Image:
 
 
 def posterize(image: Image.Image, bits: float, canvas: Canvas) -> Image.Image:
-    """Keep the highest bits, 0 to 8, of each value; of none remains black, which Pillow used to allow."""
+    """Keep the highest bits, 0 to 8, of each value; 0 bits give black, which Pillow used to allow."""
     return image.point([value >> 8 - int(bits) << 8 - int(bits) for value in range(256)] * 3)
 
 
 def solarize(image: Image.Image, threshold: float, canvas: Canvas) -> Image.Image:
     """Turn the values from a threshold on, 0 to 256, into their negative."""
-    return ImageOps.solarize(image, threshold)  # type: ignore[arg-type]  # a fraction is compared like a whole number
+    return ImageOps.solarize(image, threshold)  # type: ignore[arg-type]  # a float is compared like an integer
 
 
 def solarize_add(image: Image.Image, addition: float, canvas: Canvas) -> Image.Image:
@@ -65,32 +65,32 @@ def solarize_add(image: Image.Image, addition: float, canvas: Canvas) -> Image.I
 
 
 def color(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its grey version, of which a factor of 0 leaves nothing else."""
+    """Blend an image with its grey version; a factor of 0 gives only that."""
     return ImageEnhance.Color(image).enhance(factor)
 
 
 def contrast(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its mean grey, of which a factor of 0 leaves nothing else."""
+    """Blend an image with its mean grey; a factor of 0 gives only that."""
     return ImageEnhance.Contrast(image).enhance(factor)
 
 
 def brightness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with black, of which a factor of 0 leaves nothing else."""
+    """Blend an image with black; a factor of 0 gives only that."""
     return ImageEnhance.Brightness(image).enhance(factor)
 
 
 def sharpness(image: Image.Image, factor: float, canvas: Canvas) -> Image.Image:
-    """Blend an image with its smoothed version, of which a factor of 0 leaves nothing else."""
+    """Blend an image with its smoothed version; a factor of 0 gives only that."""
     return ImageEnhance.Sharpness(image).enhance(factor)
 
 
 def shear_x(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
-    """Move each row by `slope` times its number, to the left for a slope above 0."""
+    """Move each row by `slope` times its index, to the left for a slope above 0."""
     return _affine(image, (1, slope, 0, 0, 1, 0), canvas)
 
 
 def shear_y(image: Image.Image, slope: float, canvas: Canvas) -> Image.Image:
-    """Move each column by `slope` times its number, upwards for a slope above 0."""
+    """Move each column by `slope` times its index, upwards for a slope above 0."""
     return _affine(image, (1, 0, 0, slope, 1, 0), canvas)
 
 
@@ -105,7 +105,7 @@ def translate_y(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Imag
 
 
 def grey(image: Image.Image) -> Image.Image:
-    """Take the colour away."""
+    """Remove the colour."""
     return image.convert("L").convert("RGB")
 
 

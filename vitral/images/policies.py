@@ -1,4 +1,4 @@
-"""Augmentation policies, each as the code that it is named after has it; every draw comes from a given generator."""
+"""Augmentation policies, each as in the code that it is named after; every draw comes from a given generator."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from vitral.images.pillow_operations import Canvas, Colour
 
 Policy = Literal["none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment"]
 Interpolation = Literal["bilinear", "bicubic", "random"]
-Value = Callable[[float, int], float]  # an operation's, from the magnitude and a sign
+Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
 STRONGEST = 10  # the magnitude at which AutoAugment's paper sets the largest change
 LARGEST = {
     "timm-randaugment": STRONGEST,
     "big-vision-randaugment": 30,
-}  # timm cuts off there, the other names that range
-BITS = 8  # of a value
-PROBABILITY = 0.5  # with which timm carries out an operation that it has drawn
+}  # timm clamps to it, big_vision documents that range
+BITS = 8  # per value
+PROBABILITY = 0.5  # with which timm applies an operation that it has drawn
 TRANSLATE, CUTOUT = 100, 40  # pixels at magnitude 10 in big_vision's RandAugment
-GREY = (128, 128, 128)  # what comes in from beyond the edge in AutoAugment's paper
+GREY = (128, 128, 128)  # fills what is beyond the edge in AutoAugment's paper
 BLUR_RADIUS = (0.1, 2.0)  # pixels, of three-augment
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -38,7 +38,7 @@ def _either_way(largest: float) -> Value:
 
 
 def _counted(largest: float) -> Value:
-    # In single precision, as torchvision has it, whose rounding shows in a value here and there.
+    # In single precision as in torchvision, whose rounding changes a few values.
     return lambda number, sign: sign * float(torch.linspace(0.0, largest, 10)[int(number)])
 
 
@@ -71,7 +71,7 @@ TIMM: Mapping[str, Value] = {
     "TranslateX": _either_way(0.45),  # of the width
     "TranslateY": _either_way(0.45),  # of the height
 }
-# big_vision's pp/autoaugment.py: posterize weakens as the magnitude grows, and blends go on beyond the image itself.
+# big_vision's pp/autoaugment.py: posterize weakens as the magnitude grows, and blends extrapolate beyond the image.
 BIG_VISION: Mapping[str, Value] = {
     **MOVES,
     "Posterize": lambda share, sign: int(share * 4),
@@ -85,7 +85,7 @@ BIG_VISION: Mapping[str, Value] = {
     "TranslateY": _either_way(TRANSLATE),
     "Cutout": lambda share, sign: int(share * CUTOUT),
 }
-# torchvision's, where the strengths of AutoAugment's paper are counted from 0 to 9.
+# torchvision's, where the magnitudes of AutoAugment's paper run from 0 to 9.
 AUTOAUGMENT: Mapping[str, Value] = {
     "AutoContrast": _none,
     "Equalize": _none,
@@ -98,7 +98,7 @@ AUTOAUGMENT: Mapping[str, Value] = {
     "Contrast": lambda number, sign: 1 + _counted(0.9)(number, sign),
     "Sharpness": lambda number, sign: 1 + _counted(0.9)(number, sign),
 }
-# AutoAugment's policy for ImageNet (arXiv 1805.09501, Table 9): operation, probability, strength, twice.
+# AutoAugment's policy for ImageNet (arXiv 1805.09501, Table 9): operation, probability, magnitude, twice.
 Step = tuple[str, float, int]
 IMAGENET: tuple[tuple[Step, Step], ...] = (
     (("Posterize", 0.4, 8), ("Rotate", 0.6, 9)),
@@ -131,15 +131,15 @@ IMAGENET: tuple[tuple[Step, Step], ...] = (
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a policy is told.
+    """A policy's settings.
 
     Attributes:
         policy: which one.
-        operations: of a RandAugment, how many one after another.
-        magnitude: of a RandAugment.
-        magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
-        interpolation: how pixels between pixels are had; "random" draws one of the two for each operation.
-        fill: what timm's lets in from beyond the edge: red, green, blue, 0 to 255.
+        operations: RandAugment's number of operations in sequence.
+        magnitude: RandAugment's magnitude.
+        magnitude_std: standard deviation of the magnitude between operations, in timm's RandAugment.
+        interpolation: how values between pixels are computed; "random" draws one of the two for each operation.
+        fill: timm's colour for what is beyond the edge: red, green, blue, 0 to 255.
     """
 
     policy: Policy
@@ -154,11 +154,11 @@ def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> N
     """Refuse a magnitude that the policy's source does not define.
 
     Raises:
-        ValueError: with the reason, one line.
+        ValueError: with the reason in one line.
     """
     largest = LARGEST.get(policy)
     if largest is not None and not 0 <= magnitude <= largest:
-        raise ValueError(f"{policy} knows magnitudes from 0 to {largest}, not {magnitude:g}")
+        raise ValueError(f"{policy} takes magnitudes from 0 to {largest}, not {magnitude:g}")
     if policy == "big-vision-randaugment" and magnitude_std:
         raise ValueError("big-vision-randaugment has one magnitude for all images; leave magnitude_std out")
 
@@ -178,12 +178,12 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
 
 
 def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:
-    """Change brightness, contrast and saturation, in a random order, each by up to `strength`, a share (torchvision's)."""
+    """Change brightness, contrast and saturation in random order, each by up to the fraction `strength` (torchvision's)."""
     changed = Image.fromarray(image)
     factors = rng.uniform(max(0.0, 1 - strength), 1 + strength, 3)
     names = ("Brightness", "Contrast", "Color")
-    for place in rng.permutation(3):
-        changed = _by_pillow(changed, names[place], float(factors[place]), Canvas(GREY, RESAMPLING["bilinear"]))
+    for index in rng.permutation(3):
+        changed = _by_pillow(changed, names[index], float(factors[index]), Canvas(GREY, RESAMPLING["bilinear"]))
     return np.asarray(changed)
 
 
@@ -225,7 +225,7 @@ def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generato
 
 
 def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
-    """Turn grey, solarise or blur, each as likely (DeiT III, arXiv 2204.07118; augment.py)."""
+    """Turn grey, solarise or blur with equal probability (DeiT III, arXiv 2204.07118; augment.py)."""
     choice = rng.integers(3)
     if choice == 0:
         return pillow_operations.grey(image)

@@ -1,4 +1,4 @@
-"""How an image becomes a network's input; it travels with the weights."""
+"""How an image becomes a model's input; it travels with the weights."""
 
 import dataclasses
 import math
@@ -26,27 +26,27 @@ PILLOW = {
     "bicubic": Image.Resampling.BICUBIC,
     "nearest": Image.Resampling.NEAREST,
 }
-LONGEST = 16  # times the network's size: no image is resized to more before the cut
+LONGEST = 16  # times the model's input size: no image is resized to more before the crop
 # The means and standard deviations of ImageNet's training set, which DeiT and most torch models were trained with.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-    """Resize and normalisation.
+    """Resizing and normalisation.
 
     Attributes:
         image_size: height and width of the result, pixels.
-        resize: "squash" takes the whole image to that size whatever its shape, as the original does; "crop" keeps the
-            shape and takes the middle.
-        crop_fraction: the share of the resized image's side that is kept, 0 to 1.
+        resize: "squash" resizes the whole image to that size whatever its aspect ratio, as the original does; "crop" keeps
+            the aspect ratio and takes a centre crop.
+        crop_fraction: the fraction of the resized image's side that is kept, 0 to 1.
         interpolation: "bilinear", "bicubic" or "nearest", with half-pixel centres.
         antialias: whether shrinking averages over all pixels that it covers.
         mean: of the channels red, green, blue, on the scale 0 to 1.
-        std: likewise.
-        resampler: "float32" resizes without rounding, as the original does; "pillow" in 8 bits, as timm and torchvision's
-            own pipelines do; "torch" in 8 bits on tensors, as transformers does, and fastest. These two resize first and
-            cut then, and shrink with antialiasing.
+        std: the standard deviation, in the same order and scale.
+        resampler: "float32" resizes without rounding, as the original does; "pillow" in 8 bits, as the pipelines of timm
+            and torchvision do; "torch" in 8 bits on tensors, as transformers does, which is fastest. The last two resize
+            before they crop, and shrink with antialiasing.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -56,11 +56,11 @@ class Preprocessing:
     antialias: bool = False
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    # A description that an earlier version wrote lacks it, and means this.
+    # Absent from what earlier versions wrote, which means the default.
     resampler: Resampler = dataclasses.field(default="float32", metadata={"later": True})
 
     def __post_init__(self) -> None:
-        """Refuse what no image can go through."""
+        """Refuse impossible settings."""
         if len(self.image_size) != 2 or min(self.image_size) < 1:
             raise VitralError(f"Preprocessing needs a height and a width of at least 1, not {self.image_size}.")
         choices = ((self.resize, Resize), (self.interpolation, Interpolation), (self.resampler, Resampler))
@@ -79,11 +79,11 @@ class Preprocessing:
         return red, green, blue
 
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
-        """Return an image as the network's input: resized by `resampler`, then normalised in float32."""
+        """Return an image as the model's input: resized by `resampler`, then normalised in float32."""
         return self.normalize(self.fit(image)[None])[0]
 
     def fit(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
-        """Return an image at the network's size, values 0 to 255, not yet normalised."""
+        """Return an image at the model's input size, values 0 to 255, not yet normalised."""
         height, width = self.image_size
         if self.resampler != "float32":
             return self._fit_in_8_bits(image)
@@ -96,7 +96,7 @@ class Preprocessing:
         height, width = self.image_size
         rows, columns = self._resized(image.shape[0], image.shape[1])
         if max(rows, columns) > LONGEST * max(height, width):
-            # The shorter side first would make an image of one row enormous; cut first, where the sources would break.
+            # Resizing the shorter side of a very thin image would make it enormous; crop first, where the sources would fail.
             return dataclasses.replace(self, resampler="float32", antialias=True).fit(image)
         if self.resampler == "pillow":
             resized = np.asarray(Image.fromarray(image).resize((columns, rows), PILLOW[self.interpolation]))
@@ -104,12 +104,12 @@ class Preprocessing:
         else:
             whole_image = torch.from_numpy(np.ascontiguousarray(image)).permute(2, 0, 1)[None]
             pixels = _interpolate(whole_image, (rows, columns), self.interpolation, antialias=True)[0]
-        place = round if self.resampler == "pillow" else int  # how each source places an odd pixel
-        top, left = place((rows - height) / 2), place((columns - width) / 2)
+        rounded = round if self.resampler == "pillow" else int  # each source places an odd pixel differently
+        top, left = rounded((rows - height) / 2), rounded((columns - width) / 2)
         return pixels[:, top : top + height, left : left + width].float()
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
-        """Return the height and width that an image is resized to before the cut."""
+        """Return the height and width that an image is resized to before the crop."""
         rows, columns = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
         if self.resize == "squash":
             return rows, columns
@@ -119,22 +119,22 @@ class Preprocessing:
         return max(rows, round(height * scale)), max(columns, round(width * scale))
 
     def view(self, image: Pixels) -> Pixels:
-        """Return the part of an image that the network sees, at the image's own resolution."""
+        """Return the part of an image that the model sees, at the image's own resolution."""
         top, left, height, width = self.box(image.shape[0], image.shape[1])
         return image[top : top + height, left : left + width]
 
     def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return what the network sees of an image of that height and width: top, left, height, width, pixels."""
+        """Return what the model sees of an image of that height and width: top, left, height, width, in pixels."""
         crop_height, crop_width = float(height), float(width)
-        if self.resize == "crop":  # the middle, of the wanted shape, so that one resize is enough
-            shape = self.image_size[0] / self.image_size[1]
-            crop_height = min(height, width * shape)
-            crop_width = crop_height / shape
+        if self.resize == "crop":  # a centre crop of the target's aspect ratio, so that one resize is enough
+            ratio = self.image_size[0] / self.image_size[1]
+            crop_height = min(height, width * ratio)
+            crop_width = crop_height / ratio
         rows, columns = (max(1, round(side * self.crop_fraction)) for side in (crop_height, crop_width))
         return (height - rows) // 2, (width - columns) // 2, rows, columns
 
     def normalize(self, images: Num[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch 3 height width"]:
-        """Return images of values 0 to 255 with mean and standard deviation taken out, on their own device."""
+        """Return images of values 0 to 255 normalised by mean and standard deviation, on their own device."""
         mean = torch.tensor([255 * value for value in self.mean], device=images.device).view(3, 1, 1)
         scale = torch.tensor([1 / (255 * value) for value in self.std], device=images.device).view(3, 1, 1)
         return (images.float() - mean) * scale
@@ -157,7 +157,7 @@ class Preprocessing:
         """
         known = [field.name for field in dataclasses.fields(cls)]
         if not isinstance(values, Mapping):
-            raise VitralError("Preprocessing is described by its fields; this is something else.")
+            raise VitralError("Preprocessing must be an object of its fields.")
         for name in values:
             if name not in known:
                 raise VitralError(f"Preprocessing has an unknown field '{name}'.{did_you_mean(name, known)}")
@@ -179,8 +179,8 @@ def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpola
     return functional.interpolate(pixels, size=size, mode=interpolation, align_corners=False, antialias=antialias)
 
 
-# vit_jax/input_pipeline.py at test time: the whole image to the square, bilinear without antialiasing, to [-1, 1].
+# vit_jax/input_pipeline.py at test time: the whole image to a square, bilinear without antialiasing, to [-1, 1].
 ORIGINAL = Preprocessing()
 # The same for photos of any size, where shrinking without antialiasing would pick single pixels; in 8 bits, which is
-# several times faster and what transformers' processor for these networks does.
+# several times faster and what transformers' processor for these models does.
 PHOTOS = Preprocessing(antialias=True, resampler="torch")

@@ -1,7 +1,7 @@
-"""Single changes of an image as big_vision's pp/autoaugment.py has them, which is a fork of EfficientNet's for TPUs.
+"""Image operations of big_vision's pp/autoaugment.py, a fork of EfficientNet's for TPUs.
 
-They give what TensorFlow 2.15 gives: nearest neighbours, fractions cut off, bytes that overflow (big_vision's issue 110).
-Every operation takes pixels (height, width, 3) and a value in the operation's own unit; those that need no value pass over it.
+They give what TensorFlow 2.15 gives: nearest neighbours, truncated fractions, bytes that overflow (big_vision's issue 110).
+Every operation takes pixels (height, width, 3) and a value in the operation's own unit; those that need no value ignore it.
 """
 
 import math
@@ -18,7 +18,7 @@ Operation = Callable[[Pixels, float], Pixels]
 Number = float | np.float32
 Values = Float32[np.ndarray, "..."]
 
-GREY = 128  # what comes in from beyond the edge, and what a cut leaves
+GREY = 128  # fills what is beyond the edge, and what is cut out
 GREY_SHARES = (0.2989, 0.5870, 0.1140)  # of red, green and blue, in tf.image.rgb_to_grayscale
 VALUES = np.arange(256, dtype=np.float32)
 
@@ -55,9 +55,9 @@ def rotate(image: Pixels, degrees: float) -> Pixels:
 
 
 def posterize(image: Pixels, bits: float) -> Pixels:
-    """Keep the highest bits of each value; of none, and of more than 8, remains one.
+    """Keep the highest bits of each value; for 0 bits, or more than 8, one bit remains.
 
-    TensorFlow shifts a byte by 7 at most, and the number of places to shift by is a byte, too, so that -1 is 255.
+    TensorFlow shifts a byte by at most 7, and the shift itself is a byte too, so that -1 is 255.
     """
     shift = min((8 - int(bits)) % 256, 7)
     return image & np.uint8((0xFF >> shift) << shift)
@@ -75,23 +75,23 @@ def solarize_add(image: Pixels, addition: float) -> Pixels:
 
 
 def color(image: Pixels, factor: float) -> Pixels:
-    """Blend an image with its grey version, of which a factor of 0 leaves nothing else."""
+    """Blend an image with its grey version; a factor of 0 gives only that."""
     return _blend(_grey(image)[..., None], image, factor)
 
 
 def contrast(image: Pixels, factor: float) -> Pixels:
-    """Blend an image with one grey, which is not the mean but, by an error of the source, the number of pixels over 256."""
+    """Blend an image with one grey: by a bug of the source not the mean, but the number of pixels over 256."""
     grey = min(image.shape[0] * image.shape[1] / 256, 255)
     return _by_value(image, _blended(np.asarray(int(grey), np.float32), VALUES, factor))
 
 
 def brightness(image: Pixels, factor: float) -> Pixels:
-    """Blend an image with black, of which a factor of 0 leaves nothing else."""
+    """Blend an image with black; a factor of 0 gives only that."""
     return _by_value(image, _blended(np.zeros_like(VALUES), VALUES, factor))
 
 
 def sharpness(image: Pixels, factor: float) -> Pixels:
-    """Blend an image with its smoothed version, of which a factor of 0 leaves nothing but the border."""
+    """Blend an image with its smoothed version; a factor of 0 gives that, with the border unchanged."""
     smooth = image.copy()
     if min(image.shape[:2]) > 2:
         smooth[1:-1, 1:-1] = _smooth(image.astype(np.float32))[1:-1, 1:-1]
@@ -99,12 +99,12 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 
 
 def shear_x(image: Pixels, slope: float) -> Pixels:
-    """Move each row by `slope` times its number, to the left for a slope above 0."""
+    """Move each row by `slope` times its index, to the left for a slope above 0."""
     return _transform(image, (1, slope, 0), (0, 1, 0))
 
 
 def shear_y(image: Pixels, slope: float) -> Pixels:
-    """Move each column by `slope` times its number, upwards for a slope above 0."""
+    """Move each column by `slope` times its index, upwards for a slope above 0."""
     return _transform(image, (1, 0, 0), (slope, 1, 0))
 
 
@@ -119,7 +119,7 @@ def translate_y(image: Pixels, pixels: float) -> Pixels:
 
 
 def cutout(image: Pixels, half: int, row: int, column: int) -> Pixels:
-    """Lay a grey square of twice `half` pixels about a place, cut off at the edges."""
+    """Draw a grey square, twice `half` pixels a side, centred on a pixel and clipped at the edges."""
     image = image.copy()
     image[max(row - half, 0) : row + half, max(column - half, 0) : column + half] = GREY
     return image
@@ -138,7 +138,7 @@ def _blended(one: Values, other: Values, factor: float) -> Values:
 
 
 def _blend(one: Pixels, other: Pixels, factor: float) -> Pixels:
-    """Return what lies at `factor` on the line from one image at 0 to another at 1, or beyond it."""
+    """Interpolate from one image, at a factor of 0, to another, at 1, or extrapolate beyond it."""
     if factor == 1:
         return other
     return _bytes(_blended(one.astype(np.float32), other.astype(np.float32), factor))
@@ -157,14 +157,14 @@ def _smooth(image: Values) -> Pixels:
 
 
 def _transform(image: Pixels, column: tuple[Number, Number, Number], row: tuple[Number, Number, Number]) -> Pixels:
-    """Return the image whose pixel (x, y) is the given one's at (column · (x, y, 1), row · (x, y, 1)), the nearest."""
+    """Return the image whose pixel (x, y) is the given image's nearest pixel to (column · (x, y, 1), row · (x, y, 1))."""
     height, width = image.shape[:2]
     x, y = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
 
     def nearest(weights: tuple[Number, Number, Number]) -> Values:
         across, along, shift = (np.float32(weight) for weight in weights)
-        place = across * x + along * y + shift
-        return np.trunc(place + np.copysign(np.float32(0.5), place))  # halves away from 0, as in C
+        position = across * x + along * y + shift
+        return np.trunc(position + np.copysign(np.float32(0.5), position))  # halves away from 0, as in C
 
     return cv2.remap(
         image, nearest(column), nearest(row), cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=(GREY,) * 3
