@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitral.models.blocks import Mlp
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts
-from vitral.models.layers import Mlp
 
 DIM, HIDDEN, IMAGES, TOKENS = 512, 2048, 64, 50
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 Record = Callable[[str, dict[str, int]], None]
 

@@ -16,7 +16,7 @@ from vitral.classifier.provenance import Provenance
 from vitral.errors import ImageError, ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 NAMES = ("10", "2", "<b>fox|hen</b>")
 

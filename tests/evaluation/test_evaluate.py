@@ -16,7 +16,8 @@ from vitral.evaluation.evaluate import evaluate, predict_probabilities
 from vitral.evaluation.metrics import Evaluation
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220)}
 

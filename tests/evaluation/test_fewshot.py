@@ -24,7 +24,8 @@ from vitral.evaluation.fewshot import (
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 
 def test_neighbours_by_hand() -> None:

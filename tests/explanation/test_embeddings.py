@@ -13,7 +13,8 @@ from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import build, variant
 from vitral.models.stem import StemConfig
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 
 def network(config: ViTConfig) -> ViT:

@@ -18,7 +18,8 @@ from vitral.explanation.explain import explain
 from vitral.explanation.rollout import attention_rollout
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.stem import StemConfig
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 
 def photo(height: int = 40, width: int = 60) -> UInt8[np.ndarray, "height width 3"]:

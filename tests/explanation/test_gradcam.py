@@ -21,7 +21,7 @@ from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.model import Model
 from vitral.models.resnet import ResNet, ResNetConfig
 from vitral.models.t2t import T2TConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 SIZE: Any = {"image_size": (32, 48), "num_classes": 4}
 CONFIGS = {

@@ -26,7 +26,7 @@ from vitral.classifier.folder import save as save_classifier
 from vitral.errors import VitralError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.weights.containers import read_tensors
 
 ARRAYS = weights("testing@32")

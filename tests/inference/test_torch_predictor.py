@@ -15,7 +15,7 @@ from vitral.models.catalog import build
 from vitral.models.model import Model
 from vitral.models.resnet import ResNetConfig
 from vitral.models.t2t import T2TConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 RESNET = ResNetConfig(stages=(1,), bottleneck=False, image_size=(32, 48), num_classes=4)
 

@@ -22,7 +22,7 @@ from vitral.models.record import record
 from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 VIT = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=32, depth=2, mlp_dim=48, num_heads=2, num_classes=3)
 STEM = StemConfig(stages=(1, 1))

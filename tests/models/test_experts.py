@@ -79,13 +79,13 @@ def dense(layer: MixtureOfExperts, inputs: Tensor) -> Tensor:
 def test_with_room_for_all_it_is_the_weighted_sum(selected: int) -> None:
     layer = mixture(num_experts=5, num_selected=selected, capacity_factor=5.0)
     inputs = tokens(30)
-    torch.testing.assert_close(layer(inputs)[0], dense(layer, inputs[0]), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(layer(inputs)[0][0], dense(layer, inputs[0]), atol=1e-5, rtol=1e-4)
 
 
 def test_a_token_without_a_place_gets_nothing() -> None:
     layer = mixture(num_experts=4, num_selected=1, capacity_factor=0.5)
     inputs = tokens(64)
-    outputs = layer(inputs)[0]
+    outputs = layer(inputs)[0][0]
     chosen = layer.router(inputs[0]).argmax(dim=-1)
     capacity = layer.config.capacity(64, training=False)
     for expert in range(4):
@@ -98,8 +98,8 @@ def test_a_token_without_a_place_gets_nothing() -> None:
 def test_groups_do_not_share_places() -> None:
     layer = mixture(2, num_experts=4, capacity_factor=0.5)
     inputs = tokens(10, batch=5)
-    apart = torch.cat([layer(part) for part in torch.split(inputs, 2)])
-    assert torch.equal(layer(inputs), apart)
+    apart = torch.cat([layer(part)[0] for part in torch.split(inputs, 2)])
+    assert torch.equal(layer(inputs)[0], apart)
 
 
 def multiplied(layer: MixtureOfExperts, count: int) -> int:
@@ -121,12 +121,10 @@ def test_a_token_pays_for_k_experts_whatever_their_number() -> None:
 
 def test_importance_is_the_squared_variation_of_the_gates() -> None:
     layer = mixture(num_experts=4)
-    layer(tokens(20))
+    _, losses = layer(tokens(20))
     importance = layer.router(tokens(20)[0]).softmax(dim=-1).sum(dim=0).detach().numpy()
-    assert float(layer.losses["importance"].detach()) == pytest.approx(
-        (importance.std() / importance.mean()) ** 2, rel=1e-4
-    )
-    assert set(layer.losses) == {"importance"}
+    assert float(losses["importance"].detach()) == pytest.approx((importance.std() / importance.mean()) ** 2, rel=1e-4)
+    assert set(losses) == {"importance"}
     assert float(squared_variation(torch.full((5,), 3.0))) == 0
 
 
@@ -144,18 +142,19 @@ def test_load_is_how_often_an_expert_would_be_chosen_with_its_noise_drawn_anew()
 
 def test_noise_and_the_load_loss_come_in_training_alone() -> None:
     layer = mixture(num_experts=4)
-    assert torch.equal(layer(tokens(20)), layer(tokens(20)))
+    assert torch.equal(layer(tokens(20))[0], layer(tokens(20))[0])
     layer.train()
     torch.manual_seed(0)
-    first = layer(tokens(20))
-    assert not torch.equal(first, layer(tokens(20)))
-    assert set(layer.losses) == {"importance", "load"}
-    (layer.losses["importance"] + layer.losses["load"]).backward()  # type: ignore[no-untyped-call]
+    first, _ = layer(tokens(20))
+    second, losses = layer(tokens(20))
+    assert not torch.equal(first, second)
+    assert set(losses) == {"importance", "load"}
+    (losses["importance"] + losses["load"]).backward()
     assert layer.router.weight.grad is not None
     assert bool(layer.router.weight.grad.any())
 
 
-def test_the_auxiliary_losses_leave_no_graph_behind() -> None:
+def test_the_auxiliary_losses_go_out_with_the_logits_and_nothing_stays_behind() -> None:
     config = dataclasses.replace(
         variant("vmoe-s32-last2"),
         image_size=(32, 32),
@@ -165,9 +164,14 @@ def test_the_auxiliary_losses_leave_no_graph_behind() -> None:
         experts=ExpertsConfig(blocks=(5, 7), num_experts=2),
     )
     model = build(config).train()
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
     outputs = model.outputs(torch.randn(2, 3, 32, 32))
     assert set(outputs.auxiliary) == {"importance", "load"}
-    assert not any(block.mlp.losses for block in model.blocks() if isinstance(block.mlp, MixtureOfExperts))
+    assert all(loss.requires_grad for loss in outputs.auxiliary.values())
+    kept = [value for module in model.modules() for value in vars(module).values() if isinstance(value, Tensor | dict)]
+    tensors = [value for part in kept for value in (part.values() if isinstance(part, dict) else [part])]
+    assert not [tensor for tensor in tensors if isinstance(tensor, Tensor) and tensor.grad_fn is not None]
+    assert {name: set(vars(module)) for name, module in model.named_modules()} == before
 
 
 def test_buffers_have_another_size_outside_of_training() -> None:
@@ -175,7 +179,7 @@ def test_buffers_have_another_size_outside_of_training() -> None:
     assert (config.capacity(40, training=True), config.capacity(40, training=False)) == (12, 80)
     layer = mixture(num_experts=4, num_selected=1, noise_std=0.0, capacity_factor=0.5, evaluation_capacity_factor=4.0)
     inputs = tokens(64)
-    dropped = [int((~layer.train(training)(inputs)[0].any(dim=1)).sum()) for training in (True, False)]
+    dropped = [int((~layer.train(training)(inputs)[0][0].any(dim=1)).sum()) for training in (True, False)]
     assert dropped[0] > 0 == dropped[1]
 
 

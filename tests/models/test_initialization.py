@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vitral.models.catalog import build, variant
 from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.layers import TRUNCATED_STD
+from vitral.models.initialization import TRUNCATED_STD
 from vitral.models.model import Model
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 Law = tuple[str, float]  # the kind of a distribution, and its standard deviation or limit or value
 Source = Callable[[str, Tensor, Model], Law]

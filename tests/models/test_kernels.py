@@ -1,46 +1,131 @@
-"""Layers that are there for speed against the plain ones."""
+"""Every kernel that is there for speed against the plain formula that it must equal, forward and in its gradients."""
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from vitral.models.catalog import build, create_model
-from vitral.models.layers import part_of_batch
-from vitral.models.vit import ViTConfig
+from vitral.models.attention import Attention, Mask, attend, attention_scores
+from vitral.models.catalog import create_model
+from vitral.models.kernels import condition
+from vitral.models.kernels.gelu import TanhGelu
+from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear, fused_linear
+from vitral.models.kernels.packed_attention import packed_attention, plain_attention
 
 
-def test_stochastic_depth_is_drawn_for_the_whole_batch() -> None:
-    config = ViTConfig(
-        image_size=(8, 8), patch_size=(4, 4), dim=16, depth=3, mlp_dim=32, num_heads=2, stochastic_depth=0.5
-    )
-    model = build(config, seed=0).train()
-    torch.nn.init.normal_(model.head.weight)
-    images = torch.randn(8, 3, 8, 8)
-    torch.manual_seed(5)
-    whole = model(images)
-    torch.manual_seed(5)
-    with part_of_batch(4, 8):
-        part = model(images[4:])
-    torch.testing.assert_close(whole[4:], part)
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def with_gradients(result: Tensor, *inputs: Tensor) -> list[Tensor]:
+    weights = drawn(*result.shape, seed=9).to(result.dtype)
+    return [result.detach(), *torch.autograd.grad((result * weights).sum(), inputs)]
+
+
+@pytest.mark.parametrize(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (1, 1, 1, 2), (3, 7, 2, 1)])
+def test_packed_attention_is_the_formula_and_so_are_its_gradients(
+    batch: int, tokens: int, heads: int, head_dim: int
+) -> None:
+    projected = drawn(batch, tokens, 3 * heads * head_dim).requires_grad_()
+    ours = with_gradients(packed_attention(projected, heads), projected)
+    plain = with_gradients(plain_attention(projected, heads), projected)
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_the_plain_attention_is_the_papers_written_out() -> None:
+    projected = drawn(1, 3, 12)
+    query, key, value = (projected[0, :, start : start + 4] for start in (0, 4, 8))
+    for head in range(2):
+        part = slice(2 * head, 2 * head + 2)
+        scores = query[:, part] @ key[:, part].T / 2**0.5
+        expected = (scores.exp() / scores.exp().sum(dim=1, keepdim=True)) @ value[:, part]
+        torch.testing.assert_close(plain_attention(projected, 2)[0, :, part], expected)
+
+
+@pytest.mark.skipif(not HAS_FUSED_LINEAR, reason="this torch has no fused linear layer")
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(6, 4), (2, 3, 4), (1, 1, 4)])
+def test_the_fused_linear_layer_is_the_formula_and_so_are_its_gradients(shape: tuple[int, ...], bias: bool) -> None:
+    inputs = [drawn(*shape).float(), drawn(5, 4, seed=1).float(), *([drawn(5, seed=2).float()] if bias else [])]
+    for tensor in inputs:
+        tensor.requires_grad_()
+    ours = with_gradients(fused_linear(inputs[0], inputs[1], inputs[2] if bias else None), *inputs)
+    plain = with_gradients(functional.linear(*inputs), *inputs)
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not HAS_FUSED_LINEAR, reason="this torch has no fused linear layer")
+def test_the_fused_linear_layer_leaves_frozen_weights_alone() -> None:
+    layer = Linear(4, 5)
+    layer.requires_grad_(requires_grad=False)
+    values = drawn(2, 3, 4, dtype=torch.bfloat16).requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(values).sum().backward()
+    assert values.grad is not None
+    assert layer.weight.grad is None
+    assert layer.bias.grad is None
 
 
 def test_tanh_gelu_is_the_originals_wherever_it_counts() -> None:
-    from vitral.models.layers import TanhGelu
-
     values = torch.linspace(-6, 6, 1001)
-    torch.testing.assert_close(TanhGelu()(values), nn.functional.gelu(values, approximate="tanh"))
+    torch.testing.assert_close(TanhGelu()(values), functional.gelu(values, approximate="tanh"))
     with torch.no_grad():
         low = values.bfloat16()
-        assert torch.equal(TanhGelu()(low), nn.functional.gelu(low, approximate="tanh"))
+        assert torch.equal(TanhGelu()(low), functional.gelu(low, approximate="tanh"))
     trained = TanhGelu()(values.bfloat16().requires_grad_()).detach().float()
-    assert float((trained - nn.functional.gelu(values.bfloat16().float(), approximate="tanh")).abs().max()) < 0.02
+    assert float((trained - functional.gelu(values.bfloat16().float(), approximate="tanh")).abs().max()) < 0.02
+
+
+def test_tanh_gelu_learns_by_the_gradient_of_a_form_within_a_thousandth_of_its_own() -> None:
+    values = torch.linspace(-6, 6, 1001, dtype=torch.float64).requires_grad_()
+    tanh, exact = (
+        torch.autograd.grad(functional.gelu(values, approximate=form).sum(), values)[0] for form in ("tanh", "none")
+    )
+    assert float((tanh - exact).abs().max()) < 1e-3
+    low = values.detach().bfloat16().requires_grad_()
+    (ours,) = torch.autograd.grad(TanhGelu()(low).float().sum(), low)
+    assert float((ours.double() - tanh).abs().max()) < 0.02
+
+
+MASK = torch.tensor([True, True, False, True, False]).expand(2, 1, 5, 5)
+
+
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_attention_for_training_in_bfloat16_is_that_of_torch(mask: Mask | None) -> None:
+    query, key, value = (drawn(2, 3, 5, 8, seed=seed) for seed in range(3))
+    expected = attention_scores(query, key)
+    if mask is not None:
+        expected = expected.masked_fill(~mask, -1e9)
+    expected = (expected.softmax(dim=-1) @ value).float()
+    fused = attend(query.float(), key.float(), value.float(), mask=mask)
+    torch.testing.assert_close(fused, expected, atol=1e-5, rtol=1e-5)
+    plain = attend(query.bfloat16().requires_grad_(), key.bfloat16(), value.bfloat16(), mask=mask)
+    torch.testing.assert_close(plain.float(), expected, atol=0.03, rtol=0.03)
+
+
+def test_the_kernels_are_taken_in_training_in_bfloat16_alone() -> None:
+    layer = Attention(8, 2)
+    layer.init_weights(torch.Generator().manual_seed(0))
+    tokens = drawn(2, 3, 8, dtype=torch.float32)
+
+    def functions(result: Tensor) -> set[str]:
+        names, left = set(), [result.grad_fn]
+        while left:
+            node = left.pop()
+            if node is not None:
+                names.add(node.name())
+                left += [parent for parent, _ in node.next_functions]
+        return names
+
+    ours = {"_PackedAttentionBackward"} | ({"_FusedLinearBackward"} if HAS_FUSED_LINEAR else set())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert ours <= functions(layer(tokens.bfloat16().requires_grad_()))
+    assert not ours & functions(layer(tokens.clone().requires_grad_()))
 
 
 def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vitral.models import layers
-
     model = create_model("vit-ti16", num_classes=10, image_size=64).train()
-    torch.nn.init.normal_(model.head.weight)
+    nn.init.normal_(model.head.weight)
     images = torch.randn(4, 3, 64, 64)
 
     def gradients(dtype: torch.dtype | None) -> Tensor:
@@ -51,7 +136,8 @@ def test_bf16_training_kernels_give_the_gradients_of_plain_ones(monkeypatch: pyt
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
     exact, ours = gradients(None), gradients(torch.bfloat16)
-    monkeypatch.setattr(layers, "trains_in_bf16_on_cpu", lambda values: False)
+    monkeypatch.setattr(condition, "trains_in_bf16_on_cpu", lambda values: False)
     plain = gradients(torch.bfloat16)
+    assert not torch.equal(ours, plain)
     errors = [float((found - exact).norm() / exact.norm()) for found in (ours, plain)]
     assert errors[0] < 1.3 * errors[1] + 0.005

@@ -22,7 +22,7 @@ from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.experts import ExpertsConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.mixing import mixes
 from vitral.training.settings.recipe import build_recipe

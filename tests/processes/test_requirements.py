@@ -25,7 +25,7 @@ from vitral.data.sampling import batch_indices
 from vitral.errors import ImageError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.records.checkpoints import load_newest
 from vitral.training.settings.recipe import build_recipe

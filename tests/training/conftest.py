@@ -13,7 +13,7 @@ from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.model import Model
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import TrainingResult, train
 from vitral.training.planning.budget import Budget
 from vitral.training.settings.recipe import Recipe, build_recipe

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from vitral.models.catalog import build
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate
 from vitral.training.settings.schedules import Decay, learning_rate

@@ -11,17 +11,10 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution
-from vitral.models.layers import StochasticDepth, init_norm, lecun_normal_
-from vitral.models.model import (
-    Features,
-    Images,
-    Model,
-    ModelConfig,
-    blocks_of,
-    refuse_rates,
-    seeded,
-    spread_stochastic_depth,
-)
+from vitral.models.initialization import init_norm, lecun_normal_, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.tokens import FeatureMaps
 
 GROUPS = 32
 WIDTH = 64
@@ -73,14 +66,14 @@ class PreActivationUnit(nn.Module):
         self.projection = _convolution(channels, out, 1, stride, config) if channels != out or stride != 1 else None
         self.stochastic_depth = StochasticDepth(0.0)
 
-    def forward(self, maps: Maps) -> Maps:
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the unit."""
         active = functional.relu(self.norm1(maps))
         shortcut = maps if self.projection is None else self.projection(active)
         residual = self.conv1(active)
         residual = self.conv2(functional.relu(self.norm2(residual)))
         residual = self.conv3(functional.relu(self.norm3(residual)))
-        return shortcut + self.stochastic_depth(residual)
+        return shortcut + self.stochastic_depth(residual, part)
 
 
 class BiT(Model):
@@ -105,13 +98,17 @@ class BiT(Model):
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()
 
-    def features(self, images: Images) -> Features:
-        """Return the mean of the last feature map."""
+    def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
+        """Return the last feature maps, after the last norm and ReLU."""
         # Zeros around the root's output, which no ReLU has followed, take part in the maximum: the original's own way.
         maps = functional.max_pool2d(functional.pad(self.root(images), (1, 1, 1, 1)), 3, 2)
-        for stage in self.stages:
-            maps = stage(maps)
-        return functional.relu(self.norm(maps)).mean(dim=(2, 3))
+        for block in self.blocks():
+            maps = block(maps, part)
+        return FeatureMaps(functional.relu(self.norm(maps)))
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+        """Return the mean of the last feature map."""
+        return self.encode(images, part).maps.mean(dim=(2, 3))
 
     def blocks(self) -> list[nn.Module]:
         """Return the residual units in order."""

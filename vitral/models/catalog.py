@@ -16,7 +16,8 @@ from vitral.models.model import Model, ModelConfig
 from vitral.models.resnet import ResNet, ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig, T2TViT
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
+from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
-from vitral.models.layers import LAYER_NORM_EPS, Mlp, StochasticDepth, Tokens, init_norm
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, seeded, spread_stochastic_depth
+from vitral.models.heads import TanhLayer
+from vitral.models.initialization import init_norm, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.tokens import FeatureMaps, Tokens
 
 EXPANSION = 4
 SQUEEZE = 0.25  # of the width out
@@ -100,11 +104,11 @@ class PreNormMBConv(nn.Module):
         self.project = Convolution(wide, out, 1, padding=0, bias=True)
         self.stochastic_depth = StochasticDepth(0.0)
 
-    def forward(self, maps: Maps) -> Maps:
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
         wide = functional.gelu(self.expand_norm(self.expand(self.norm(maps))))
         wide = functional.gelu(self.depthwise_norm(self.depthwise(wide)))
-        return self.shortcut(maps) + self.stochastic_depth(self.project(self.squeeze_excite(wide)))
+        return self.shortcut(maps) + self.stochastic_depth(self.project(self.squeeze_excite(wide)), part)
 
 
 class RelativeAttention(nn.Module):
@@ -154,13 +158,13 @@ class TransformerBlock(nn.Module):
         self.mlp = Mlp(dim, EXPANSION * dim, gelu="exact", dropout=config.dropout)
         self.stochastic_depth = StochasticDepth(0.0)
 
-    def forward(self, maps: Maps) -> Maps:
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
         normed = self.norm1(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
         shrunk = self.pool(normed)
         tokens = self.shortcut(maps).flatten(2).transpose(1, 2)
-        tokens = tokens + self.stochastic_depth(self.attention(shrunk.flatten(2).transpose(1, 2)))
-        tokens = tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)))
+        tokens = tokens + self.stochastic_depth(self.attention(shrunk.flatten(2).transpose(1, 2)), part)
+        tokens = tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)), part)
         return tokens.transpose(1, 2).unflatten(2, (shrunk.shape[2], shrunk.shape[3]))
 
 
@@ -191,19 +195,23 @@ class CoAtNet(Model):
             self.stages.append(made)
         self.norm = nn.LayerNorm(channels, eps=LAYER_NORM_EPS)
         representation = config.representation_size
-        self.pre_logits = nn.Linear(channels, representation) if representation else None
+        self.pre_logits = TanhLayer(channels, representation) if representation else None
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(representation or channels, config.num_classes)
         self.apply_rates()
 
-    def features(self, images: Images) -> Features:
-        """Return the normalised mean of the last map, through the tanh layer where there is one."""
+    def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
+        """Return the last feature maps."""
         self.check_size(images)
         maps = self.stem2(functional.gelu(self.stem_norm(self.stem1(images))))
-        for stage in self.stages:
-            maps = stage(maps)
-        pooled = self.norm(maps.mean(dim=(2, 3)))
-        return self.dropout(pooled if self.pre_logits is None else torch.tanh(self.pre_logits(pooled)))
+        for block in self.blocks():
+            maps = block(maps, part)
+        return FeatureMaps(maps)
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+        """Return the normalised mean of the last map, through the tanh layer where there is one."""
+        pooled = self.norm(self.encode(images, part).maps.mean(dim=(2, 3)))
+        return self.dropout(pooled if self.pre_logits is None else self.pre_logits(pooled))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take images of another size: the tables of relative attention are interpolated.

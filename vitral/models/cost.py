@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from vitral.models.catalog import build
 from vitral.models.model import ModelConfig
 from vitral.models.stem import ResNetStem
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 
 def count_parameters(model: nn.Module) -> int:

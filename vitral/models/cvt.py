@@ -10,18 +10,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
+from vitral.models.attention import attend
+from vitral.models.blocks import Mlp
 from vitral.models.convolution import Maps, init_batch_norm
-from vitral.models.layers import (
-    Gelu,
-    Mlp,
-    StochasticDepth,
-    Tokens,
-    attend,
-    init_linear_deit,
-    init_norm,
-    init_torch_default,
-)
-from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, refuse_rates, seeded
+from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, seeded
+from vitral.models.kernels.gelu import Gelu
+from vitral.models.model import Features, Images, Model, ModelConfig, refuse_rates
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth, depth_rate
+from vitral.models.tokens import TokenGrid, Tokens
 
 NORM_EPS = 1e-5
 MLP_RATIO = 4
@@ -99,7 +95,7 @@ class ConvolutionalAttention(nn.Module):
         query = self._heads(self.query, self.query_map, prefix, maps)
         key = self._heads(self.key, self.key_map, prefix, maps)
         value = self._heads(self.value, self.value_map, prefix, maps)
-        mixed = attend(query, key, value, 0.0, self.scale).transpose(1, 2).flatten(2)
+        mixed = attend(query, key, value, scale=self.scale).transpose(1, 2).flatten(2)
         return self.dropout(self.out(mixed))
 
     def _heads(
@@ -121,10 +117,10 @@ class CvTBlock(nn.Module):
         self.mlp = Mlp(dim, MLP_RATIO * dim, gelu=gelu, dropout=dropout)
         self.stochastic_depth = StochasticDepth(stochastic_depth)
 
-    def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
+    def forward(self, tokens: Tokens, grid: tuple[int, int], part: BatchPart | None = None) -> Tokens:
         """Return the tokens after the block."""
-        tokens = tokens + self.stochastic_depth(self.attention(self.norm1(tokens), grid))
-        return tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)))
+        tokens = tokens + self.stochastic_depth(self.attention(self.norm1(tokens), grid), part)
+        return tokens + self.stochastic_depth(self.mlp(self.norm2(tokens)), part)
 
 
 class CvTStage(nn.Module):
@@ -159,16 +155,16 @@ class CvTStage(nn.Module):
             block.attention.dropout.p = block.mlp.dropout.p = config.dropout
             block.stochastic_depth.rate = self._rate(config, index, len(self.layers))
 
-    def forward(self, maps: Maps) -> tuple[Tokens, tuple[int, int]]:
-        """Return the tokens, the class token first where there is one, and the rows and columns of the others."""
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> TokenGrid:
+        """Return the tokens, the class token first where there is one."""
         maps = self.embedding(maps)
         grid = (maps.shape[2], maps.shape[3])
         tokens = self.norm(maps.flatten(2).transpose(1, 2))
         if self.class_token is not None:
             tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
         for block in self.layers:
-            tokens = block(tokens, grid)
-        return tokens, grid
+            tokens = block(tokens, grid, part)
+        return TokenGrid(tokens, grid, prefix=0 if self.class_token is None else 1)
 
 
 class CvT(Model):
@@ -183,13 +179,21 @@ class CvT(Model):
         self.norm = nn.LayerNorm(config.dims[-1], eps=NORM_EPS)
         self.head = nn.Linear(config.dims[-1], config.num_classes)
 
-    def features(self, images: Images) -> Features:
+    def encode(self, images: Images, part: BatchPart | None = None) -> TokenGrid:
+        """Return the tokens after the last stage and its norm."""
+        tokens = self._transform(images, part)
+        return tokens.with_tokens(self.norm(tokens.tokens))
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the class token after the last stage and its norm."""
-        maps = images
-        for stage in self.stages:
-            tokens, grid = stage(maps)
-            maps = tokens[:, tokens.shape[1] - grid[0] * grid[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
-        return self.norm(tokens[:, 0])
+        return self.norm(self._transform(images, part).tokens[:, 0])
+
+    def _transform(self, images: Images, part: BatchPart | None) -> TokenGrid:
+        first, *others = self.stages
+        tokens: TokenGrid = first(images, part)
+        for stage in others:
+            tokens = stage(tokens.maps, part)
+        return tokens
 
     def blocks(self) -> list[nn.Module]:
         """Return the blocks of all stages in order."""

@@ -12,8 +12,10 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out, init_batch_norm, init_convolution
-from vitral.models.layers import StochasticDepth
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates, seeded
+from vitral.models.initialization import seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth
+from vitral.models.tokens import FeatureMaps
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch
@@ -77,14 +79,14 @@ class MBConv(nn.Module):
         self.has_shortcut = stride == 1 and channels == out
         self.stochastic_depth = StochasticDepth(rate)
 
-    def forward(self, maps: Maps) -> Maps:
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the block."""
         wide = maps
         if self.expand is not None and self.expand_norm is not None:
             wide = functional.silu(self.expand_norm(self.expand(wide)))
         wide = functional.silu(self.depthwise_norm(self.depthwise(wide)))
         narrow = self.project_norm(self.project(self.squeeze_excite(wide)))
-        return maps + self.stochastic_depth(narrow) if self.has_shortcut else narrow
+        return maps + self.stochastic_depth(narrow, part) if self.has_shortcut else narrow
 
 
 class EfficientNet(Model):
@@ -112,13 +114,16 @@ class EfficientNet(Model):
         self.head = nn.Linear(wide, config.num_classes)
         self.apply_rates()
 
-    def features(self, images: Images) -> Features:
-        """Return the mean of the last feature map."""
+    def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
+        """Return the last feature maps."""
         maps = functional.silu(self.stem_norm(self.stem(images)))
-        for stage in self.stages:
-            maps = stage(maps)
-        maps = functional.silu(self.head_norm(self.head_convolution(maps)))
-        return self.dropout(maps.mean(dim=(2, 3)))
+        for block in self.blocks():
+            maps = block(maps, part)
+        return FeatureMaps(functional.silu(self.head_norm(self.head_convolution(maps))))
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+        """Return the mean of the last feature map."""
+        return self.dropout(self.encode(images, part).maps.mean(dim=(2, 3)))
 
     def blocks(self) -> list[nn.Module]:
         """Return the inverted bottlenecks in order."""

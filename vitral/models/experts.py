@@ -7,7 +7,7 @@ their number; a token that finds every buffer full passes by on the residual pat
 import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,13 +17,13 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.layers import Gelu, full_precision, gelu_layer, lecun_normal_
+from vitral.models.initialization import lecun_normal_
+from vitral.models.kernels.gelu import Gelu, gelu_layer
 from vitral.models.model import LATER
+from vitral.models.precision import full_precision
+from vitral.models.tokens import Losses, Tokens
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it
-
-Groups = Float[Tensor, "groups tokens dim"]
-Gates = Float[Tensor, "groups tokens experts"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +72,14 @@ class ExpertsConfig:
         return math.ceil(share / CAPACITY_MULTIPLE) * CAPACITY_MULTIPLE
 
 
+class Rows(NamedTuple):
+    """Which rows of a tensor a process holds: from `first` up to `end`, of `total`."""
+
+    first: int
+    end: int
+    total: int
+
+
 class ExpertLinear(nn.Module):
     """A linear layer an expert."""
 
@@ -97,11 +105,7 @@ class ExpertLinear(nn.Module):
 
 
 class MixtureOfExperts(nn.Module):
-    """A router, and an MLP an expert.
-
-    After a forward pass `losses` holds the auxiliary losses of that pass, means over the groups: "importance" always,
-    "load" where there was noise.
-    """
+    """A router, and an MLP an expert."""
 
     def __init__(self, dim: int, hidden_dim: int, config: ExpertsConfig, *, gelu: Gelu, dropout: float) -> None:
         super().__init__()
@@ -111,14 +115,13 @@ class MixtureOfExperts(nn.Module):
         self.gelu = gelu_layer(gelu)
         self.fc2 = ExpertLinear(config.num_experts, hidden_dim, dim)
         self.dropout = nn.Dropout(dropout)
-        self.losses: dict[str, Tensor] = {}
         self.group: dist.ProcessGroup | None = None
+        self.rows: Rows | None = None
 
     def share_out(self, group: dist.ProcessGroup) -> None:
         """Keep this process's part of the experts only; from now on tokens travel to where their experts are.
 
-        Each parameter that is shared out says in `rows_of` which rows it has: the first, the one after the last, and how
-        many there are in all.
+        Which part that is says `rows`, and of a whole network `shared_rows`.
 
         Raises:
             ModelError: the processes cannot share the experts evenly.
@@ -128,18 +131,17 @@ class MixtureOfExperts(nn.Module):
             raise ModelError(f"{experts} experts cannot be shared by {world} processes evenly.")
         each = experts // world
         first = dist.get_rank(group) * each
+        self.group, self.rows = group, Rows(first, first + each, experts)
         for layer in (self.fc1, self.fc2):
             for name in ("weight", "bias"):
                 whole = getattr(layer, name)
-                part = nn.Parameter(whole.detach()[first : first + each].clone())
-                part.rows_of = (first, first + each, experts)  # type: ignore[attr-defined]
-                setattr(layer, name, part)
-        self.group = group
+                setattr(layer, name, nn.Parameter(whole.detach()[first : first + each].clone()))
 
-    def forward(self, tokens: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
-        """Return each token's experts' outputs, weighted by their gates; zero for a dropped token.
+    def forward(self, tokens: Tokens) -> tuple[Tokens, Losses]:
+        """Return each token's experts' outputs, weighted by their gates (zero for a dropped token), and auxiliary losses.
 
-        Images are routed in groups of `group_images`; a last group may be smaller.
+        Images are routed in groups of `group_images`; a last group may be smaller. The losses are means over the groups:
+        "importance" always, "load" where there was noise.
         """
         groups = torch.split(tokens, self.config.group_images)
         routed = [self._group(group.flatten(0, 1)) for group in groups]
@@ -148,10 +150,10 @@ class MixtureOfExperts(nn.Module):
             self._experts(tokens.new_zeros(self.config.num_experts, 0, tokens.shape[-1]))
         weights = torch.tensor([len(group) / len(tokens) for group in groups], device=tokens.device)
         names = routed[0][1].keys()
-        self.losses = {name: (torch.stack([losses[name] for _, losses in routed]) * weights).sum() for name in names}
-        return torch.cat([mixed for mixed, _ in routed]).view_as(tokens)
+        losses = {name: (torch.stack([losses[name] for _, losses in routed]) * weights).sum() for name in names}
+        return torch.cat([mixed for mixed, _ in routed]).view_as(tokens), losses
 
-    def _group(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens dim"], dict[str, Tensor]]:
+    def _group(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens dim"], Losses]:
         gates, losses = self._gates(tokens)
         experts, slots, values = self.assign(gates)
         count, dim = tokens.shape
@@ -193,7 +195,7 @@ class MixtureOfExperts(nn.Module):
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
         return int(most)
 
-    def _gates(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens experts"], dict[str, Tensor]]:
+    def _gates(self, tokens: Float[Tensor, "tokens dim"]) -> tuple[Float[Tensor, "tokens experts"], Losses]:
         with full_precision(tokens.device):
             clean = functional.linear(tokens.float(), self.router.weight.float())
         importance = clean.softmax(dim=-1).sum(dim=0)
@@ -234,6 +236,18 @@ class MixtureOfExperts(nn.Module):
         lecun_normal_(self.router.weight, generator)
         self.fc1.init_weights(generator)
         self.fc2.init_weights(generator)
+
+
+def shared_rows(network: nn.Module) -> dict[Tensor, Rows]:
+    """Return the parameters of which this process holds some experts' rows only, and which; empty where nothing is shared."""
+    layers = [layer for layer in network.modules() if isinstance(layer, MixtureOfExperts)]
+    return {
+        parameter: layer.rows
+        for layer in layers
+        if layer.rows is not None
+        for part in (layer.fc1, layer.fc2)
+        for parameter in part.parameters()
+    }
 
 
 def change_experts(network: nn.Module, **changes: Any) -> None:  # noqa: ANN401  # fields of ExpertsConfig

@@ -2,7 +2,6 @@
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
+from vitral.models.heads import new_head
+from vitral.models.initialization import seeded
+from vitral.models.stochastic_depth import BatchPart
+from vitral.models.tokens import FeatureMaps, TokenGrid
 
 Images = Float[Tensor, "batch 3 height width"]
 Features = Float[Tensor, "batch features"]
@@ -105,16 +108,25 @@ class Model(nn.Module, ABC):
         return self.head.in_features
 
     @abstractmethod
-    def features(self, images: Images) -> Features:
+    def encode(self, images: Images, part: BatchPart | None = None) -> TokenGrid | FeatureMaps:
+        """Return what the backbone makes of the images, for a head of whatever kind.
+
+        Args:
+            images: at the network's size.
+            part: which examples of a batch these are, while training with stochastic depth; None for all.
+        """
+
+    @abstractmethod
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the pooled representation, the head's input."""
 
     def forward(self, images: Images) -> Logits:
         """Return the logits."""
         return self.head(self.features(images))
 
-    def outputs(self, images: Images) -> Outputs:
+    def outputs(self, images: Images, part: BatchPart | None = None) -> Outputs:
         """Return the logits and whatever else the training losses need."""
-        return Outputs(logits=self(images))
+        return Outputs(logits=self.head(self.features(images, part)))
 
     def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
         """Put a linear layer of `num_classes` outputs in place of the head, drawn from `seed` as a new network's is."""
@@ -181,11 +193,6 @@ class Model(nn.Module, ABC):
             )
 
 
-def new_head(features: int, num_classes: int, like: Tensor) -> nn.Linear:
-    """Return a linear layer whose values are yet to be drawn, on the device and in the precision of `like`."""
-    return nn.Linear(features, num_classes, device="meta", dtype=like.dtype).to_empty(device=like.device)
-
-
 def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
     """Refuse rates that a family has no place for.
 
@@ -197,23 +204,6 @@ def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
             raise ModelError(f"{family} has no place for {name}; set it to 0.")
 
 
-def depth_rate(rate: float, index: int, count: int) -> float:
-    """Return block `index`'s share of a stochastic depth that grows linearly from 0 to `rate` over `count` blocks."""
-    return rate * index / max(count - 1, 1)
-
-
 def blocks_of(stages: nn.ModuleList) -> list[nn.Module]:
     """Return the blocks of all stages in order."""
     return [block for stage in stages for block in stage.children()]
-
-
-def spread_stochastic_depth(blocks: Iterable[Any], rate: float) -> None:
-    """Give each block its share of a stochastic depth that grows linearly from 0 to `rate`."""
-    blocks = list(blocks)
-    for index, block in enumerate(blocks):
-        block.stochastic_depth.rate = depth_rate(rate, index, len(blocks))
-
-
-def seeded(model: nn.Module, seed: int) -> torch.Generator:
-    """Return the generator of a network's weights, on the network's device."""
-    return torch.Generator(device=next(model.parameters()).device).manual_seed(seed)

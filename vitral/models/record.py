@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
-from vitral.models.layers import Attention
+from vitral.models.attention import Attention
 from vitral.models.model import Model
 
 
@@ -18,8 +18,8 @@ def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
 
     Blocks are named `blocks.0`, `blocks.1`, ..., and so are their parts: `record(model, "blocks.*.attention")`. Of
     an attention layer the probabilities are recorded, (batch, heads, tokens, tokens), rows summing to one, of every
-    token also where the network itself computes the class token's alone; of any other module its output. Works on
-    the network as built, not on a compiled one.
+    token also where the network itself computes the class token's alone; of a module that gives auxiliary losses, too,
+    its tokens; of any other its output. Works on the network as built, not on a compiled one.
 
     Raises:
         ModelError: no module matches.
@@ -29,8 +29,9 @@ def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
     if not names:
         raise ModelError(f"No part of the network is called '{pattern}'.")
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        recorded[names[module]] = module.probabilities(inputs[0]) if isinstance(module, Attention) else output
+    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401  # whatever a module gives
+        given = output[0] if isinstance(output, tuple) else output
+        recorded[names[module]] = module.probabilities(inputs[0]) if isinstance(module, Attention) else given
 
     handles = [module.register_forward_hook(hook) for module in names]
     try:

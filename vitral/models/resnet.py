@@ -12,17 +12,10 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
-from vitral.models.layers import StochasticDepth, init_torch_default
-from vitral.models.model import (
-    Features,
-    Images,
-    Model,
-    ModelConfig,
-    blocks_of,
-    refuse_rates,
-    seeded,
-    spread_stochastic_depth,
-)
+from vitral.models.initialization import init_torch_default, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
+from vitral.models.tokens import FeatureMaps
 
 WIDTH = 64
 EXPANSION = 4
@@ -74,14 +67,14 @@ class ResidualUnit(nn.Module):
             self.projection_norm = nn.BatchNorm2d(out)
         self.stochastic_depth = StochasticDepth(0.0)
 
-    def forward(self, maps: Maps) -> Maps:
+    def forward(self, maps: Maps, part: BatchPart | None = None) -> Maps:
         """Return the maps after the unit."""
         shortcut = self.projection_norm(self.projection(maps)) if self.has_projection else maps
         last = len(self.convolutions) - 1
         for index, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             maps = norm(convolution(maps))
             maps = maps if index == last else functional.relu(maps)
-        return functional.relu(shortcut + self.stochastic_depth(maps))
+        return functional.relu(shortcut + self.stochastic_depth(maps, part))
 
 
 class ResNet(Model):
@@ -105,13 +98,17 @@ class ResNet(Model):
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()
 
-    def features(self, images: Images) -> Features:
-        """Return the mean of the last feature map."""
+    def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:
+        """Return the last feature maps."""
         maps = functional.relu(self.root_norm(self.root(images)))
         maps = functional.max_pool2d(maps, 3, 2, 1)
-        for stage in self.stages:
-            maps = stage(maps)
-        return maps.mean(dim=(2, 3))
+        for block in self.blocks():
+            maps = block(maps, part)
+        return FeatureMaps(maps)
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+        """Return the mean of the last feature map."""
+        return self.encode(images, part).maps.mean(dim=(2, 3))
 
     def blocks(self) -> list[nn.Module]:
         """Return the residual units in order."""

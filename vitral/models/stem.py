@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution, pad_same
-from vitral.models.layers import init_norm, lecun_normal_
+from vitral.models.initialization import init_norm, lecun_normal_
 
 GROUPS = 32
 WIDTH = 64  # channels of the root

@@ -13,9 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.layers import Block, Mlp, Tokens, attend, full_precision, init_linear_deit, init_norm
-from vitral.models.model import Features, Images, Model, ModelConfig, depth_rate, seeded
+from vitral.models.attention import attend
+from vitral.models.blocks import Block, Mlp
+from vitral.models.initialization import init_linear_deit, init_norm, seeded
+from vitral.models.model import Features, Images, Model, ModelConfig
 from vitral.models.position import resize_position_embedding
+from vitral.models.precision import full_precision
+from vitral.models.stochastic_depth import BatchPart, depth_rate
+from vitral.models.tokens import TokenGrid, Tokens
 
 NORM_EPS = 1e-5  # torch's default, in all of T2T-ViT
 TOKEN_DIM = 64
@@ -77,7 +82,7 @@ class TokenTransformer(nn.Module):
     def forward(self, tokens: Tokens) -> Tokens:
         """Return tokens of width 64."""
         query, key, value = self.qkv(self.norm1(tokens))[:, None].chunk(3, dim=-1)
-        mixed = attend(query, key, value, 0.0, self.scale)
+        mixed = attend(query, key, value, scale=self.scale)
         tokens = (value + self.out(mixed))[:, 0]
         return tokens + self.mlp(self.norm2(tokens))
 
@@ -158,12 +163,18 @@ class T2TViT(Model):
         tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
         return self.dropout((tokens + self.position).to(tokens.dtype))
 
-    def features(self, images: Images) -> Features:
-        """Return the class token after the backbone and its norm."""
+    def encode(self, images: Images, part: BatchPart | None = None, *, num_queries: int | None = None) -> TokenGrid:
+        """Return the tokens after the backbone and its norm; only the first `num_queries` where that is given."""
         tokens = self.embed(images)
         for block in self.backbone[:-1]:
-            tokens = block(tokens)
-        return self.norm(self.backbone[-1](tokens, 1))[:, 0]
+            tokens, _ = block(tokens, part=part)
+        tokens, _ = self.backbone[-1](tokens, num_queries=num_queries, part=part)
+        grid = self.config.grid if num_queries is None else None
+        return TokenGrid(self.norm(tokens), grid, prefix=1)
+
+    def features(self, images: Images, part: BatchPart | None = None) -> Features:
+        """Return the class token after the backbone and its norm."""
+        return self.encode(images, part, num_queries=1).tokens[:, 0]
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take images of another size: the sinusoids are interpolated, bicubic, as in the original (utils.py)."""

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.layers import Tokens, lecun_normal_
-from vitral.models.model import seeded
+from vitral.models.initialization import lecun_normal_, seeded
+from vitral.models.stochastic_depth import BatchPart
+from vitral.models.tokens import Tokens
 from vitral.models.vit import ViT
 
 BINS = 8  # a channel
@@ -49,16 +50,15 @@ class MaskedPatchPrediction(nn.Module):
             nn.init.zeros_(self.colour_head.bias)
 
     def forward(
-        self, images: Float[Tensor, "batch 3 height width"]
+        self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
         """Return the colours' logits of every patch, and which patches were corrupted; draws from torch's generator."""
         rows, columns = self.network.config.grid
         corrupted = choose_patches(len(images), rows * columns, self.share).to(images.device)
-        tokens = self.network.embed(images, lambda patches: self.corrupt(patches, corrupted))
-        for block in self.network.encoder:
-            tokens = block(tokens)
-        patches = self.network.norm(tokens)[:, self.network.config.num_prefix_tokens :]
-        return self.colour_head(patches), corrupted
+        patches = self.network.patches(images)
+        patches = patches.with_tokens(self.corrupt(patches.tokens, corrupted))
+        encoded = self.network.normalize(self.network.transform(self.network.embed(patches), part=part))
+        return self.colour_head(encoded.patches), corrupted
 
     def corrupt(self, patches: Tokens, corrupted: Bool[Tensor, "batch patches"]) -> Tokens:
         """Return the patch embeddings with the corrupted ones masked, replaced or left."""

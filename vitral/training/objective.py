@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, UInt8
 from torch import Tensor, nn
 
 from vitral.models.model import Model, Outputs
+from vitral.models.stochastic_depth import BatchPart
 from vitral.objectives.balance import balance_loss
 from vitral.objectives.classification import Targets, sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, masked_patch_loss, mean_colours
@@ -23,11 +24,13 @@ class Part:
 
     Attributes:
         images: normalised.
+        of_batch: which examples of the whole batch these are.
         pixels: the same before that, values 0 to 255.
         targets: class numbers, or shares of the classes.
     """
 
     images: Float[Tensor, "batch 3 height width"]
+    of_batch: BatchPart
     pixels: UInt8[Tensor, "batch 3 height width"]
     targets: Targets
 
@@ -54,7 +57,7 @@ class Classification:
 
     def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the share of images that `right_answers` finds right."""
-        outputs: Outputs = call(part.images)
+        outputs: Outputs = call(part.images, part.of_batch)
         loss = self.loss(outputs.logits, part.targets)
         if outputs.distillation_logits is not None:
             loss = (loss + self.loss(outputs.distillation_logits, part.targets)) / 2
@@ -96,7 +99,7 @@ class MaskedPatches:
 
     def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
         """Return the mean loss and the share of corrupted patches whose colour is right."""
-        logits, corrupted = call(part.images)
+        logits, corrupted = call(part.images, part.of_batch)
         return masked_patch_loss(logits, corrupted, mean_colours(part.pixels, self.patch))
 
 

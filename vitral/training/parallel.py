@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -22,8 +22,9 @@ from torch.utils.checkpoint import checkpoint
 from vitral import distributed
 from vitral.errors import RecipeError
 from vitral.models.catalog import FAMILIES
-from vitral.models.experts import MixtureOfExperts
+from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
 from vitral.models.model import Model, Outputs
+from vitral.models.stochastic_depth import BatchPart
 from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
 from vitral.training.optimization.precision import computes_in_bf16
 from vitral.training.settings.recipe import Recipe
@@ -37,9 +38,9 @@ class TrainingOutputs(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, images: Tensor) -> Outputs:
-        """Return what the network gives for a batch of images."""
-        return self.network.outputs(images)
+    def forward(self, images: Tensor, part: BatchPart | None = None) -> Outputs:
+        """Return what the network gives for a batch of images, or a part of one."""
+        return self.network.outputs(images, part)
 
 
 class Engine:
@@ -62,6 +63,7 @@ class Engine:
         self._recomputed: list[nn.Module] = []
         if settings.expert_parallel:
             self._share_experts()
+        self.rows = shared_rows(module)
         self.sharded = settings.sharding != "none" and distributed.world() > 1
         self.call: Callable[..., Any] = module
         if settings.checkpointing:
@@ -89,13 +91,13 @@ class Engine:
     def clip(self, limit: float | None) -> Tensor:
         """Scale all gradients so that their joint norm, over all processes, is at most `limit`; return the norm they had."""
         parameters = [parameter for parameter in self.module.parameters() if parameter.grad is not None]
-        own = [parameter for parameter in parameters if hasattr(parameter, "rows_of")]
+        own = [parameter for parameter in parameters if parameter in self.rows]
         if not own or distributed.world() == 1:
             return clip_by_global_norm(parameters, limit)
         gradients = [cast(Tensor, parameter.grad) for parameter in own]
         # An expert's gradient is the sum over all processes' images, not yet the mean.
         torch._foreach_div_(gradients, float(distributed.world()))
-        copied = [cast(Tensor, parameter.grad) for parameter in parameters if not hasattr(parameter, "rows_of")]
+        copied = [cast(Tensor, parameter.grad) for parameter in parameters if parameter not in self.rows]
         squares = distributed.total(global_norm(gradients).square())
         norm = (squares + global_norm(copied).square()).sqrt()
         if limit is not None:
@@ -110,7 +112,7 @@ class Engine:
             block._compiled_call_impl = None  # torch has no other way back, and compiled blocks hear no hooks
         if not self.writes_shares:
             return self.network
-        weights = {name: _whole(tensor) for name, tensor in self.network.state_dict(keep_vars=True).items()}
+        weights = {name: _whole(tensor, self.rows) for name, tensor in self.network.state_dict(keep_vars=True).items()}
         family = next(family for family in FAMILIES.values() if isinstance(self.network, family.model))
         plain = family.model(self.network.config)
         plain.load_state_dict(weights)
@@ -139,7 +141,7 @@ class Engine:
             block.compile()
 
     def _copies(self) -> DistributedDataParallel:
-        own = [name for name, parameter in self.module.named_parameters() if hasattr(parameter, "rows_of")]
+        own = [name for name, parameter in self.module.named_parameters() if parameter in self.rows]
         if own:
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 self.module, own
@@ -190,10 +192,10 @@ def _mesh(device: torch.device, settings: ComputeSettings) -> DeviceMesh:
     return init_device_mesh(device.type, (world // within, within), mesh_dim_names=("copies", "shares"))
 
 
-def _whole(tensor: Tensor) -> Tensor:
+def _whole(tensor: Tensor, rows: Mapping[Tensor, Rows]) -> Tensor:
     if isinstance(tensor, DTensor):
         return cast(DTensor, tensor.detach()).full_tensor().cpu()
-    if hasattr(tensor, "rows_of") and distributed.world() > 1:
+    if tensor in rows:
         parts = [torch.empty_like(tensor) for _ in range(distributed.world())]
         dist.all_gather(parts, tensor.detach().contiguous())
         return torch.cat(parts).cpu()

@@ -9,8 +9,8 @@ from torch import Tensor
 from vitral import distributed
 from vitral.data.loader import Batch
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.layers import part_of_batch
 from vitral.models.model import Model
+from vitral.models.stochastic_depth import BatchPart
 from vitral.seeds import derive
 from vitral.training.mixing import Mixer, erase, mixes
 from vitral.training.objective import Part, build_objective
@@ -116,7 +116,7 @@ class Updater:
         if self.mixer is not None:
             images, targets = self.mixer(images, targets, step=step)
             pixels = pixels[1:]
-        return Part(images, pixels, targets)
+        return Part(images, BatchPart(batch.first, self.recipe.batch_size), pixels, targets)
 
     def sharp_gradients(self, batch: Batch, step: int, rho: float) -> tuple[Tensor, Tensor]:
         """Add to the gradients those of SAM, for `sam_images` after `sam_images`; return loss and share right before the climb.
@@ -160,7 +160,7 @@ class Updater:
             torch.manual_seed(seed)
             weight = len(part.images) / self.images_of(batch)
             last = together and number == len(pieces) - 1
-            with self.engine.accumulating(last=last), part_of_batch(piece.first, self.recipe.batch_size):
+            with self.engine.accumulating(last=last):
                 with autocast(self.device, self.recipe.precision):
                     loss, right = self.objective(self.engine.call, part)
                 (loss * (weight * share)).backward()  # type: ignore[no-untyped-call]

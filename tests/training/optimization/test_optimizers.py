@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.training.conftest import CONFIG
 from vitral.models.catalog import build, variant
 from vitral.models.experts import ExpertsConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.adafactor import Adafactor, factored_axes
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.optimization.lamb import Lamb

@@ -29,6 +29,7 @@ from vitral.described import fits
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
+from vitral.models.experts import Rows, shared_rows
 from vitral.training.optimization.averaging import Average
 from vitral.weights.containers import write_safetensors
 
@@ -382,7 +383,8 @@ def pack(model: nn.Module, average: Average | None, optimizer: Optimizer) -> dic
         for key, value in optimizer.state[parameter].items() if parameter in optimizer.state else ():
             if isinstance(value, Tensor):
                 placed[f"optimizer/{name}/{key}"] = (value, parameter)
-    pieces = {name: _piece(tensor, like) for name, (tensor, like) in placed.items()}
+    shared = shared_rows(model)
+    pieces = {name: _piece(tensor, like, shared.get(like)) for name, (tensor, like) in placed.items()}
     return {name: piece for name, piece in pieces.items() if piece is not None}
 
 
@@ -403,24 +405,30 @@ def unpack(checkpoint: Checkpoint, model: nn.Module, average: Average | None, op
         raise TrainingError(
             f"The checkpoint '{checkpoint.path}' is of another network: '{name}' is in only one of the two."
         )
+    shared = shared_rows(model)
     with torch.no_grad():
         for name, (tensor, like) in wanted.items():
-            _fill(tensor, checkpoint.tensor(name), like, name)
+            saved = checkpoint.tensor(name)
+            _fill(tensor, saved, rows_held(like, saved.shape, shared.get(like)), name)
         for path in checkpoint.parts:
             if path.startswith("optimizer/"):
                 name, _, key = path.removeprefix("optimizer/").rpartition("/")
-                optimizer.state[parameters[name]][key] = _state_tensor(checkpoint.tensor(path), parameters[name])
+                saved, parameter = checkpoint.tensor(path), parameters[name]
+                rows = rows_held(parameter, saved.shape, shared.get(parameter))
+                optimizer.state[parameter][key] = _state_tensor(saved, parameter, rows)
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     yield from ((prefix + name, tensor) for name, tensor in tensors.items())
 
 
-def rows_held(like: Tensor, shape: torch.Size) -> tuple[int, int] | None:
+def rows_held(like: Tensor, shape: torch.Size, shared: Rows | None) -> tuple[int, int] | None:
     """Return the first row and the end of the rows that this process holds of a tensor of `shape`; None for all.
 
-    `like` is the parameter that the tensor belongs to: a `DTensor`, or one whose `rows_of` names the rows that expert
-    parallelism left here.
+    Args:
+        like: the parameter that the tensor belongs to, which may be a `DTensor`.
+        shape: of the whole tensor.
+        shared: the rows of the parameter that expert parallelism left here; None for all.
     """
     if isinstance(like, DTensor) and shape == like.shape:
         sharded = next((axis for axis, placed in enumerate(like.placements) if placed.is_shard()), None)
@@ -429,25 +437,23 @@ def rows_held(like: Tensor, shape: torch.Size) -> tuple[int, int] | None:
         each = -(-shape[0] // like.device_mesh.size(sharded))
         first = min(like.device_mesh.get_local_rank(sharded) * each, shape[0])
         return first, min(first + each, shape[0])
-    held: tuple[int, int, int] | None = getattr(like, "rows_of", None)
-    if held is None or not shape or shape[0] != held[2]:
+    if shared is None or not shape or shape[0] != shared.total:
         return None
-    return held[0], held[1]
+    return shared.first, shared.end
 
 
-def _piece(tensor: Tensor, like: Tensor) -> Piece | None:
+def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
     """Return this process's piece; None where another one writes it."""
-    held: tuple[int, int, int] | None = getattr(like, "rows_of", None)
     if isinstance(tensor, DTensor):
-        rows = rows_held(like, tensor.shape)
+        rows = rows_held(like, tensor.shape, shared)
         mesh = tensor.device_mesh
         copies = [axis for axis, placed in enumerate(tensor.placements) if not placed.is_shard()]
         local = tensor.to_local()
         if any(mesh.get_local_rank(axis) for axis in copies) or (rows is not None and rows[0] == rows[1]):
             return None
         first, whole = (rows[0], tensor.shape[0]) if rows is not None else (0, None)
-    elif held is not None and tensor.ndim and tensor.shape[0] == held[1] - held[0]:
-        local, first, whole = tensor, held[0], held[2]
+    elif shared is not None and tensor.ndim and tensor.shape[0] == shared.end - shared.first:
+        local, first, whole = tensor, shared.first, shared.total
     elif distributed.is_main():
         local, first, whole = tensor, 0, None
     else:
@@ -455,8 +461,7 @@ def _piece(tensor: Tensor, like: Tensor) -> Piece | None:
     return Piece(local.detach().cpu().contiguous().clone(), first, whole)
 
 
-def _fill(tensor: Tensor, saved: Tensor, like: Tensor, name: str) -> None:
-    rows = rows_held(like, saved.shape)
+def _fill(tensor: Tensor, saved: Tensor, rows: tuple[int, int] | None, name: str) -> None:
     target = tensor.to_local() if isinstance(tensor, DTensor) else tensor
     source = saved if rows is None else saved[rows[0] : rows[1]]
     if target.shape != source.shape:
@@ -466,8 +471,7 @@ def _fill(tensor: Tensor, saved: Tensor, like: Tensor, name: str) -> None:
     target.copy_(source)
 
 
-def _state_tensor(saved: Tensor, parameter: Tensor) -> Tensor:
-    rows = rows_held(parameter, saved.shape)
+def _state_tensor(saved: Tensor, parameter: Tensor, rows: tuple[int, int] | None) -> Tensor:
     if rows is not None:
         saved = saved[rows[0] : rows[1]]
     saved = saved.to(parameter.device)

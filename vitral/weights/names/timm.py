@@ -11,7 +11,7 @@ from vitral.models.catalog import variant_name
 from vitral.models.coatnet import CoAtNetConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.model import ModelConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Stored, cannot_hold
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).

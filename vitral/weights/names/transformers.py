@@ -6,7 +6,7 @@ from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.layers import Gelu
+from vitral.models.kernels.gelu import Gelu
 from vitral.weights.dialect import Stored
 
 GELUS: dict[str, Gelu] = {

@@ -7,7 +7,7 @@ from typing import Any
 from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
 from vitral.models.stem import StemConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading, square_side
 from vitral.weights.layouts import (
     BROADCAST_NORM,

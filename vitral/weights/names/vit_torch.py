@@ -4,9 +4,9 @@ import dataclasses
 import re
 from typing import Any
 
-from vitral.models.layers import LAYER_NORM_EPS
+from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.stem import StemConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import Layout, Rule, joined, renamed
 from vitral.weights.names import transformers

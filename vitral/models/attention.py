@@ -1,0 +1,136 @@
+"""Multi-head self-attention (paper appendix A)."""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vitral.models.kernels import condition
+from vitral.models.kernels.linear import Linear
+from vitral.models.kernels.packed_attention import packed_attention
+from vitral.models.tokens import Tokens
+
+Heads = Float[Tensor, "batch heads tokens head_dim"]
+Mask = Bool[Tensor, "batch #heads #queries keys"]
+
+
+def attention_scores(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    key: Float[Tensor, "batch heads keys head_dim"],
+    scale: float | None = None,
+) -> Float[Tensor, "batch heads queries keys"]:
+    """Return query times key, scaled (equation 6 before its softmax); `scale` is 1/sqrt(head_dim) if None."""
+    return (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+
+
+def attend(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    key: Float[Tensor, "batch heads keys head_dim"],
+    value: Float[Tensor, "batch heads keys head_dim"],
+    *,
+    dropout: float = 0.0,
+    scale: float | None = None,
+    mask: Mask | None = None,
+) -> Float[Tensor, "batch heads queries head_dim"]:
+    """Return the values mixed by the softmax of the scores (equations 6 and 7), by the kernel that is fastest where it runs.
+
+    The fused CPU kernel's backward pass is several times slower than the plain products in bfloat16, so training there
+    takes the plain ones; everything else takes the fused kernel.
+
+    Args:
+        query: one vector a query and head.
+        key: one vector a token and head.
+        value: likewise.
+        dropout: rate on the probabilities.
+        scale: of the scores; 1/sqrt(head_dim) if None.
+        mask: which keys each query may attend to, at least one; all if None.
+    """
+    if not condition.trains_in_bf16_on_cpu(query):
+        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
+    scores = attention_scores(query, key, scale)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    probabilities = functional.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
+    return probabilities @ value
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention (equations 5-8).
+
+    Args:
+        dim: width of a token.
+        num_heads: heads; each has `dim / num_heads` channels.
+        qkv_bias: whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
+        dropout: rate after the output projection.
+        attention_dropout: rate on the attention probabilities.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        qkv_bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.attention_dropout = attention_dropout
+        self.qkv = Linear(dim, 3 * dim, bias=qkv_bias)
+        self.out = Linear(dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, tokens: Tokens, *, num_queries: int | None = None, mask: Mask | None = None
+    ) -> Float[Tensor, "batch queries dim"]:
+        """Return the mixed tokens.
+
+        Args:
+            tokens: all tokens, which keys and values are taken of.
+            num_queries: how many of them, from the first on, are mixed; all if None.
+            mask: which tokens each of these may attend to; all if None.
+        """
+        return self.dropout(self.out(self._mix(tokens, num_queries, mask)))
+
+    def _mix(self, tokens: Tokens, num_queries: int | None, mask: Mask | None) -> Float[Tensor, "batch queries dim"]:
+        rate = self.attention_dropout if self.training else 0.0
+        if num_queries is None and mask is None and rate == 0.0:
+            projected = self.qkv(tokens)
+            if condition.trains_in_bf16_on_cpu(projected):
+                return packed_attention(projected, self.num_heads)
+            query, key, value = self._split(projected, 3)
+        else:
+            query, key, value = self._project(tokens, num_queries)
+        return attend(query, key, value, dropout=rate, mask=mask).transpose(1, 2).flatten(2)
+
+    def probabilities(self, tokens: Tokens) -> Float[Tensor, "batch heads tokens tokens"]:
+        """Return the attention probabilities, rows summing to one: fused kernels never give them."""
+        query, key, _ = self._project(tokens, None)
+        return attention_scores(query, key).float().softmax(dim=-1)
+
+    def _project(self, tokens: Tokens, num_queries: int | None) -> tuple[Heads, Heads, Heads]:
+        if num_queries is None:
+            query, key, value = self._split(self.qkv(tokens), 3)
+            return query, key, value
+        dim = tokens.shape[-1]
+        weight = self.qkv.weight
+        query_bias, other_bias = (None, None) if self.qkv.bias is None else (self.qkv.bias[:dim], self.qkv.bias[dim:])
+        (query,) = self._split(functional.linear(tokens[:, :num_queries], weight[:dim], query_bias), 1)
+        key, value = self._split(functional.linear(tokens, weight[dim:], other_bias), 2)
+        return query, key, value
+
+    def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        batch, tokens, _ = projected.shape
+        return projected.view(batch, tokens, parts, self.num_heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Xavier-uniform over each of query, key, value and output on its own: limit sqrt(3 / dim); biases zero."""
+        limit = math.sqrt(3.0 / self.out.in_features)
+        with torch.no_grad():
+            for layer in (self.qkv, self.out):
+                layer.weight.uniform_(-limit, limit, generator=generator)
+                if layer.bias is not None:
+                    layer.bias.zero_()

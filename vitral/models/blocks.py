@@ -1,0 +1,140 @@
+"""The encoder block that the transformer families share, with dropout where the original has it."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.models.attention import Attention, Mask
+from vitral.models.initialization import init_linear, init_norm
+from vitral.models.kernels.gelu import Gelu, gelu_layer
+from vitral.models.kernels.linear import Linear
+from vitral.models.stochastic_depth import BatchPart, StochasticDepth
+from vitral.models.tokens import Losses, Tokens
+
+LAYER_NORM_EPS = 1e-6  # flax's default, on which the published weights were trained; torch's own is 1e-5
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between (paper section 3.1), dropout after each.
+
+    Args:
+        dim: width in and out.
+        hidden_dim: width between.
+        gelu: "tanh", the original's approximation, "exact" or "quick".
+        dropout: rate after the GELU and after the second layer.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, *, gelu: Gelu, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = Linear(dim, hidden_dim)
+        self.gelu = gelu_layer(gelu)
+        self.fc2 = Linear(hidden_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the transformed tokens."""
+        return self.dropout(self.fc2(self.dropout(self.gelu(self.fc1(tokens)))))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Xavier-uniform weights; biases normal with standard deviation 1e-6."""
+        init_linear(self.fc1, generator, bias_std=1e-6)
+        init_linear(self.fc2, generator, bias_std=1e-6)
+
+
+class LayerScale(nn.Module):
+    """A learned factor a channel on a residual branch (CaiT, arXiv 2103.17239)."""
+
+    def __init__(self, dim: int, initial: float) -> None:
+        super().__init__()
+        self.initial = initial
+        self.scale = nn.Parameter(torch.empty(dim))
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the scaled tokens."""
+        return tokens * self.scale
+
+
+class Block(nn.Module):
+    """A pre-norm encoder block (paper equations 2 and 3).
+
+    Args:
+        dim: width of a token.
+        num_heads: attention heads.
+        mlp_dim: width inside the MLP.
+        gelu: "tanh", "exact" or "quick".
+        norm_eps: epsilon of the norms.
+        qkv_bias: whether the query, key and value projections have biases.
+        dropout: rate after every dense layer but the query, key and value projections.
+        attention_dropout: rate on the attention probabilities.
+        stochastic_depth: rate at which a residual branch is left out.
+        layer_scale: initial factor on the residual branches; None for none.
+        experts: a mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_dim: int,
+        *,
+        gelu: Gelu = "tanh",
+        norm_eps: float = LAYER_NORM_EPS,
+        qkv_bias: bool = True,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        stochastic_depth: float = 0.0,
+        layer_scale: float | None = None,
+        experts: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
+        self.attention = Attention(
+            dim, num_heads, qkv_bias=qkv_bias, dropout=dropout, attention_dropout=attention_dropout
+        )
+        self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
+        self.has_experts = experts is not None
+        self.mlp: Any = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout) if experts is None else experts
+        self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
+        self.stochastic_depth = StochasticDepth(stochastic_depth)
+
+    def forward(
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        part: BatchPart | None = None,
+    ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+        """Return the tokens after the block, and the experts' auxiliary losses, where there are experts.
+
+        Args:
+            tokens: all tokens.
+            num_queries: how many of them, from the first on, are computed; all if None.
+            mask: which tokens each of these may attend to; all if None.
+            part: which examples of a batch these are; all if None.
+        """
+        mixed = self.attention(self.norm1(tokens), num_queries=num_queries, mask=mask)
+        tokens = tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed), part)
+        hidden = self.mlp(self.norm2(tokens))
+        hidden, losses = hidden if self.has_experts else (hidden, {})
+        return tokens + self.stochastic_depth(self.scale2(hidden), part), losses
+
+    def set_rates(self, *, dropout: float, attention_dropout: float, stochastic_depth: float) -> None:
+        """Change the regularisation in place."""
+        self.attention.attention_dropout = attention_dropout
+        self.attention.dropout.p = dropout
+        self.mlp.dropout.p = dropout
+        self.stochastic_depth.rate = stochastic_depth
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """Norms to scale 1 and bias 0, LayerScale to its initial value, the rest as its own layer says."""
+        init_norm(self.norm1)
+        init_norm(self.norm2)
+        self.attention.init_weights(generator)
+        self.mlp.init_weights(generator)
+        for scale in (self.scale1, self.scale2):
+            if isinstance(scale, LayerScale):
+                nn.init.constant_(scale.scale, scale.initial)

@@ -1,0 +1,149 @@
+"""Everything that makes one Vision Transformer, checked before it is built."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vitral.errors import ModelError
+from vitral.models.blocks import LAYER_NORM_EPS
+from vitral.models.experts import ExpertsConfig
+from vitral.models.kernels.gelu import Gelu
+from vitral.models.model import LATER, ModelConfig
+from vitral.models.position import PositionKind, PositionResize
+from vitral.models.stem import StemConfig
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViTConfig(ModelConfig):
+    """Everything that makes one Vision Transformer, beside what `ModelConfig` says.
+
+    Dropout comes after the position embedding and every dense layer but query, key and value.
+
+    Attributes:
+        patch_size: height and width of a patch, pixels (P); with a stem, positions of its feature map.
+        patch_stride: step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
+        dim: width of a token (D).
+        depth: number of encoder blocks (L).
+        mlp_dim: width inside the MLP.
+        num_heads: attention heads (k).
+        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d" or "none".
+        pooling: "token" (the class token, the paper's), "gap" (mean over the patches) or "map" (attention pooling).
+        representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
+        gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
+        registers: extra learned tokens that hold no patch (arXiv 2309.16588).
+        layer_scale: initial factor on residual branches (arXiv 2103.17239); None for none.
+        stem: the ResNet of a hybrid; None for none.
+        distilled: whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
+        experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
+        norm_eps: epsilon of the layer norms.
+        qkv_bias: whether the query, key and value projections have biases.
+        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
+        class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
+        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), in place of one that grows from 0.
+        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
+    """
+
+    patch_size: tuple[int, int] = (16, 16)
+    patch_stride: tuple[int, int] | None = None
+    dim: int = 768
+    depth: int = 12
+    mlp_dim: int = 3072
+    num_heads: int = 12
+    position: PositionKind = "learned"
+    pooling: Literal["token", "gap", "map"] = "token"
+    representation_size: int | None = None
+    gelu: Gelu = "tanh"
+    registers: int = 0
+    layer_scale: float | None = None
+    stem: StemConfig | None = field(default=None, metadata=LATER)
+    distilled: bool = field(default=False, metadata=LATER)
+    experts: ExpertsConfig | None = field(default=None, metadata=LATER)
+    norm_eps: float = field(default=LAYER_NORM_EPS, metadata=LATER)
+    qkv_bias: bool = field(default=True, metadata=LATER)
+    position_resize: PositionResize = field(default="bilinear", metadata=LATER)
+    class_position: bool = field(default=True, metadata=LATER)
+    even_depth: bool = field(default=False, metadata=LATER)
+    initialization: Literal["vit", "big_vision", "deit"] = field(default="vit", metadata=LATER)
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        ModelConfig.__post_init__(self)
+        _check_widths(self)
+        _check_extras(self)
+        unit = self.stem.stride if self.stem else 1
+        patch, stride = (tuple(unit * side for side in sides) for sides in (self.patch_size, self.stride_on_map))
+        _check_divisible(self.image_size, patch, stride)  # type: ignore[arg-type]
+
+    @property
+    def stride_on_map(self) -> tuple[int, int]:
+        """Step between patches, (height, width) in positions of what the patches are cut from."""
+        return self.patch_stride or self.patch_size
+
+    @property
+    def stride(self) -> tuple[int, int]:
+        """Step between patches, (height, width) in pixels."""
+        unit = self.stem.stride if self.stem else 1
+        return unit * self.stride_on_map[0], unit * self.stride_on_map[1]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        unit = self.stem.stride if self.stem else 1
+        height, width = (
+            (math.ceil(size / unit) - patch) // step + 1
+            for size, patch, step in zip(self.image_size, self.patch_size, self.stride_on_map, strict=True)
+        )
+        return height, width
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        """Tokens before the patches: the class token, the distillation token, then the registers."""
+        return self.num_pooled_tokens + self.registers
+
+    @property
+    def num_pooled_tokens(self) -> int:
+        """Tokens that a head reads: the class token and the distillation token."""
+        return (self.pooling == "token") + self.distilled
+
+
+def _check_widths(config: ViTConfig) -> None:
+    positive = ("dim", "depth", "mlp_dim", "num_heads")
+    for name in positive:
+        if getattr(config, name) < 1:
+            raise ModelError(f"{name} must be at least 1, not {getattr(config, name)}.")
+    if config.dim % config.num_heads:
+        raise ModelError(f"The width {config.dim} cannot be shared out to {config.num_heads} heads evenly.")
+    if config.registers < 0:
+        raise ModelError(f"registers must be 0 or more, not {config.registers}.")
+    parts = {"learned-2d": 2, "sincos-2d": 4}.get(config.position, 1)
+    if config.dim % parts:
+        raise ModelError(
+            f"Position embedding '{config.position}' needs a width that {parts} divides, not {config.dim}."
+        )
+
+
+def _check_extras(config: ViTConfig) -> None:
+    if config.distilled and config.pooling != "token":
+        raise ModelError(f"A distillation token needs a class token beside it, not pooling '{config.pooling}'.")
+    if config.distilled and config.representation_size:
+        raise ModelError("A network with a distillation head has no representation layer before its heads.")
+    if config.experts and not all(0 <= block < config.depth for block in config.experts.blocks):
+        raise ModelError(f"Experts stand in blocks {config.experts.blocks}, but there are only {config.depth} blocks.")
+    if config.initialization not in ("vit", "big_vision", "deit"):
+        raise ModelError(f"initialization must be 'vit', 'big_vision' or 'deit', not '{config.initialization}'.")
+    if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
+        raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
+    if config.layer_scale is not None and config.experts:
+        raise ModelError("Experts and LayerScale do not go together.")
+
+
+def _check_divisible(image: tuple[int, int], patch: tuple[int, int], stride: tuple[int, int]) -> None:
+    for side, size, length, step in zip(("height", "width"), image, patch, stride, strict=True):
+        if min(length, step) < 1:
+            raise ModelError(f"Patch size and stride must be at least 1 pixel, not {length} and {step}.")
+        if size < length:
+            raise ModelError(f"Image {side} {size} is smaller than the patch of {length} pixels.")
+        if (size - length) % step:
+            below = size - (size - length) % step
+            how = f"the patch size {length}" if step == length else f"patches of {length} at a stride of {step}"
+            raise ModelError(f"Image {side} {size} is not divided by {how}; use {below} or {below + step}.")
