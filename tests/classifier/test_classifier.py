@@ -1,5 +1,6 @@
-"""A classifier is a folder: what goes in comes out, to the bit."""
+"""What a classifier answers, shows and refuses."""
 
+import copy
 import io
 from pathlib import Path
 
@@ -8,13 +9,13 @@ import pytest
 import torch
 from PIL import Image
 
-import vitral
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import save
 from vitral.classifier.inputs import ImageInput
 from vitral.classifier.provenance import Provenance
-from vitral.errors import ImageError, ModelError, WeightsError
+from vitral.errors import ImageError, ModelError
+from vitral.events import Event, Progress, ignore
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import build
 from vitral.models.vit_config import ViTConfig
 
@@ -37,23 +38,9 @@ def image(tmp_path: Path) -> Path:
     return tmp_path / "image.png"
 
 
-def test_the_round_trip_is_exact(classifier: Classifier, tmp_path: Path) -> None:
-    again = vitral.load(save(classifier, tmp_path / "fox"))
-    images = torch.randn(2, 3, 16, 16)
-    assert torch.equal(again(images), classifier(images))
-    assert again.class_names == NAMES
-    assert again.preprocessing == classifier.preprocessing
-    assert again.provenance == classifier.provenance
-
-
-def test_an_interrupted_save_leaves_the_older_folder(classifier: Classifier, tmp_path: Path) -> None:
-    folder = save(classifier, tmp_path / "fox")
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    classifier.provenance = Provenance(training={"x": float("nan")})
-    with pytest.raises(ValueError, match="JSON"):
-        save(classifier, folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert [path.name for path in tmp_path.iterdir()] == ["fox"]
+def photos(count: int) -> list[ImageInput]:
+    """Make images that differ."""
+    return list(np.random.default_rng(1).integers(0, 256, (count, 20, 30, 3), dtype=np.uint8))
 
 
 def test_every_kind_of_image_gives_one_answer(classifier: Classifier, image: Path) -> None:
@@ -75,25 +62,131 @@ def test_folders_are_read_whole_and_bad_images_named(classifier: Classifier, ima
     assert [prediction.source for prediction in good] == [str(image)]
 
 
-def test_the_card_says_what_it_is(classifier: Classifier, tmp_path: Path) -> None:
-    card = (save(classifier, tmp_path / "fox") / "README.md").read_text()
-    assert "library_name: vitral" in card
-    assert "<b>" not in card
-    assert "| test/top1 | 0.5000 |" in card
+@pytest.mark.parametrize("batch_size", [1, 2, 5, 100])
+def test_each_image_has_its_own_answer_whatever_the_batch(classifier: Classifier, batch_size: int) -> None:
+    given = photos(5)
+    events: list[Event] = []
+    together = classifier.predict(given, top=3, batch_size=batch_size, listener=events.append)
+    alone = [classifier.predict(photo, top=3)[0] for photo in given]
+    assert [prediction.source for prediction in together] == [f"image {index}" for index in range(5)]
+    assert len({prediction.probability for prediction in alone}) == 5
+    for one, other in zip(together, alone, strict=True):
+        assert [label for label, _ in one.top] == [label for label, _ in other.top]
+        assert [value for _, value in one.top] == pytest.approx([value for _, value in other.top], abs=1e-6)
+    assert events == [Progress("predict", min(end, 5), 5) for end in range(batch_size, 5 + batch_size, batch_size)]
 
 
-def test_names_must_fit(classifier: Classifier) -> None:
+def test_a_prediction_is_the_softmax_of_the_networks_logits_by_name(classifier: Classifier) -> None:
+    (photo,) = photos(1)
+    (prediction,) = classifier.predict(photo, top=3)
+    logits = classifier.model(classifier.preprocessing(np.asarray(photo))[None])[0].double()
+    expected = (logits.exp() / logits.exp().sum()).tolist()
+    assert dict(prediction.top) == pytest.approx(dict(zip(NAMES, expected, strict=True)), abs=1e-6)
+    assert [value for _, value in prediction.top] == pytest.approx(sorted(expected, reverse=True), abs=1e-6)
+
+
+@pytest.mark.parametrize(("top", "named"), [(1, 1), (2, 2), (3, 3), (5, 3)])
+def test_as_many_classes_are_named_as_asked_for(classifier: Classifier, top: int, named: int) -> None:
+    (prediction,) = classifier.predict(photos(1), top=top)
+    assert len(prediction.top) == named
+    values = [value for _, value in prediction.top]
+    assert values == sorted(values, reverse=True)
+    assert prediction.to_json() == {
+        "source": "image 0",
+        "label": prediction.label,
+        "probability": prediction.probability,
+        "top": [{"label": label, "probability": value} for label, value in prediction.top],
+    }
+
+
+def test_asking_for_no_class_or_no_batch_is_refused_in_a_line(classifier: Classifier) -> None:
+    with pytest.raises(ModelError, match="set top to 1"):
+        classifier.predict(photos(1), top=0)
+    with pytest.raises(ModelError, match="set batch_size to 1"):
+        classifier.predict(photos(1), batch_size=0)
+    assert classifier.predict([]) == []
+
+
+def test_damaged_weights_are_refused_and_the_image_named(classifier: Classifier, image: Path) -> None:
+    torch.nn.init.constant_(classifier.model.head.bias, float("nan"))
+    with pytest.raises(ModelError, match=r"'.*image\.png'.*damaged"):
+        classifier.predict(image)
+
+
+def test_predicting_while_it_trains_changes_neither_answer_nor_mode(tiny_config: ViTConfig) -> None:
+    model = build(tiny_config, seed=0)
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    model.set_rates(dropout=0.5, attention_dropout=0.0, stochastic_depth=0.5)
+    classifier = Classifier(model, PHOTOS.with_size(16))
+    expected = classifier.predict(photos(3))
+    classifier.train()
+    assert classifier.predict(photos(3)) == expected
+    assert classifier.training
+    assert all(part.training for part in model.modules())
+
+
+def test_it_is_a_module_that_can_be_trained(classifier: Classifier) -> None:
+    images = torch.randn(2, 3, 16, 16)
+    assert not classifier.training
+    assert dict(classifier.named_parameters()).keys() == {f"model.{name}" for name in classifier.model.state_dict()}
+    assert torch.equal(classifier(images), classifier.model(images))
+    assert torch.equal(classifier.features(images), classifier.model.features(images))
+    classifier(images).sum().backward()
+    assert classifier.model.head.weight.grad is not None
+    assert not classifier.probabilities(images).requires_grad
+
+
+def test_what_is_learned_or_put_in_the_networks_stead_answers_at_once(
+    classifier: Classifier, tiny_config: ViTConfig
+) -> None:
+    images = torch.randn(2, 3, 16, 16)
+    before = classifier.probabilities(images)
+    with torch.no_grad():
+        classifier.model.head.weight.neg_()
+    learned = classifier.probabilities(images)
+    assert not torch.equal(learned, before)
+    classifier.model = build(tiny_config, seed=5)
+    assert torch.equal(classifier.probabilities(images), torch.full((2, 3), 1 / 3))  # its head is zero
+    assert len(list(classifier.children())) == 1
+
+
+def test_a_copy_is_a_classifier_of_its_own(classifier: Classifier) -> None:
+    images = torch.randn(2, 3, 16, 16)
+    before = classifier.probabilities(images)
+    other = copy.deepcopy(classifier)
+    torch.nn.init.zeros_(other.model.head.weight)
+    assert torch.equal(classifier.probabilities(images), before)
+    assert not torch.equal(other.probabilities(images), before)
+
+
+def test_a_predictor_of_torch_is_taken_as_its_network(classifier: Classifier) -> None:
+    other = Classifier(TorchPredictor(classifier.model), classifier.preprocessing, NAMES)
+    assert other.model is classifier.model
+    assert other.predict(photos(2), listener=ignore) == classifier.predict(photos(2), listener=ignore)
+
+
+def test_several_labels_have_probabilities_of_their_own(classifier: Classifier) -> None:
+    several = Classifier(classifier.model, classifier.preprocessing, NAMES, multi_label=True)
+    images = torch.randn(4, 3, 16, 16)
+    torch.testing.assert_close(several.probabilities(images), torch.sigmoid(classifier.model(images)).detach())
+    assert "3 labels" in repr(several)
+    assert "3 classes" in repr(classifier)
+
+
+def test_names_and_size_must_fit(classifier: Classifier) -> None:
     with pytest.raises(ModelError, match="3 classes, but 2 names"):
         Classifier(classifier.model, classifier.preprocessing, ["a", "b"])
     with pytest.raises(ModelError, match="the same name"):
         Classifier(classifier.model, classifier.preprocessing, ["a", "a", "b"])
+    with pytest.raises(ModelError, match=r"takes \(16, 16\) pixels, its preprocessing \(32, 32\)"):
+        Classifier(classifier.model, PHOTOS.with_size(32))
+    assert Classifier(classifier.model, PHOTOS.with_size(16)).class_names == ("class 0", "class 1", "class 2")
 
 
-def test_names_and_runs_are_loaded(classifier: Classifier, tmp_path: Path) -> None:
-    save(classifier, tmp_path / "runs" / "one" / "classifier")
-    assert vitral.load(tmp_path / "runs" / "one").class_names == NAMES
-    assert vitral.load("vit-mu16", image_size=(32, 64)).model.image_size == (32, 64)
-    with pytest.raises(WeightsError, match="Did you mean 'vit-b16'"):
-        vitral.load("vit-b61")
-    with pytest.raises(WeightsError, match="no classifier folder"):
-        vitral.load(tmp_path)
+def test_it_is_shown_in_two_lines(classifier: Classifier) -> None:
+    assert repr(classifier) == (
+        "Classifier: ViT, images of 16x16 pixels, 3 classes (10, 2, <b>fox|hen</b>)\n"
+        "from nothing, 50.0% of its test images right"
+    )
+    classifier.class_names = ("a" * 30, "b", "c", "d", "e")
+    assert f"5 classes ({'a' * 24}…, b, c, d, …)" in repr(classifier)

@@ -67,5 +67,9 @@ def to_pixels(image: ImageInput) -> Pixels:
     if isinstance(image, np.ndarray):
         if image.dtype != np.uint8:
             raise ImageError(f"An array must be uint8 with values 0 to 255, not {image.dtype}.")
+        if not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)) or not image.size:
+            raise ImageError(
+                f"An array must be (height, width, 3) or (height, width), at least 1 pixel each, not {image.shape}."
+            )
         return to_rgb(Image.fromarray(image))
     return to_rgb(image) if isinstance(image, Image.Image) else read_image(image)

@@ -1,0 +1,188 @@
+"""A classifier is a folder: what goes in comes out to the bit, whatever happens in between."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vitral
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import is_classifier, read, save, update_provenance
+from vitral.classifier.provenance import Provenance
+from vitral.errors import StorageError, WeightsError
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import build
+from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.vit import ViTConfig
+
+NAMES = ("10", "2", "<b>fox|hen</b>")
+ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+KNOWN = Provenance("nothing", training={"steps": 3, "of": ["a"]}, scores={"test/top1": 0.5}, notes=("one", "two"))
+
+
+@pytest.fixture
+def classifier(tiny_config: ViTConfig) -> Classifier:
+    """A classifier none of whose parts is what it would be if it were left out."""
+    model = build(tiny_config, seed=0)
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    return Classifier(model, ODD.with_size(16), NAMES, provenance=KNOWN)
+
+
+def change(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Change entries of a folder's description."""
+    path = folder / "classifier.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_every_part_comes_back(classifier: Classifier, tmp_path: Path) -> None:
+    again = read(save(classifier, tmp_path / "fox"))
+    before, after = classifier.model.state_dict(), again.model.state_dict()
+    assert list(before) == list(after)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    assert again.model.config == classifier.model.config
+    assert again.class_names == NAMES
+    assert again.preprocessing == ODD.with_size(16)
+    assert again.provenance == KNOWN
+    assert not again.training
+
+
+def test_what_norms_have_counted_comes_back_too(tmp_path: Path) -> None:
+    model = build(EfficientNetConfig(width=0.2, depth=0.3, image_size=(32, 32), num_classes=2), seed=0)
+    model.train()(torch.randn(4, 3, 32, 32))  # moves the running means
+    before = Classifier(model, PHOTOS.with_size(32))
+    again = vitral.load(save(before, tmp_path / "fox"))
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(again.probabilities(images), before.probabilities(images))
+    assert again.class_names == ("class 0", "class 1")
+
+
+def test_the_users_own_files_stay_and_the_others_are_replaced(classifier: Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    (folder / "notes.txt").write_text("mine")
+    classifier.class_names = ("a", "b", "c")
+    assert save(classifier, folder) == folder
+    assert read(folder).class_names == ("a", "b", "c")
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fox"]
+
+
+def test_a_network_that_trains_is_saved_as_it_is_and_goes_on(classifier: Classifier, tmp_path: Path) -> None:
+    classifier.train()
+    save(classifier, tmp_path / "fox")
+    assert classifier.training
+    assert classifier.model.training
+
+
+def test_scores_are_added_without_touching_the_weights(classifier: Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    weights = (folder / "weights.safetensors").stat()
+    classifier.provenance = Provenance("nothing", scores={"test/top1": 0.75})
+    update_provenance(classifier, folder)
+    assert read(folder).provenance == classifier.provenance
+    assert "| test/top1 | 0.7500 |" in (folder / "README.md").read_text()
+    assert "# fox" in (folder / "README.md").read_text()
+    after = (folder / "weights.safetensors").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (weights.st_mtime_ns, weights.st_ino)
+    with pytest.raises(WeightsError, match="cannot be read"):
+        update_provenance(classifier, tmp_path / "nowhere")
+
+
+def test_a_folder_is_one_by_its_description_alone(classifier: Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    assert is_classifier(folder)
+    assert not is_classifier(tmp_path)
+    assert not is_classifier(tmp_path / "missing")
+    (tmp_path / "odd" / "classifier.json").mkdir(parents=True)
+    assert not is_classifier(tmp_path / "odd")
+
+
+def test_a_folder_of_0_2_without_multi_label_is_one_class_an_image(classifier: Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    path = folder / "classifier.json"
+    described = json.loads(path.read_text())
+    described.pop("multi_label", None)
+    path.write_text(json.dumps(described))
+    images = torch.randn(2, 3, 16, 16)
+    assert torch.equal(read(folder).probabilities(images), classifier.probabilities(images))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"format": "other"}, "does not describe a Vitral classifier"),
+        ({"version": 2}, "has format version 2, and this Vitral reads 1; update Vitral"),
+        ({"weights_sha256": "0" * 64}, "damaged or of another classifier"),
+        ({"class_names": ["a", "b"]}, "3 classes, but 2 names"),
+        ({"class_names": "abc"}, "class_names are no list of names"),
+        ({"provenance": {"secret": 1}}, "other entries than source, training, scores, notes"),
+        ({"provenance": {"scores": {"test/top1": "high"}}}, "an entry of the wrong type, 'scores'"),
+        ({"preprocessing": None}, "Preprocessing is described by its fields"),
+    ],
+)
+def test_what_is_wrong_with_a_description_is_said(
+    classifier: Classifier, tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    change(folder, changes)
+    with pytest.raises(WeightsError, match=said) as refused:
+        read(folder)
+    assert str(folder) in str(refused.value)
+
+
+@pytest.mark.parametrize("entry", ["architecture", "preprocessing", "class_names", "weights_sha256", "provenance"])
+def test_a_missing_entry_is_named(classifier: Classifier, tmp_path: Path, entry: str) -> None:
+    path = save(classifier, tmp_path / "fox") / "classifier.json"
+    described = json.loads(path.read_text())
+    del described[entry]
+    path.write_text(json.dumps(described))
+    with pytest.raises(WeightsError, match=f"lacks the entry '{entry}'"):
+        read(path.parent)
+
+
+def test_an_interrupted_save_leaves_the_older_folder(classifier: Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    classifier.provenance = Provenance(training={"x": float("nan")})
+    with pytest.raises(ValueError, match="JSON"):
+        save(classifier, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert [path.name for path in tmp_path.iterdir()] == ["fox"]
+
+
+def test_a_file_in_the_way_is_left_alone(classifier: Classifier, tmp_path: Path) -> None:
+    (tmp_path / "fox").write_text("mine")
+    with pytest.raises(StorageError, match="fox"):
+        save(classifier, tmp_path / "fox")
+    assert (tmp_path / "fox").read_text() == "mine"
+
+
+def test_the_card_says_all_that_the_folder_says(classifier: Classifier, tmp_path: Path) -> None:
+    card = (save(classifier, tmp_path / "fox") / "README.md").read_text()
+    parameters = sum(parameter.numel() for parameter in classifier.model.parameters())
+    assert card.startswith("---\nlibrary_name: vitral\npipeline_tag: image-classification\n")
+    assert f"{parameters:,} parameters, images of 16x16 pixels, 3 classes. Started from nothing." in card
+    assert "\n0. 10\n1. 2\n2. \\<b\\>fox\\|hen\\</b\\>\n" in card
+    assert "| test/top1 | 0.5000 |" in card
+    blocks = [json.loads(block.partition("```")[0]) for block in card.split("```json\n")[1:]]
+    assert blocks == [json.loads(json.dumps(ODD.with_size(16).to_json())), {"steps": 3, "of": ["a"]}]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "said"),
+    [
+        (Provenance(), "> **The weights are random"),
+        (Provenance("x", scores={"test/top1": 0.5, "test/baseline_knn": 0.75}), "> **To be doubted: 50.0%"),
+    ],
+)
+def test_the_card_says_what_is_to_be_doubted(
+    classifier: Classifier, tmp_path: Path, provenance: Provenance, said: str
+) -> None:
+    classifier.provenance = provenance
+    card = (save(classifier, tmp_path / "fox") / "README.md").read_text()
+    assert said in card
+    classifier.provenance = KNOWN
+    assert "> **" not in (save(classifier, tmp_path / "hen") / "README.md").read_text()

@@ -1,0 +1,97 @@
+"""What a classifier's own scores say against it."""
+
+import math
+
+import pytest
+
+from vitral.classifier.chance import Standing
+from vitral.classifier.provenance import BASELINE, Provenance
+from vitral.evaluation.metrics import wilson_interval
+
+TRAINED = {"steps": 3}
+
+
+def scores(split: str, top1: float, low: float, chance: float) -> dict[str, float]:
+    """Name the figures of a split as a run does."""
+    return {f"{split}/top1": top1, f"{split}/top1_low": low, f"{split}/chance": chance}
+
+
+@pytest.mark.parametrize("source", ["random weights", "random weights (vit-b16)"])
+def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None:
+    assert Provenance(source).doubt().startswith("The weights are random")
+    assert Provenance(source, training=TRAINED).doubt() == ""
+    assert Provenance("ViT-B_16.npz").doubt() == ""
+    assert Provenance().doubt() == Provenance(source).doubt()
+
+
+def test_scores_that_chance_reaches_too_are_doubted() -> None:
+    at_chance = scores("test", 0.4, 0.31, 0.33)
+    assert Provenance("x", training=TRAINED, scores=at_chance).doubt() == (
+        "No better than chance: 40.0% of its test images right, where always naming one class gets 33.0%."
+    )
+    assert Provenance("x", training=TRAINED, scores=scores("test", 0.4, 0.331, 0.33)).doubt() == ""
+
+
+def test_every_split_is_looked_at_and_the_first_doubt_said() -> None:
+    both = scores("test", 0.9, 0.8, 0.5) | scores("validation", 0.4, 0.3, 0.5)
+    assert "its validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
+
+
+@pytest.mark.parametrize("name", ["top1", "top1_low", "chance"])
+@pytest.mark.parametrize("value", [math.nan, -0.1, 1.1])
+def test_figures_that_are_no_shares_say_nothing(name: str, value: float) -> None:
+    damaged = scores("test", 0.4, 0.3, 0.5) | {f"test/{name}": value}
+    assert Provenance("x", training=TRAINED, scores=damaged).doubt() == ""
+    missing = {key: figure for key, figure in damaged.items() if key != f"test/{name}"}
+    assert Provenance("x", training=TRAINED, scores=missing).doubt() == ""
+
+
+def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
+    rivals = {f"test{BASELINE}knn": 0.62, f"test{BASELINE}linear_probe": 0.75, f"test{BASELINE}pixel_linear": 0.6}
+    said = Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
+    assert said == "To be doubted: 61.0% of its test images right, where a mere linear probe got 75.0%."
+    rivals[f"test{BASELINE}pixel_neighbour"] = 0.8
+    assert (
+        "mere nearest neighbour on bare pixels got 80.0%"
+        in Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
+    )
+
+
+def test_nothing_is_said_where_it_is_as_good_or_nothing_is_known() -> None:
+    assert Provenance(scores={"test/top1": 0.75, f"test{BASELINE}knn": 0.75}).shortfall() == ""
+    assert Provenance(scores={"test/top1": 0.75}).shortfall() == ""
+    assert Provenance(scores={"validation/top1": 0.5, f"test{BASELINE}knn": 0.75}).shortfall() == ""
+    assert Provenance(scores={"test/map": 0.5, f"test{BASELINE}knn": 0.75}).shortfall() == ""
+
+
+@pytest.mark.parametrize(
+    ("standing", "at_chance", "untold"),
+    [
+        (Standing(0.9, 0.8, 0.5), False, False),  # above chance, and surely so
+        (Standing(0.5, 0.45, 0.5), True, False),  # not above chance: no number of images would help
+        (Standing(0.55, 0.49, 0.5), True, False),  # above it by little, on enough images to see more
+        (Standing(1.0, 0.3424, 0.5), False, True),  # 2 of 2: a perfect one would look the same
+        (Standing(1.0, 0.8, 1.0), False, True),  # all images are of one class
+    ],
+)
+def test_what_a_share_says_of_chance(standing: Standing, at_chance: bool, untold: bool) -> None:
+    assert (standing.at_chance, standing.untold) == (at_chance, untold)
+    assert bool(standing.sentence("test")) == (at_chance or untold)
+    assert "  " not in standing.sentence("")  # a split without a name leaves no gap
+
+
+def test_how_many_images_would_do_is_so_many() -> None:
+    # 3 of 4 right beside a chance of one half: Wilson's interval begins above it from 13 images at that share.
+    said = Standing(0.75, wilson_interval(3, 4)[0], 0.5).sentence("test")
+    assert "75.0% of 4 test images right" in said
+    needed = int(said.split("; ")[1].split()[0])
+    enough, short = (_low(0.75, count) for count in (needed, needed - 1))
+    assert enough > 0.5 >= short
+
+
+def _low(share: float, images: int) -> float:
+    """Return where Wilson's interval begins, as `wilson_interval` has it for whole numbers."""
+    z = 1.959963984540054
+    centre = share + z**2 / (2 * images)
+    spread = z * math.sqrt(share * (1 - share) / images + z**2 / (4 * images**2))
+    return (centre - spread) / (1 + z**2 / images)
