@@ -17,7 +17,7 @@ from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.efficientnet import EfficientNetConfig
-from vitral.models.vit import ViTConfig
+from vitral.models.vit_config import ViTConfig
 
 NAMES = ("10", "2", "<b>fox|hen</b>")
 ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))

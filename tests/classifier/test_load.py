@@ -12,7 +12,8 @@ from vitral.classifier.load import as_classifier, load
 from vitral.errors import ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 NAMES = ("10", "2", "fox")
 
