@@ -120,7 +120,7 @@ def test_a_folder_of_0_2_without_multi_label_is_one_class_an_image(classifier: C
         ({"class_names": "abc"}, "class_names are no list of names"),
         ({"provenance": {"secret": 1}}, "other entries than source, training, scores, notes"),
         ({"provenance": {"scores": {"test/top1": "high"}}}, "an entry of the wrong type, 'scores'"),
-        ({"preprocessing": None}, "Preprocessing is described by its fields"),
+        ({"preprocessing": None}, "cannot be used: .*reprocessing"),
     ],
 )
 def test_what_is_wrong_with_a_description_is_said(
