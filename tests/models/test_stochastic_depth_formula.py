@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from vitral.models.catalog import build
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 
 CONFIG = ViTConfig(image_size=(8, 8), patch_size=(4, 4), dim=16, depth=3, mlp_dim=32, num_heads=2)
 
@@ -25,7 +26,7 @@ def test_a_branch_is_left_out_for_an_example_or_counts_for_those_left_out(rate: 
     tokens = torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(0)).expand(examples, -1, -1)
     torch.manual_seed(0)
     with torch.no_grad():
-        seen = block.train()(tokens)[:, 0]
+        seen = block.train()(tokens)[0][:, 0]
         block.eval()
         one = tokens[:1]
 
@@ -53,8 +54,7 @@ def test_its_mean_is_the_branch_itself() -> None:
 
 
 def test_the_rate_grows_with_the_block_and_none_is_left_out_when_not_training() -> None:
-    network = build(dataclasses.replace(CONFIG, stochastic_depth=0.3), seed=0)
-    assert isinstance(network, ViT)
+    network: Any = build(dataclasses.replace(CONFIG, stochastic_depth=0.3), seed=0)
     rates = [block.stochastic_depth.rate for block in network.encoder]
     assert rates == pytest.approx([0.0, 0.15, 0.3])  # rate * block / (depth - 1), as timm and big_vision have it
     images = torch.randn(6, 3, 8, 8)

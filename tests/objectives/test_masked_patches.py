@@ -8,7 +8,8 @@ import torch
 
 from vitral.errors import ModelError
 from vitral.models.catalog import build
-from vitral.models.vit import ViT, ViTConfig
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
 from vitral.objectives.masked_patches import (
     MaskedPatchPrediction,
     choose_patches,
@@ -85,7 +86,7 @@ def test_a_corrupted_patch_is_masked_replaced_by_one_of_its_own_image_or_left() 
     total = int(corrupted.sum())
     for kind, share in ((masked, 0.8), (replaced, 0.1), (corrupted & left, 0.1)):
         assert abs(int(kind.sum()) - share * total) < 5 * (total * share * (1 - share)) ** 0.5
-    columns = (seen[replaced] % count).unique()
+    columns = set((seen[replaced] % count).tolist())
     assert len(columns) > 50  # any patch of the image may come in
 
 
@@ -124,7 +125,7 @@ def test_a_forward_pass_gives_the_colours_of_every_patch_from_the_whole_encoder(
         + dict(network.named_parameters())["position.embedding"]
     )
     for block in network.encoder:
-        tokens = block(tokens)
+        tokens, _ = block(tokens)
     torch.testing.assert_close(logits, module.colour_head(network.norm(tokens)[:, 1:]))
 
 
