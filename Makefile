@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs reliability fuzz peers speed clean
+.PHONY: demo test check docs reliability fuzz peers mutants speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vitral demo
@@ -39,6 +39,11 @@ R%: $(VENV)/.developed
 peers: $(VENV)/.peers
 	$(BIN)/python -m pytest -q -m peers -n 2 tests/peers
 
+# Whether the tests notice a change of the code that they test: an hour, or less for the rooms named in ROOMS. Writes
+# docs/mutation.md; MUTATION_PROCESSES says how many mutants are tried at once.
+mutants: $(VENV)/.mutants
+	$(BIN)/python -m tests.mutation $(ROOMS)
+
 # timm beside Vitral in one run: training speed, and the memory of a large network's step.
 speed: $(VENV)/.peers
 	$(BIN)/python benchmarks/train_speed.py
@@ -57,6 +62,10 @@ $(VENV)/.developed: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.peers: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q -e '.[dev,peers]'
+	touch $@ $(VENV)/.developed $(VENV)/.installed
+
+$(VENV)/.mutants: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q -e '.[dev,mutants]'
 	touch $@ $(VENV)/.developed $(VENV)/.installed
 
 clean:

@@ -1,0 +1,64 @@
+"""The page on the mutation run: a table of the modules, and every survivor with its answer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Mutant = dict[str, str]  # "function", and the lines "before" and "after"
+Results = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by room and module
+
+ENOUGH = 0.85
+HEAD = """# Do the tests bite?
+
+`make mutants` lets [mutmut](https://mutmut.readthedocs.io) change one expression at a time in the code whose faults make no
+noise, and runs the room's tests on each change. A mutant is *killed* when a test fails. Of a module with many mutants a
+sample is run, the same each time. This page is written by that run; at least 85 % must be killed, and each survivor answered.
+
+mutmut changes the bodies of functions that have no decorator; tables and constants of a module, and functions under
+`@torch.no_grad()`, it leaves alone. Those are held to their sources by tests that write the source's figures out anew.
+"""
+
+
+def document(results: Results, answers: Sequence[Mapping[str, str]]) -> tuple[str, int]:
+    """Return the page, and how many survivors have no answer."""
+    known = {(answer["module"], answer["after"]): answer["why"] for answer in answers}
+    survivors = [
+        (module, mutant, known.get((module, mutant["after"]), ""))
+        for modules in results.values()
+        for module, counts in modules.items()
+        for mutant in counts["survived"]
+    ]
+    text = "\n".join([HEAD, *_table(results), "", "## Survivors", "", *_listed(survivors), ""])
+    return text, sum(not why for *_, why in survivors)
+
+
+def share_killed(results: Results) -> float:
+    """Return the share of all mutants that were run."""
+    counts = [counts for modules in results.values() for counts in modules.values()]
+    return sum(count["killed"] for count in counts) / sum(count["run"] for count in counts)
+
+
+def _table(results: Results) -> Iterator[str]:
+    yield "| module | mutants | run | killed | survived | killed |"
+    yield "|---|---|---|---|---|---|"
+    for modules in results.values():
+        for module, counts in modules.items():
+            if not counts["run"]:
+                continue
+            share = counts["killed"] / counts["run"]
+            yield (
+                f"| {module} | {counts['mutants']} | {counts['run']} | {counts['killed']} | {len(counts['survived'])} "
+                f"| {share:.0%} |"
+            )
+    every = [counts for modules in results.values() for counts in modules.values()]
+    totals = [sum(counts[key] for counts in every) for key in ("mutants", "run", "killed")]
+    survived = sum(len(counts["survived"]) for counts in every)
+    yield f"| all | {totals[0]} | {totals[1]} | {totals[2]} | {survived} | {share_killed(results):.1%} |"
+
+
+def _listed(survivors: Sequence[tuple[str, Mutant, str]]) -> Iterator[str]:
+    place = None
+    for module, mutant, why in survivors:
+        if place != (module, mutant["function"]):
+            place = (module, mutant["function"])
+            yield f"### {module}: `{mutant['function']}`\n"
+        yield f"    - {mutant['before']}\n    + {mutant['after']}\n\n{why or '**No answer yet.**'}\n"

@@ -1,0 +1,117 @@
+"""What a dialect makes of a file: what is counted, what is left out, what it says of itself, and how it is refused."""
+
+import json
+
+import pytest
+
+from vitral.errors import WeightsError
+from vitral.images.preprocessing import ORIGINAL, PHOTOS
+from vitral.models.catalog import variant
+from vitral.weights.dialect import (
+    NO_HEAD,
+    Reading,
+    Stored,
+    broken,
+    cannot_hold,
+    described,
+    our_names,
+    reading,
+    self_description,
+    square_side,
+)
+from vitral.weights.layouts import rule
+
+CONFIG = variant("vit-ti16")
+DISTILLED = variant("deit-ti16-distilled")
+RULES = [
+    rule("norm.weight", "a"),
+    rule("head.weight", "b"),
+    rule("head.bias", "c"),
+    rule("distillation_head.bias", "d"),
+]
+
+
+def test_numbers_in_names_are_counted_once_each() -> None:
+    shapes = dict.fromkeys(["blocks.0.a", "blocks.0.b", "blocks.11.a", "blocks.x.a", "more.blocks.3.a"], (1,))
+    stored = Stored("file", "file.npz", shapes)
+    assert stored.count(r"blocks\.(\d+)\.") == 2
+    assert stored.count(r"(?:more\.)?blocks\.(\d+)") == 3
+    assert stored.count(r"stages\.(\d+)") == 0
+
+
+def test_a_file_with_a_head_is_read_with_all_its_rules() -> None:
+    found = reading(CONFIG, RULES, PHOTOS, head=True, class_names=("ape", "bee"), notes=("a note",))
+    assert found == Reading(CONFIG, RULES, PHOTOS, ("ape", "bee"), (), ("a note",))
+    assert reading(CONFIG, RULES, PHOTOS, head=True) == Reading(CONFIG, RULES, PHOTOS, None, (), ())
+
+
+@pytest.mark.parametrize(
+    ("config", "absent"),
+    [
+        (CONFIG, ("head.weight", "head.bias")),
+        (DISTILLED, ("head.weight", "head.bias", "distillation_head.weight", "distillation_head.bias")),
+    ],
+)
+def test_without_a_head_its_rules_are_left_out_and_a_note_says_so(config: object, absent: tuple[str, ...]) -> None:
+    found = reading(config, RULES, PHOTOS, head=False, class_names=("ape",), notes=("a note",))  # type: ignore[arg-type]
+    assert found.rules == RULES[:1]
+    assert sorted(found.absent) == sorted(absent)
+    assert found.notes == ("a note", NO_HEAD)
+    assert (found.config, found.preprocessing, found.class_names) == (config, PHOTOS, ("ape",))
+    assert found.multi_label is False
+    assert NO_HEAD == "The file has no head: its predictions mean nothing until it is fine-tuned."
+
+
+def test_our_names_are_those_of_a_state_without_counters() -> None:
+    names = our_names(CONFIG)
+    assert {"class_token", "head.weight", "encoder.0.norm1.weight"} <= set(names)
+    assert not any("num_batches_tracked" in name for name in our_names(variant("resnet-18")))
+    assert "root_norm.running_mean" in our_names(variant("resnet-18"))
+
+
+@pytest.mark.parametrize(("tokens", "side"), [(1, 1), (4, 2), (196, 14), (576, 24)])
+def test_a_square_has_a_side(tokens: int, side: int) -> None:
+    assert square_side(tokens) == side
+
+
+@pytest.mark.parametrize("tokens", [2, 197, 195])
+def test_what_is_no_square_is_refused_with_its_number(tokens: int) -> None:
+    with pytest.raises(ValueError, match=f"^its position embedding has {tokens} rows, which is no square grid$"):
+        square_side(tokens)
+
+
+def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
+    stored = Stored("some/file.npz", "file.npz", {})
+    assert str(cannot_hold("timm", "registers")) == "The format 'timm' cannot hold registers."
+    assert str(broken(stored, KeyError("norm.weight"))) == (
+        "'some/file.npz' holds no whole network of its kind: it lacks 'norm.weight'."
+    )
+    assert (
+        str(broken(stored, ValueError("it is odd.")))
+        == "'some/file.npz' holds no whole network of its kind: it is odd."
+    )
+    assert isinstance(broken(stored, ValueError()), WeightsError)
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_what_a_file_says_of_itself_overrides_what_its_names_suggest(multi_label: bool) -> None:
+    text = self_description(CONFIG, PHOTOS, ["ape", "bee"], multi_label=multi_label)
+    found = Reading(CONFIG, RULES, ORIGINAL, None, ("head.bias",), ("a guess",))
+    told = described(found, text)
+    assert told == Reading(CONFIG, RULES, PHOTOS, ("ape", "bee"), ("head.bias",), (), multi_label)
+    assert json.loads(self_description(CONFIG, PHOTOS, []))["multi_label"] is False
+
+
+def test_a_description_of_an_earlier_version_is_of_one_label() -> None:
+    said = json.loads(self_description(CONFIG, PHOTOS, ["ape"]))
+    found = Reading(CONFIG, RULES, ORIGINAL)
+    for value in (None, 1, "true"):
+        assert described(found, json.dumps({**said, "multi_label": value})).multi_label is False
+    del said["multi_label"]
+    assert described(found, json.dumps(said)).multi_label is False
+
+
+def test_a_description_of_another_network_is_refused() -> None:
+    text = self_description(DISTILLED, PHOTOS, ["ape"])
+    with pytest.raises(ValueError, match="^what it says of itself is about another network than its tensors are$"):
+        described(Reading(CONFIG, RULES, ORIGINAL), text)
