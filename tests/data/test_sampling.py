@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -152,6 +153,9 @@ class Numbered:
         self.shrinks.append(shrink)
         return np.full((1, 1, 3), self.first + index, dtype=np.uint8)
 
+    def encoded(self, index: int) -> Path:
+        return Path(f"{self.first + index}.png")
+
     def label(self, index: int) -> Label:
         return (self.first + index) % 3
 
@@ -164,10 +168,14 @@ class Numbered:
         return f"number {self.first + index}"
 
 
-def contents(source: Subset | Joined) -> list[tuple[int, Label, str]]:
-    return [
-        (int(source.image(index)[0, 0, 0]), source.label(index), source.describe(index)) for index in range(len(source))
-    ]
+def contents(source: Subset | Joined) -> list[int]:
+    """Return the values of all images, having seen that everything else that is said of one is of the same image."""
+    values = [int(source.image(index)[0, 0, 0]) for index in range(len(source))]
+    for index, value in enumerate(values):
+        assert source.label(index) == value % 3
+        assert source.describe(index) == f"number {value}"
+        assert source.encoded(index) == Path(f"{value}.png")
+    return values
 
 
 def shrink(height: int, width: int) -> int:
@@ -179,7 +187,7 @@ def test_a_subset_is_the_wholes_images_in_its_own_order(endless: bool) -> None:
     whole = Numbered(20, first=5, endless=endless)
     part = Subset(whole, [7, 0, 19, 7])
     expected = [12, 5, 24, 12]
-    assert contents(part) == [(value, value % 3, f"number {value}") for value in expected]
+    assert contents(part) == expected
     assert part.labels().tolist() == [value % 3 for value in expected]
     assert part.labels().dtype == np.int64
     assert part.endless is False
@@ -213,7 +221,7 @@ def test_joined_sources_follow_one_another() -> None:
     joined = Joined(sources)
     values = [10, 11, 12, 50, 51, 0, 1, 2, 3]
     assert len(joined) == 9
-    assert contents(joined) == [(value, value % 3, f"number {value}") for value in values]
+    assert contents(joined) == values
     assert joined.labels().tolist() == [value % 3 for value in values]
     assert joined.shards == (1, 3, 5, 8, 9)
     assert joined.endless is False
