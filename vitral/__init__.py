@@ -3,6 +3,7 @@
 import vitral
 
 vitral.check("photos/").problems()                  # damage, duplicates, leaks
+print(vitral.plan("photos/", time="10m"))           # what that would do, and why
 result = vitral.finetune("photos/", time="10m")     # a folder with one sub-folder a class
 classifier = vitral.load("runs/photos/classifier")  # or "vit-b16", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
     from vitral.studies.sweep import finetune as finetune
+    from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
 
 __version__ = "0.2.0"
@@ -42,6 +44,7 @@ _HOMES = {
     "finetune": "vitral.studies.sweep",
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
+    "plan": "vitral.training.plan",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
 }
@@ -57,6 +60,7 @@ __all__ = [
     "finetune",
     "list_models",
     "load",
+    "plan",
     "pretrain",
     "push",
 ]

@@ -31,11 +31,11 @@ FLAGS = {
     "demo": "--json --out",
     "check": "--classes --classifier --data --from --json --report --source --strict --overwrite",
     "pretrain": (
-        "--classes --data --data-changed --image-size --json --model --out --recipe --resume --seed --set --skip-bad-images"
-        " --time --overwrite"
+        "--classes --data --data-changed --image-size --json --model --out --plan --recipe --resume --seed --set"
+        " --skip-bad-images --time --overwrite"
     ),
     "finetune": (
-        "--classes --data --data-changed --from --image-size --json --no-baselines --out --recipe --resume --seed --set"
+        "--classes --data --data-changed --from --image-size --json --no-baselines --out --plan --recipe --resume --seed --set"
         " --skip-bad-images --source --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",

@@ -49,6 +49,10 @@ COMMANDS = {
         "Fine-tune a network on labelled images: classifier, scores and report in one run folder.",
         (
             ("vitral finetune --data photos/", "one sub-folder a class"),
+            (
+                "vitral finetune --data photos/ --from ViT-B_16.npz --plan",
+                "what that would do, why, and how long it takes",
+            ),
             ("vitral finetune --data photos/ --from ViT-B_16.npz --time 30m", "published weights, half an hour in all"),
             ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=3e-4", "other settings"),
             ("vitral finetune --data photos/ --out runs/photos --resume", "go on after Ctrl-C or a crash"),

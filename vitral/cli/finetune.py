@@ -1,17 +1,18 @@
 """`vitral finetune`: from a folder of images to a classifier."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.reporting import announce, write_run_report
+from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
 from vitral.studies.sweep import finetune as train
+from vitral.training.plan import plan as make_plan
 
 
 def finetune(
@@ -31,6 +32,7 @@ def finetune(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
     no_baselines: Annotated[bool, Parameter(negative="")] = False,
+    plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Fine-tune a network on labelled images: classifier, scores and report in one run folder.
@@ -52,27 +54,34 @@ def finetune(
         overwrite: begin in --out though it holds a run, which is deleted, or other files; those of the same names are lost.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         no_baselines: leave out what nearest neighbours and linear models reach before training; at most 5 % of the time.
+        plan: say what would be done, with every reason and the cost, and stop; nothing is written.
         json: print JSON for a program.
     """
+    asked: dict[str, Any] = {
+        "source": source,
+        "out": out,
+        "recipe": recipe,
+        "overrides": overrides,
+        "image_size": image_size,
+        "time": time,
+        "seed": seed,
+        "classes": classes,
+        "skip_bad_images": skip_bad_images,
+        "resume": resume,
+        "sweep": sweep,
+        "started": began(),
+    }
     with ConsoleListener() as listener:
+        if plan:
+            show_plan(make_plan(data, kind="fine-tune", listener=listener, **asked), json=json)
+            return
         result = train(
             data,
-            source=source,
-            out=out,
-            recipe=recipe,
-            overrides=overrides,
-            image_size=image_size,
-            time=time,
-            seed=seed,
-            classes=classes,
-            skip_bad_images=skip_bad_images,
-            resume=resume,
             data_changed=data_changed,
             overwrite=overwrite,
-            sweep=sweep,
             baselines=not no_baselines,
-            started=began(),
             listener=listener,
+            **asked,
         )
         if not is_main():
             return  # the main process of the job says it for all

@@ -1,16 +1,17 @@
 """`vitral pretrain`: from nothing to a network worth fine-tuning."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.reporting import announce, write_run_report
+from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
+from vitral.training.plan import plan as make_plan
 from vitral.training.pretrain import pretrain as train
 
 
@@ -29,6 +30,7 @@ def pretrain(
     resume: Annotated[bool, Parameter(negative="")] = False,
     data_changed: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
+    plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Pre-train a network from random weights, on generated images or a large labelled set.
@@ -48,25 +50,32 @@ def pretrain(
         resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in --out though it holds a run, which is deleted, or other files; those of the same names are lost.
+        plan: say what would be done, with every reason and the cost, and stop; nothing is written.
         json: print JSON for a program.
     """
+    asked: dict[str, Any] = {
+        "model": model,
+        "out": out,
+        "recipe": recipe,
+        "overrides": overrides,
+        "image_size": image_size,
+        "time": time,
+        "seed": seed,
+        "classes": classes,
+        "skip_bad_images": skip_bad_images,
+        "resume": resume,
+        "started": began(),
+    }
     with ConsoleListener() as listener:
+        if plan:
+            show_plan(make_plan(data, kind="pre-train", listener=listener, **asked), json=json)
+            return
         result = train(
             data,
-            model=model,
-            out=out,
-            recipe=recipe,
-            overrides=overrides,
-            image_size=image_size,
-            time=time,
-            seed=seed,
-            classes=classes,
-            skip_bad_images=skip_bad_images,
-            resume=resume,
             data_changed=data_changed,
             overwrite=overwrite,
-            started=began(),
             listener=listener,
+            **asked,
         )
         if not is_main():
             return  # the main process of the job says it for all

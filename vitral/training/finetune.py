@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from vitral.data.classes import Reading, check_reading
+from vitral.data.classes import Reading
 from vitral.errors import TrainingError
 from vitral.events import Listener
 from vitral.progress import show
-from vitral.training.planning.durations import asked_seconds
 from vitral.training.planning.plan import Session
-from vitral.training.planning.request import Asked
+from vitral.training.planning.request import ask
 from vitral.training.records.start import opened
 from vitral.training.result import RunResult
 from vitral.training.run import run_once
@@ -86,20 +85,20 @@ def finetune(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    asked = Asked(
-        kind="fine-tune",
-        data=None if data is None else str(data),
-        source=None if source is None else str(source),
-        recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+    asked = ask(
+        "fine-tune",
+        data,
+        source=source,
+        recipe=recipe,
+        overrides=overrides,
         image_size=image_size,
-        budget_seconds=asked_seconds(time, budget_seconds),
+        time=time,
+        budget_seconds=budget_seconds,
         seed=seed,
-        classes=check_reading(classes),
+        classes=classes,
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
-        where=str(Path.cwd()),
     )
     with opened(
         asked,

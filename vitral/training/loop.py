@@ -416,8 +416,7 @@ class _Trainer:
         settle(model)
         model.eval()
         if distributed.is_main() and self.state.bends:
-            bent = self.recipe.schedule.model_copy(update={"bends": self.state.bends})
-            write_recipe(self.folder, self.recipe.model_copy(update={"schedule": bent}))
+            write_recipe(self.folder, self.recipe.with_changes({"schedule.bends": self.state.bends}))
         distributed.barrier()  # the log is whole
         return TrainingResult(
             model=model,

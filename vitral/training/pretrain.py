@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitral.data.classes import Reading, check_reading
+from vitral.data.classes import Reading
 from vitral.events import Listener
 from vitral.progress import show
-from vitral.training.planning.durations import asked_seconds
-from vitral.training.planning.request import Asked
+from vitral.training.planning.request import ask
 from vitral.training.records.start import opened
 from vitral.training.result import RunResult
 from vitral.training.run import run_once
@@ -58,19 +57,19 @@ def pretrain(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    asked = Asked(
-        kind="pre-train",
-        data=None if data is None else str(data),
+    asked = ask(
+        "pre-train",
+        data,
         model=model,
-        recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+        recipe=recipe,
+        overrides=overrides,
         image_size=image_size,
-        budget_seconds=asked_seconds(time, budget_seconds),
+        time=time,
+        budget_seconds=budget_seconds,
         seed=seed,
-        classes=check_reading(classes),
+        classes=classes,
         skip_bad_images=skip_bad_images,
         baselines=False,
-        where=str(Path.cwd()),
     )
     with opened(
         asked,

@@ -1,12 +1,14 @@
 """What a training command asks for, and the recipe that it asks for with it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vitral.data.classes import Reading
+from vitral.data.classes import Reading, check_reading
 from vitral.errors import TrainingError
 from vitral.models.catalog import list_models
+from vitral.training.planning.durations import asked_seconds
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
 from vitral.training.settings.recipe import Recipe, load_recipe
 
@@ -67,6 +69,47 @@ class Asked:
         return self.data
 
 
+def ask(
+    kind: Kind,
+    data: str | Path | None,
+    *,
+    source: str | Path | None = None,
+    model: str | None = None,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    image_size: int | None = None,
+    time: str | float | None = None,
+    budget_seconds: float | None = None,
+    seed: int | None = None,
+    classes: Reading | None = None,
+    skip_bad_images: bool = False,
+    sweep: bool = False,
+    baselines: bool = True,
+) -> Asked:
+    """Return what is asked for here and now; see `finetune` and `pretrain` for the arguments.
+
+    Raises:
+        RecipeError: the time is no duration, or was said twice.
+        DataError: `classes` is no way of reading folders.
+    """
+    return Asked(
+        kind=kind,
+        data=None if data is None else str(data),
+        source=None if source is None else str(source),
+        model=model,
+        recipe=None if recipe is None else str(recipe),
+        overrides=tuple(overrides),
+        image_size=image_size,
+        budget_seconds=asked_seconds(time, budget_seconds),
+        seed=seed,
+        classes=check_reading(classes),
+        skip_bad_images=skip_bad_images,
+        sweep=sweep,
+        baselines=baselines,
+        where=str(Path.cwd()),
+    )
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked for, with the recipe read.
@@ -77,7 +120,7 @@ class Request:
         recipe: the recipe with everything that was said of it; where `automatic`, the one that the choice begins from, as it
             stands.
         automatic: whether no recipe was named and the weights are trained ones, so that `resolve` chooses.
-        said: the changes to the recipe that the command says, later ones first among equals.
+        said: the changes to the recipe that the command says, the last of a key holding.
     """
 
     asked: Asked
@@ -85,6 +128,11 @@ class Request:
     recipe: Recipe
     automatic: bool
     said: tuple[str, ...]
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What was said of the recipe, by key."""
+        return {key.strip(): value for key, _, value in (change.partition("=") for change in self.said)}
 
     @property
     def from_recipe(self) -> bool:

@@ -57,8 +57,8 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
     """Return what the network begins from, and why."""
     source, model = request.source, request.recipe.model
     if request.from_recipe and model is not None:
-        said = request.asked.kind == "pre-train"
-        return model, "recipe", [] if said else [f"The recipe's {model} learns from scratch."]
+        named = f"{model} learns from scratch, as you said." if request.asked.model else ""
+        return model, "recipe", [named or f"The recipe's {model} learns from scratch."]
     if source is not None and request.from_name:
         return source, "model", ["No trained weights were given, so the network learns from scratch."]
     if source is not None:
@@ -79,13 +79,23 @@ def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
     if facts.data.multi_label and recipe.objective.name == "softmax":
         recipe = recipe.with_changes({"objective.name": "sigmoid"})
         reasons = [*reasons, "Objective: sigmoid, since an image may have several labels."]
+    if not request.automatic:
+        reasons = [*reasons, _why_size(request)]
     return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
+
+
+def _why_size(request: Request) -> str:
+    if request.asked.image_size is not None or "image_size" in request.told:
+        return f"Images at {request.recipe.image_size} pixels, as you said."
+    if request.recipe.image_size is not None:
+        return f"Images at {request.recipe.image_size} pixels, the recipe's."
+    return "Images at the network's own size."
 
 
 def _chosen(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
     assert facts.weights is not None, "the weights were not looked at"
     situation = situation_of(facts.data, facts.weights, facts.machine, request.asked.budget_seconds)
-    told = {key.strip(): value for key, _, value in (change.partition("=") for change in request.said)}
+    told = request.told
     recipe, reasons = choose_recipe(situation, facts.data.augmentation, request.recipe, told=told)
     size = fitting_size(facts.weights.config, recipe.image_size or situation.own_size)
     recipe = recipe.with_changes({"image_size": size}).changed(request.said)

@@ -133,15 +133,17 @@ def opened(
 
 
 def looked_at(
-    asked: Asked, out: str | Path | None, *, resume: bool, data_changed: bool, started: float | None, listener: Listener
+    asked: Asked, out: str | Path | None, *, resume: bool, started: float | None, listener: Listener
 ) -> Session:
-    """Return what `opened` gives, without a folder: nothing is written.
+    """Return what `opened` gives, without having a folder: nothing is written.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
     started = monotonic() if started is None else started
-    resume = goes_on(out, resume=resume, data_changed=data_changed)
+    distributed.join()
+    listener = listener if distributed.is_main() else ignore
+    resume = goes_on(out, resume=resume, data_changed=False)
     asked, request = completed(asked, out, resume=resume)
     loaded = load_start(request)
     data = read_data(asked, listener)

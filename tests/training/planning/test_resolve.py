@@ -1,0 +1,155 @@
+"""A plan is a function of the request and the facts; the commands print it and stop."""
+
+import builtins
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+import vitral
+from vitral.cli.main import main
+from vitral.errors import RecipeError
+from vitral.events import ignore
+from vitral.images.augment import Augmentation
+from vitral.models.catalog import variant
+from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, Measured, WeightsFacts
+from vitral.training.planning.request import ask, read_request
+from vitral.training.planning.resolve import resolve
+from vitral.training.settings.recipe import load_recipe
+
+DATA = DataFacts(
+    images=1000, an_epoch=1000, classes=10, multi_label=False, augmentation=Augmentation(flip=False), side=400.0
+)
+FACTS = Facts(DATA, MachineFacts())
+WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000)
+SLOW = Measured(images_per_second=2.0, fixed_bytes=1 << 30, image_bytes=1 << 26)
+
+
+def test_nothing_is_read_and_nothing_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [
+        read_request(ask("fine-tune", "photos")),
+        read_request(ask("fine-tune", "photos", source="ViT-Ti_16.npz")),
+        read_request(ask("pre-train", "photos", recipe="deit-ti16")),
+    ]
+
+    def refuse(*args: object, **kwargs: object) -> NoReturn:
+        raise AssertionError("a plan is a function of its arguments")
+
+    monkeypatch.setattr(torch.nn.Module, "__init__", refuse)
+    monkeypatch.setattr(builtins, "open", refuse)
+    monkeypatch.setattr(Path, "read_text", refuse)
+    for request in requests:
+        facts = replace(FACTS, weights=WEIGHTS)
+        assert resolve(request, facts) == resolve(request, facts)
+        assert resolve(request, replace(facts, measured=SLOW)).cost is not None
+
+
+@pytest.mark.parametrize(
+    ("side", "gpu", "model"),
+    [(47.0, None, "vit-ti4"), (48.0, None, "vit-ti16"), (48.0, 80 << 30, "vit-s16"), (32.0, 80 << 30, "vit-ti4")],
+)
+def test_random_weights_fit_the_images_and_the_machine(side: float, gpu: int | None, model: str) -> None:
+    facts = Facts(replace(DATA, side=side), MachineFacts(gpu_bytes=gpu))
+    plan = resolve(read_request(ask("fine-tune", "photos")), facts)
+    assert (plan.start, plan.origin) == (model, "model")
+    assert model in plan.reasons[0]
+
+
+def test_what_was_measured_decides_the_layout_and_the_cost_alone() -> None:
+    request = read_request(ask("fine-tune", "photos", recipe="finetune-cifar10", source="vit-ti16"))
+    before = resolve(request, FACTS)
+    after = resolve(request, replace(FACTS, measured=SLOW, machine=MachineFacts(usable_bytes=5 << 30)))
+    assert after.recipe == before.recipe.with_changes({"compute.accumulation": 8})  # 512 images of 64 MiB into 4 GiB
+    assert after.reasons[: len(before.reasons)] == before.reasons
+    assert after.cost is not None
+    assert after.cost.seconds == (before.recipe.steps or 0) * 512 / 2.0
+    assert after.cost.bytes == 5 << 30
+
+
+def test_labels_that_may_be_several_are_learned_one_by_one() -> None:
+    several = replace(FACTS, data=replace(DATA, multi_label=True))
+    for kind, recipe in (("fine-tune", "scratch"), ("pre-train", "pretrain")):
+        plan = resolve(read_request(ask(kind, "photos", recipe=recipe, source=None)), several)  # type: ignore[arg-type]
+        assert plan.recipe.objective.name == "sigmoid"
+        assert "Objective: sigmoid, since an image may have several labels." in plan.reasons
+
+
+def test_a_batch_is_shared_evenly_by_the_processes() -> None:
+    plan = resolve(
+        read_request(ask("pre-train", "photos", overrides=["batch_size=10"])),
+        replace(FACTS, machine=MachineFacts(processes=4)),
+    )
+    assert plan.recipe.batch_size == 8
+
+
+@pytest.mark.parametrize("changes", [{"optimizer.lr": -1.0}, {"optimizer.rate": 1.0}, {"steps": 5, "epochs": 2.0}])
+def test_a_changed_recipe_is_checked_like_any_other(changes: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError):
+        load_recipe("scratch").with_changes(changes)
+
+
+def test_no_recipe_passes_by_its_validators() -> None:
+    sources = Path(vitral.__file__).parent.rglob("*.py")
+    assert [
+        path.name for path in sources if "model_copy(" in path.read_text() or "model_construct(" in path.read_text()
+    ] == []
+
+
+LINE = ["--data", "digits", "--set", "steps=3", "--set", "batch_size=8", "--set", "workers=0", "--image-size", "16"]
+
+
+@pytest.mark.parametrize(("command", "network"), [("finetune", "--from"), ("pretrain", "--model")])
+def test_a_plan_is_what_the_run_then_does(
+    command: str, network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = [command, *LINE, network, "vit-mu4"]
+    assert main([*line, "--plan"]) == 0
+    told = capsys.readouterr().out
+    for part in (
+        "Found digits: 10 classes; images: train 1259",
+        "Network: vit-mu4",
+        "Images at 16",
+        "Recipe: ",
+        "Expected: about",
+    ):
+        assert part in told
+    assert main([*line, "--plan", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert list(tmp_path.iterdir()) == []
+    assert main([*line, "--out", "run"]) == 0
+    ran = capsys.readouterr().err.splitlines()
+    assert [text for text in told.splitlines() if text not in ran and not text.startswith("Expected")] == []
+    written = load_recipe(tmp_path / "run" / "recipe.toml")
+    assert written.model_dump(mode="json") == planned["recipe"]
+    assert planned["network"]["image_size"] == [16, 16]
+    assert planned["cost"]["seconds"] > 0
+    assert main([command, "--resume", "--out", "run", "--plan"]) == 0
+    assert "Recipe: " in capsys.readouterr().out
+
+
+def test_a_recipe_that_names_its_network_gives_the_same_weights_again(tmp_path: Path) -> None:
+    settings = ["steps=2", "batch_size=8", "workers=0", "model=vit-mu4"]
+    first = vitral.finetune(
+        "digits",
+        recipe="scratch",
+        image_size=16,
+        overrides=settings,
+        out=tmp_path / "one",
+        baselines=False,
+        listener=ignore,
+    )
+    again = vitral.finetune(
+        "digits", recipe=tmp_path / "one" / "recipe.toml", out=tmp_path / "two", baselines=False, listener=ignore
+    )
+    weights = [run.classifier.model.state_dict() for run in (first, again)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_a_plan_in_python_reads_as_its_lines() -> None:
+    planned = vitral.plan("digits", source="vit-mu4", overrides=["steps=3"], listener=ignore)
+    assert repr(planned).splitlines() == planned.lines()
+    assert planned.recipe.steps == 3

@@ -1,0 +1,74 @@
+"""What a training command would do: everything that it decides before its first step, and nothing else."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitral.data.classes import Reading
+from vitral.events import Listener
+from vitral.progress import show
+from vitral.training.planning.plan import Run
+from vitral.training.planning.prepare import prepare
+from vitral.training.planning.request import Kind, ask
+from vitral.training.records.start import looked_at
+
+
+def plan(
+    data: str | Path | None = None,
+    *,
+    kind: Kind = "fine-tune",
+    source: str | Path | None = None,
+    model: str | None = None,
+    out: str | Path | None = None,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    image_size: int | None = None,
+    time: str | float | None = None,
+    seed: int | None = None,
+    classes: Reading | None = None,
+    skip_bad_images: bool = False,
+    sweep: bool = False,
+    resume: bool = False,
+    started: float | None = None,
+    listener: Listener = show,
+) -> Run:
+    """Return what `finetune` or `pretrain` would do with these arguments: network, size, recipe, length, cost, and why.
+
+    The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Printed, the
+    result is a line a decision; `to_json` gives the figures, `recipe` the settings.
+
+    Args:
+        data: as of `finetune`; of pre-training "visualatom" if None.
+        kind: "fine-tune" or "pre-train".
+        source: of fine-tuning, where to start.
+        model: of pre-training, the network's name.
+        out: with `resume`, the folder of the run that would go on.
+        recipe: a recipe's name or a TOML file.
+        overrides: changes to the recipe.
+        image_size: pixels.
+        time: a budget for the whole command.
+        seed: of every random choice.
+        classes: of nested folders, which one names the class.
+        skip_bad_images: pass over unreadable images, and list them, in place of an error.
+        sweep: plan one of a sweep's runs.
+        resume: plan how the run in `out` would go on.
+        started: `time.monotonic()` when the time that counts against the budget began; None for now.
+        listener: hears messages and progress.
+
+    Raises:
+        VitralError: bad input, by kind; one line that names the thing.
+    """
+    asked = ask(
+        kind,
+        data,
+        source=source,
+        model=model,
+        recipe=recipe,
+        overrides=overrides,
+        image_size=image_size,
+        time=time,
+        seed=seed,
+        classes=classes,
+        skip_bad_images=skip_bad_images,
+        sweep=sweep,
+    )
+    return prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))
