@@ -139,7 +139,7 @@ def test_predict_takes_what_finetune_takes(
         assert answer["probability"] == pytest.approx(single["probability"], abs=1e-5)
     (tmp_path / "hollow").mkdir()
     assert "holds no images" in refused("predict", str(tmp_path / "hollow"))
-    assert "has no last image" in refused("predict", "visualatom-mini")
+    assert "is endless" in refused("predict", "visualatom-mini")
 
 
 def test_the_most_probable_classes_have_one_shape_in_json(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,7 +93,7 @@ def run_folder(root: Path) -> None:
     Image.new("RGB", (8, 8)).save(root / "images" / "training.png")
 
 
-def test_what_vitral_wrote_is_no_data(make: Make) -> None:
+def test_what_vitral_wrote_is_not_data(make: Make) -> None:
     root = make({"a": 5, "b": 5})
     before = open_data(root)
     run_folder(root / "runs" / "photos")
@@ -109,12 +109,12 @@ def test_what_vitral_wrote_is_no_data(make: Make) -> None:
     assert after.fingerprint == before.fingerprint
     assert "4 folders" in notes(after)
     assert "runs/photos" in notes(after)
-    with pytest.raises(DataError, match="is what Vitral wrote"):
+    with pytest.raises(DataError, match="that Vitral wrote"):
         open_data(root / "runs" / "photos")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar", "gztar"])
-def test_what_vitral_wrote_is_no_data_in_an_archive(make: Make, kind: str) -> None:
+def test_what_vitral_wrote_is_not_data_in_an_archive(make: Make, kind: str) -> None:
     root = make({"a": 5, "b": 5})
     before = open_data(shutil.make_archive(str(root.parent / "before"), kind, root.parent, "photos"))
     run_folder(root / "runs" / "x")
@@ -141,7 +141,7 @@ def test_what_vitral_wrote_is_no_data_in_an_archive(make: Make, kind: str) -> No
     ]
     alone = shutil.make_archive(str(root.parent / "alone"), kind, root / "runs" / "x", ".")
     for read in (open_data, list_unlabelled):
-        with pytest.raises(DataError, match="is what Vitral wrote"):
+        with pytest.raises(DataError, match="that Vitral wrote"):
             read(alone)
 
 

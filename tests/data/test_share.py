@@ -72,7 +72,7 @@ def test_a_class_of_nothing_but_another_ones_images_is_trained_on(
 
 def test_without_equal_images_the_shares_are_as_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = open_data(photos)
-    assert not any("Equal images" in note for note in compared.notes)
+    assert not any("Identical images" in note for note in compared.notes)
     monkeypatch.setattr(assemble, "hash_contents", lambda *_, **__: {})
     plain = open_data(photos)
     for split in ("train", "validation", "test"):

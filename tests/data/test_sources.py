@@ -285,7 +285,7 @@ def test_a_range_of_shards(tmp_path: Path) -> None:
     folder = write_shards(tmp_path)
     data = open_data(f"{folder}/train-{{000..004}}.tar")
     assert {split: len(source) for split, source in data.splits.items()} == {"train": 21, "validation": 3}
-    with pytest.raises(DataError, match="no range of shards"):
+    with pytest.raises(DataError, match="not a range of shards"):
         open_data(f"{folder}/train-{{004..000}}.tar")
     with pytest.raises(DataError, match=r"train-005.tar'.*cannot be read as a tar file"):
         open_data(f"{folder}/train-{{000..005}}.tar")
@@ -507,7 +507,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({"cls": "9" * 5000}), "cannot be read"),
     (shard({"json": "[" * 100_000}), "cannot be read"),
     (text("photos.csv", f"image,label\n{'x' * 300}.png,cat\n"), "None of the 1 images"),
-    (backward_tar, "says that it has -512 bytes"),
+    (backward_tar, "claims a size of -512 bytes"),
     (lzma_zip, "is damaged in the archive"),
     (long_numbers, "only one class"),
     (pipe("data"), "is a pipe or a device"),
@@ -525,7 +525,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (lambda root: str(root / f"{{0..{'9' * 5000}}}.tar"), "too many"),
     (lambda root: "memory://nowhere", "has no Parquet files"),
     (lambda root: "nothing://x", "cannot be reached"),
-    (lambda root: "", "need a name"),
+    (lambda root: "", "Name the data"),
 ]
 
 

@@ -103,12 +103,12 @@ def test_nothing_need_be_said_again(folder: Folder) -> None:
 
 def added(photos: Path) -> str:
     shutil.copy(photos / "red" / "0.jpg", photos / "red" / "new.jpg")
-    return r"/red has \d+ images, and had \d+"
+    return r"/red now has \d+ images, had \d+"
 
 
 def removed(photos: Path) -> str:
     (photos / "red" / "0.jpg").unlink()
-    return r"/red has \d+ images, and had \d+"
+    return r"/red now has \d+ images, had \d+"
 
 
 def renamed(photos: Path) -> str:

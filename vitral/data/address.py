@@ -8,23 +8,23 @@ import fsspec
 
 from vitral.errors import DataError, one_line
 
-# What fsspec needs beside itself for the usual protocols; all of it is in the extra.
+# What fsspec needs for the usual protocols; all of it is in the extra.
 PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "http": "aiohttp", "https": "aiohttp"}
 EXTRA = "vitral[remote]"
 BLOCK = 4 << 20  # bytes fetched at once over a network
 
 
 def is_address(spec: str) -> bool:
-    """Tell whether a name is an address, and no path."""
+    """Tell whether a name is an address, not a path."""
     return "://" in spec
 
 
 @contextmanager
 def address_errors(address: str) -> Iterator[None]:
-    """Turn whatever a file system raises, each its own kinds, into one line that names the address.
+    """Turn whatever a file system raises into one line that names the address.
 
     Raises:
-        DataError: it cannot be reached, or a package for it is missing, which is named.
+        DataError: it cannot be reached, or a package for it is missing; the message names it.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def address_errors(address: str) -> Iterator[None]:
 
 
 def find(root: str, pattern: str) -> tuple[list[str], str]:
-    """Return the addresses below a root that a pattern such as "**/*.tar" fits, in order, and the root as they begin.
+    """Return the sorted addresses below a root that match a pattern such as "**/*.tar", and the root as their prefix.
 
     Raises:
         DataError: the root cannot be reached.

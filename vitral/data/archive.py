@@ -1,7 +1,7 @@
-"""A zip or tar file with one folder a class inside; nothing is unpacked, images are read where they lie.
+"""A zip or tar file with one folder per class inside; nothing is unpacked, images are read in offset.
 
-Only regular files count, by their place in the archive; a member's name is never used as a path. As in a folder, what Vitral
-wrote is no data.
+Only regular files count, by their index in the archive; a member's name is never used as a path. As in a folder, what
+Vitral wrote is not data.
 """
 
 import atexit
@@ -24,7 +24,7 @@ import numpy as np
 
 from vitral.data.assemble import Listing, Opening
 from vitral.data.classes import Folder, arrange
-from vitral.data.folder import ours_alone, ours_left
+from vitral.data.folder import note_ours, ours_error
 from vitral.data.names import ALL
 from vitral.data.stored import Entry, Handles, Store, Strings
 from vitral.errors import DataError, ImageError
@@ -33,10 +33,10 @@ from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-MAX_RATIO = 1000  # unpacked over packed size of a member; no image's own format leaves so much to gain
+MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
-TELLING = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be known as ours
-# What a damaged archive makes its readers raise.
+MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be recognised as ours
+# What readers raise for a damaged archive.
 UNREADABLE = (
     OSError,
     EOFError,
@@ -53,7 +53,7 @@ UNREADABLE = (
 
 @dataclass(frozen=True)
 class Member:
-    """A file in an archive: its name, the bytes it takes, and where they begin."""
+    """A file in an archive: its name, its size in bytes, and their offset."""
 
     name: str
     size: int
@@ -68,7 +68,7 @@ class ZipImages:
         self._names = Strings(names)
         self._handles = Handles(zipfile.ZipFile)
 
-    def read(self, place: int) -> bytes:
+    def read(self, index: int) -> bytes:
         """Return an image's bytes.
 
         Raises:
@@ -76,15 +76,15 @@ class ZipImages:
         """
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
-            return archive.read(self._names[place])
+            return archive.read(self._names[index])
         except UNREADABLE as error:
             raise ImageError(
-                f"'{self.name(place)}' is damaged in the archive ({error}); replace or remove it."
+                f"'{self.name(index)}' is damaged in the archive ({error}); replace or remove it."
             ) from error
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """Return archive and member, such as "photos.zip:cats/1.jpg"."""
-        return f"{self._path}:{self._names[place]}"
+        return f"{self._path}:{self._names[index]}"
 
 
 class TarImages:
@@ -103,22 +103,22 @@ class TarImages:
         self._sizes = np.array([member.size for member in members], dtype=np.int64)
         self._handles = Handles(_open_bytes)
 
-    def read(self, place: int) -> bytes:
+    def read(self, index: int) -> bytes:
         """Return an image's bytes.
 
         Raises:
             ImageError: the archive is cut short.
         """
-        size = int(self._sizes[place])
+        size = int(self._sizes[index])
         # By offset, without moving the file's position: several threads may read at once.
-        data = os.pread(self._handles.get(str(self._path)).fileno(), size, int(self._offsets[place]))
+        data = os.pread(self._handles.get(str(self._path)).fileno(), size, int(self._offsets[index]))
         if len(data) != size:
-            raise ImageError(f"'{self.name(place)}' is cut short: the archive ends before it; fetch it again.")
+            raise ImageError(f"'{self.name(index)}' is cut short: the archive ends before it; fetch it again.")
         return data
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """Return archive and member, such as "photos.tar:cats/1.jpg"."""
-        return f"{self._title}:{self._names[place]}"
+        return f"{self._title}:{self._names[index]}"
 
 
 def _open_bytes(path: str) -> BinaryIO:
@@ -126,31 +126,31 @@ def _open_bytes(path: str) -> BinaryIO:
 
 
 def is_archive(path: Path) -> bool:
-    """Tell whether a file is named like an archive."""
+    """Tell whether a file's name is that of an archive."""
     return path.name.lower().endswith((*ZIP_SUFFIXES, *TAR_SUFFIXES))
 
 
 def list_archive(path: Path, how: Opening) -> Listing:
-    """Return the images of an archive by split and class, its folders read as those of a folder are.
+    """Return the images of an archive by split and class, arranged like those of a folder.
 
     Raises:
-        DataError: it is no archive, damaged, a bomb, or what Vitral wrote.
+        DataError: it is not an archive, damaged, a bomb, or written by Vitral.
     """
     members, store = _open_archive(path)
     return _list_members(path, members, store, how)
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:
-    """Return an archive's files and the places of the images among them, wherever they lie.
+    """Return an archive's files and the indices of the images among them, in whatever folder.
 
     Raises:
-        DataError: it is no archive, damaged, or a bomb.
+        DataError: it is not an archive, damaged, or a bomb.
     """
     members, store = _open_archive(path)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
-    found = [place for place, name in enumerate(parts) if _is_image(name) and not _is_in(name, ours)]
-    return store, sorted(found, key=lambda place: members[place].name)
+    images = [index for index, name in enumerate(parts) if _is_image(name) and not _is_in(name, ours)]
+    return store, sorted(images, key=lambda index: members[index].name)
 
 
 def _open_archive(path: Path) -> tuple[Sequence[Member], "ZipImages | TarImages"]:
@@ -170,60 +170,60 @@ def _list_members(path: Path, members: Sequence[Member], store: ZipImages | TarI
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
     if () in ours:
-        raise ours_alone(path)
-    theirs = [place for place, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
-    images = [place for place in theirs if _is_image(parts[place])]
-    arranged = arrange([parts[place] for place in images], reading=how.classes, wanted=how.class_names)
+        raise ours_error(path)
+    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    images = [index for index in files if _is_image(parts[index])]
+    arranged = arrange([parts[index] for index in images], reading=how.classes, wanted=how.class_names)
     entries = {
         split: [
-            Entry(images[place], members[images[place]].name, (name,), members[images[place]].size)
-            for place, name in found
+            Entry(images[index], members[images[index]].name, (name,), members[images[index]].size)
+            for index, name in indices
         ]
-        for split, found in arranged.images.items()
+        for split, indices in arranged.images.items()
     }
-    left = arranged.left + len(theirs) - len(images)
-    notes = (f"{left} files in '{path}' are no images in class folders and were left out.",) if left else ()
-    own = (ours_left(path, ["/".join(folder) for folder in ours]),) if ours else ()
+    others = arranged.outside + len(files) - len(images)
+    other_note = (f"{others} files in '{path}' are not images in class folders and were left out.",) if others else ()
+    ours_note = (note_ours(path, ["/".join(folder) for folder in ours]),) if ours else ()
     return Listing(
         title=str(path),
         name=path.name.split(".")[0],
         store=store,
         entries=entries or {ALL: []},
         reading=arranged.reading,
-        notes=(*arranged.notes, *own, *notes),
+        notes=(*arranged.notes, *ours_note, *other_note),
     )
 
 
 def _ours(members: Sequence[Member], parts: Sequence[Folder], store: Store) -> set[Folder]:
-    """Return the folders of an archive that Vitral wrote, without those inside of others."""
-    telling: dict[Folder, dict[str, int]] = {}
-    for place, name in enumerate(parts):
-        if TELLING.intersection(name) and not _hidden(name):
+    """Return the folders of an archive that Vitral wrote, the outermost ones only."""
+    marked: dict[Folder, dict[str, int]] = {}
+    for index, name in enumerate(parts):
+        if MARKERS.intersection(name) and not _hidden(name):
             for depth, part in enumerate(name):
-                if part in TELLING:
-                    telling.setdefault(name[:depth], {}).setdefault(part, place)
+                if part in MARKERS:
+                    marked.setdefault(name[:depth], {}).setdefault(part, index)
 
     def known(folder: Folder) -> bool:
         def holds(name: str, mark: bytes) -> bool:
-            place = telling[folder][name]
-            return parts[place] == (*folder, name) and _holds(store, place, members[place].size, mark)
+            index = marked[folder][name]
+            return parts[index] == (*folder, name) and _holds(store, index, members[index].size, mark)
 
-        return is_ours(telling[folder], holds)
+        return is_ours(marked[folder], holds)
 
-    found = {folder for folder in telling if known(folder)}
-    return {folder for folder in found if not _is_in(folder, found)}
+    ours = {folder for folder in marked if known(folder)}
+    return {folder for folder in ours if not _is_in(folder, ours)}
 
 
-def _holds(store: Store, place: int, size: int, mark: bytes) -> bool:
+def _holds(store: Store, index: int, size: int, mark: bytes) -> bool:
     try:
-        content = store.read(place) if size <= MARK_LIMIT else b""
+        content = store.read(index) if size <= MARK_LIMIT else b""
     except ImageError:
         return False
     return isinstance(content, bytes) and mark in content
 
 
 def _is_in(parts: Folder, folders: set[Folder]) -> bool:
-    """Tell whether a file or folder lies below one of some folders."""
+    """Tell whether a file or folder is below one of some folders."""
     return bool(folders) and any(parts[:depth] in folders for depth in range(len(parts)))
 
 
@@ -238,22 +238,24 @@ def _hidden(parts: tuple[str, ...]) -> bool:
 def _zip_members(path: Path) -> list[Member]:
     try:
         with zipfile.ZipFile(path) as archive:
-            found = [info for info in archive.infolist() if not info.is_dir()]
+            members = [info for info in archive.infolist() if not info.is_dir()]
     except UNREADABLE as error:
         raise DataError(f"'{path}' cannot be read as a zip file ({error}); fetch or make it again.") from error
-    for info in found:
+    for info in members:
         if info.flag_bits & 1:
             raise DataError(f"'{path}' is encrypted; unpack it with its password first.")
         if info.file_size > MAX_MEMBER or info.file_size > MAX_RATIO * max(info.compress_size, 1):
             raise DataError(
                 f"'{path}' holds '{info.filename}' of {info.file_size:,} bytes unpacked: no image is so large."
             )
-    regular = [info for info in found if (info.external_attr >> 16) & 0o170000 in (0, 0o100000)]  # no links or devices
+    regular = [
+        info for info in members if (info.external_attr >> 16) & 0o170000 in (0, 0o100000)
+    ]  # no links or devices
     return [Member(info.filename, info.file_size) for info in regular]
 
 
 def _plain_tar(path: Path) -> Path:
-    """Return an uncompressed tar: the file itself, or a copy that ends with this process.
+    """Return an uncompressed tar: the file itself, or a copy that is deleted when this process ends.
 
     Raises:
         DataError: it is damaged, or a bomb.
@@ -281,33 +283,33 @@ def tar_members(title: Path, plain: Path) -> list[Member]:
     """Return a tar's regular files.
 
     Raises:
-        DataError: it is no tar, damaged, or cut short.
+        DataError: it is not a tar file, damaged, or cut short.
     """
     try:
         with open(plain, "rb") as file:
-            found = [Member(info.name, info.size, info.offset_data) for info in headers(file) if regular(info)]
+            members = [Member(info.name, info.size, info.offset_data) for info in headers(file) if regular(info)]
     except UNREADABLE as error:
         raise DataError(f"'{title}' cannot be read as a tar file ({error}); fetch or make it again.") from error
-    if found and found[-1].offset + found[-1].size > plain.stat().st_size:
-        raise DataError(f"'{title}' is cut short: it ends in the middle of '{found[-1].name}'; fetch it again.")
-    return found
+    if members and members[-1].offset + members[-1].size > plain.stat().st_size:
+        raise DataError(f"'{title}' is cut short: it ends in the middle of '{members[-1].name}'; fetch it again.")
+    return members
 
 
 def regular(info: tarfile.TarInfo) -> bool:
-    """Tell whether a member is a file whose bytes lie in the archive as they are."""
+    """Tell whether a member is a regular file whose bytes are stored contiguously."""
     return info.isreg() and not info.issparse()
 
 
 def headers(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
-    """Give what an uncompressed tar says of its members, each behind the one before.
+    """Yield the headers of an uncompressed tar, each after the one before.
 
     Raises:
-        TarError: it is no tar, or a member of negative size leads back, which would go on for ever.
+        TarError: it is not a tar file, or a member of negative size leads back, which would loop forever.
     """
     with tarfile.open(fileobj=file, mode="r:") as archive:
-        place = -1
+        offset = -1
         for info in archive:
-            if info.size < 0 or info.offset_data <= place:
-                raise tarfile.ReadError(f"'{info.name}' says that it has {info.size} bytes")
-            place = info.offset_data
+            if info.size < 0 or info.offset_data <= offset:
+                raise tarfile.ReadError(f"'{info.name}' claims a size of {info.size} bytes")
+            offset = info.offset_data
             yield info

@@ -95,7 +95,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         splits={
             split: StoredImages(
                 listing.store,
-                [entry.place for entry in chosen],
+                [entry.store_index for entry in chosen],
                 [_label(entry, numbers, listing.multi_label) for entry in chosen],
                 _shards(listing, split, entries, chosen),
             )
@@ -133,8 +133,8 @@ def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], ch
     if not ends:
         return ()
     base = listing.entries.get(split) or listing.entries.get(ALL) or listing.entries["train"]
-    order = {entry.place: position for position, entry in enumerate(base)}
-    positions = np.array([order[entry.place] for entry in chosen])
+    order = {entry.store_index: position for position, entry in enumerate(base)}
+    positions = np.array([order[entry.store_index] for entry in chosen])
     return tuple(int(end) for end in np.unique(np.searchsorted(positions, ends)) if end)
 
 
@@ -159,7 +159,8 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
             "Mend or remove them, or go on without them by --skip-bad-images."
         )
     kept = {
-        split: [entry for entry in chosen if entry.place not in reasons] for split, chosen in listing.entries.items()
+        split: [entry for entry in chosen if entry.store_index not in reasons]
+        for split, chosen in listing.entries.items()
     }
     return kept, bad
 
@@ -167,14 +168,14 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
 def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[int, str]:
     """Decode images, each process of a job its share, and return why some cannot be, by place."""
     mine = entries[distributed.rank() :: distributed.world()]
-    source = StoredImages(store, [entry.place for entry in mine], [0] * len(mine))
+    source = StoredImages(store, [entry.store_index for entry in mine], [0] * len(mine))
 
     def reason(index: int) -> tuple[int, str | None]:
         try:
             source.image(index)
         except ImageError as error:
-            return mine[index].place, str(error).rstrip(".")
-        return mine[index].place, None
+            return mine[index].store_index, str(error).rstrip(".")
+        return mine[index].store_index, None
 
     found: dict[int, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,4 +1,4 @@
-"""Which folder names an image's class, where folders are nested: the outermost, the innermost, or the whole path.
+"""Which of nested folders names an image's class: the outermost, the innermost, or the whole path.
 
 | reading | the class of Fruit/Apple/Golden/1.jpg |
 |---|---|
@@ -19,7 +19,7 @@ Reading = Literal["leaf", "top", "path"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 Folder = tuple[str, ...]
 
-SAID = {"top": "outermost folders", "leaf": "innermost folders with images", "path": "whole paths of folders"}
+DESCRIBED = {"top": "outermost folders", "leaf": "innermost folders with images", "path": "whole paths of folders"}
 
 
 @dataclass(frozen=True)
@@ -27,32 +27,32 @@ class Arranged:
     """Images in splits and classes.
 
     Attributes:
-        images: by split, the place and the class of each, classes and images in natural order.
-        left: how many are in no class: beside the class folders, or beside the splits.
-        empty: folders that would be classes, but hold no image.
-        notes: which reading was taken where there were several.
-        reading: which folder named the class; None where all readings say the same.
+        images: by split, the index and the class of each image, classes and images in natural order.
+        outside: how many images are in no class: outside the class folders, or outside the splits.
+        empty: folders that would be classes, but contain no image.
+        notes: which reading was used where there were several.
+        reading: which folder named the class; None where all readings agree.
     """
 
     images: dict[str, list[tuple[int, str]]]
-    left: int
+    outside: int
     empty: list[str]
     notes: tuple[str, ...]
     reading: Reading | None
 
 
 def check_reading(reading: str | None) -> Reading | None:
-    """Return a reading by its name.
+    """Return the reading of that name.
 
     Raises:
-        DataError: there is none of that name.
+        DataError: there is no such reading.
     """
     if reading is None:
         return None
-    found = next((known for known in READINGS if known == reading), None)
-    if found is None:
+    known = next((name for name in READINGS if name == reading), None)
+    if known is None:
         raise DataError(f"Classes are read by {', '.join(READINGS)}, not '{reading}'.{did_you_mean(reading, READINGS)}")
-    return found
+    return known
 
 
 def arrange(
@@ -62,51 +62,51 @@ def arrange(
     reading: Reading | None = None,
     wanted: Collection[str] | None = None,
 ) -> Arranged:
-    """Give images splits and classes by the folders that they are in.
+    """Assign images to splits and classes by their folders.
 
-    Folders above all others are passed over; train/, val/ and test/ are splits where there is a train/.
+    Common parent folders are skipped; train/, val/ and test/ are splits where there is a train/.
 
     Args:
         images: the parts of each image's path, its own name last.
-        folders: all folders that there are, with images or without.
-        reading: which folder names the class; None recognises it.
-        wanted: class names that are known; None where the data say them. A reading that gives only these is preferred.
+        folders: all folders, with images or without.
+        reading: which folder names the class; None detects it.
+        wanted: the known class names; None where the data define them. A reading that gives only these is preferred.
     """
     parents = [parts[:-1] for parts in images]
     every = {*parents, *folders}
     skip = _common(set(parents), every)
     splits = _split_folders({folder[skip:] for folder in every if len(folder) > skip})
     inner = skip + bool(splits)
-    homes = {folder: _home(folder, skip, splits) for folder in set(parents)}
-    inside = {folder[inner:] for folder, home in homes.items() if home is not None}
+    split_of = {folder: _split_of(folder, skip, splits) for folder in set(parents)}
+    inside = {folder[inner:] for folder, split in split_of.items() if split is not None}
     inside.discard(())
-    chosen = reading or _recognize(inside, wanted)
-    found: dict[str, list[tuple[int, str]]] = {}
-    left = 0
-    for place, folder in enumerate(parents):
-        split = homes[folder]
+    used = reading or _detect(inside, wanted)
+    by_split: dict[str, list[tuple[int, str]]] = {}
+    outside = 0
+    for index, folder in enumerate(parents):
+        split = split_of[folder]
         if split is None or len(folder) == inner:
-            left += 1
+            outside += 1
         else:
-            found.setdefault(split, []).append((place, named(folder[inner:], chosen)))
-    for members in found.values():
+            by_split.setdefault(split, []).append((index, class_of(folder[inner:], used)))
+    for members in by_split.values():
         members.sort(key=lambda member: (natural_key(member[1]), natural_key("/".join(images[member[0]]))))
     return Arranged(
-        images=found,
-        left=left,
+        images=by_split,
+        outside=outside,
         empty=_empty(every, {folder[: inner + 1] for folder in parents}, skip, splits),
-        notes=() if reading else _notes(inside, chosen),
-        reading=chosen if any(len(folder) > 1 for folder in inside) else None,
+        notes=() if reading else _notes(inside, used),
+        reading=used if any(len(folder) > 1 for folder in inside) else None,
     )
 
 
-def named(folder: Folder, reading: Reading) -> str:
-    """Return the class that a folder below the splits says."""
+def class_of(folder: Folder, reading: Reading) -> str:
+    """Return the class that a folder below the splits stands for."""
     return {"top": folder[0], "leaf": folder[-1], "path": "/".join(folder)}[reading]
 
 
 def _common(parents: set[Folder], every: set[Folder]) -> int:
-    """Return how many folders lie above all others and hold nothing else."""
+    """Return how many parent folders all others share that contain nothing else."""
     depth = 0
     while True:
         level = {folder[: depth + 1] for folder in every if len(folder) > depth}
@@ -125,53 +125,55 @@ def _split_folders(folders: set[Folder]) -> set[str]:
     return splits if splits == tops or any(split_named(name) == "train" for name in splits) else set()
 
 
-def _home(folder: Folder, skip: int, splits: set[str]) -> str | None:
-    """Return the split that a folder is in, None for one beside the splits."""
+def _split_of(folder: Folder, skip: int, splits: set[str]) -> str | None:
+    """Return the split that a folder is in; None for one outside the splits."""
     if not splits:
         return ALL if len(folder) >= skip else None
     return split_named(folder[skip]) if len(folder) > skip and folder[skip] in splits else None
 
 
-def _recognize(folders: set[Folder], wanted: Collection[str] | None) -> Reading:
-    own = _recognized(folders)
+def _detect(folders: set[Folder], wanted: Collection[str] | None) -> Reading:
+    likely = _likely(folders)
     if wanted is None:
-        return own
-    fitting = (reading for reading in (own, *READINGS) if all(named(folder, reading) in wanted for folder in folders))
-    return next(fitting, own)
+        return likely
+    fitting = (
+        reading for reading in (likely, *READINGS) if all(class_of(folder, reading) in wanted for folder in folders)
+    )
+    return next(fitting, likely)
 
 
-def _recognized(folders: set[Folder]) -> Reading:
-    """Return the reading that the folders' depths and names speak for.
+def _likely(folders: set[Folder]) -> Reading:
+    """Return the reading that the folders' depths and names suggest.
 
-    Where most of the outermost folders hold images themselves, what lies below them belongs to them. Else the innermost
-    folders are the classes if their names are their own; names that come again under many parents, such as years, are of
-    parts of a class, and where a few come again, only the whole path tells them apart.
+    Where most of the outermost folders hold images themselves, their sub-folders belong to them. Otherwise the innermost
+    folders are the classes if their names are unique; names repeated under many parents, such as years, are parts of a
+    class, and where only a few are repeated, the whole path is needed to tell them apart.
     """
     tops = {folder[0] for folder in folders}
     if 2 * sum((top,) in folders for top in tops) > len(tops):
         return "top"
     names = Counter(folder[-1] for folder in folders)
-    again = sum(count > 1 for count in names.values())
-    if not again:
+    repeated = sum(count > 1 for count in names.values())
+    if not repeated:
         return "leaf"
-    return "top" if 2 * again >= len(names) else "path"
+    return "top" if 2 * repeated >= len(names) else "path"
 
 
-def _notes(folders: set[Folder], chosen: Reading) -> tuple[str, ...]:
+def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
     if all(len(folder) == 1 for folder in folders):
         return ()
-    counts = {reading: {named(folder, reading) for folder in folders} for reading in READINGS}
+    counts = {reading: {class_of(folder, reading) for folder in folders} for reading in READINGS}
     others = "; ".join(
-        f"{reading} reads {len(names)} ({some(names)})" for reading, names in counts.items() if names != counts[chosen]
+        f"{reading} gives {len(names)} ({some(names)})" for reading, names in counts.items() if names != counts[used]
     )
-    mine = counts[chosen]
+    classes = counts[used]
     return (
-        f"The folders are nested: the {len(mine)} classes were read from the {SAID[chosen]} ({some(mine)}). "
+        f"The folders are nested: the {len(classes)} classes are the {DESCRIBED[used]} ({some(classes)}). "
         f"--classes leaf, top or path chooses another reading{': ' + others if others else ''}.",
     )
 
 
 def _empty(every: set[Folder], used: set[Folder], skip: int, splits: set[str]) -> list[str]:
     inner = skip + bool(splits)
-    level = {folder for folder in every if len(folder) == inner + 1 and _home(folder, skip, splits) is not None}
+    level = {folder for folder in every if len(folder) == inner + 1 and _split_of(folder, skip, splits) is not None}
     return sorted(("/".join(folder) for folder in level - used), key=natural_key)

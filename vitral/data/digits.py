@@ -1,4 +1,4 @@
-"""The built-in real set: scikit-learn's 1,797 handwritten digits, 8x8 pixels, with a fixed stratified split."""
+"""The built-in real dataset: scikit-learn's 1,797 handwritten digits, 8x8 pixels, with a fixed stratified split."""
 
 import hashlib
 
@@ -11,9 +11,9 @@ from vitral.data.splits import stratified
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
 
-SPLIT_SEED = 0  # fixed, so that every test score is of the same images
+SPLIT_SEED = 0  # fixed, so that every test score is on the same images
 SHARES = (0.1, 0.2)  # validation, test
-# A mirrored digit is no digit, so the images move, turn and stretch a little in place of being flipped.
+# A mirrored digit is not a digit, so the images are shifted, rotated and scaled a little instead of being flipped.
 AUGMENTATION = Augmentation(crop="none", flip=False, shift=0.1, rotate=12.0, scale=0.15)
 
 
@@ -51,12 +51,12 @@ class DigitSource:
         return self._labels
 
     def describe(self, index: int) -> str:
-        """Return the image's number in scikit-learn's order, such as "digits[17]"."""
+        """Return the image's index in scikit-learn's order, such as "digits[17]"."""
         return f"digits[{self._rows[index]}]"
 
 
 def open_digits() -> DataSet:
-    """Return the digits, 1,257 to train, 180 to validate and 360 to test on, or nearly so by class."""
+    """Return the digits: about 1,257 to train on, 180 to validate and 360 to test, stratified by class."""
     loaded = load_digits()
     pixels = np.rint(loaded.images * (255 / 16)).astype(np.uint8)
     labels = loaded.target.astype(np.int64)
@@ -66,7 +66,7 @@ def open_digits() -> DataSet:
     return DataSet(
         name="digits",
         class_names=tuple(str(digit) for digit in range(10)),
-        splits={name: DigitSource(pixels, labels, chosen) for name, chosen in rows.items()},
+        splits={name: DigitSource(pixels, labels, indices) for name, indices in rows.items()},
         augmentation=AUGMENTATION,
         fingerprint=digest.hexdigest(),
     )

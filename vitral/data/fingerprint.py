@@ -1,4 +1,4 @@
-"""What a data set is, in a few bytes: a fingerprint of all that a run depends on, and enough to say what changed."""
+"""The identity of a dataset in a few bytes: a fingerprint of all that a run depends on, and enough to say what changed."""
 
 import hashlib
 import json
@@ -16,24 +16,24 @@ from vitral import distributed
 from vitral.data.stored import Store
 from vitral.errors import VitralError
 
-SCHEME = "2-"  # begins a fingerprint; those of earlier versions were of names and sizes alone
-HASHED = 50_000  # images up to which the bytes of every one count; of more, those of so many spread over them
+SCHEME = "2-"  # begins a fingerprint; earlier versions hashed only names and sizes
+HASHED = 50_000  # up to so many images, all are hashed; of more, so many evenly spaced ones
 DIGEST_BYTES = 16
 
-Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: how many images, and what they are
+Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them
 
 
 class Listed(Protocol):
     """An image of a listing."""
 
     @property
-    def place(self) -> int:
-        """Its number in the store."""
+    def store_index(self) -> int:
+        """Its index in the store."""
         ...
 
     @property
     def name(self) -> str:
-        """Its name there."""
+        """Its name in the store."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Listed(Protocol):
 
     @property
     def size(self) -> int:
-        """Its bytes."""
+        """Its size in bytes."""
         ...
 
 
@@ -51,17 +51,17 @@ Splits = Mapping[str, Sequence[Listed]]
 
 
 def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, str]:
-    """Return a hash of the bytes of images by their place, each process of a job having read its share.
+    """Return hashes of the images' bytes by store index; each process of a job reads its share.
 
-    Of very many images a part is read, and none that would come over a network: their names and sizes must do.
+    Of very many images only a part is read, and of remote ones none: there, names and sizes must do.
     """
-    every = [] if remote else [image.place for images in splits.values() for image in images]
+    every = [] if remote else [image.store_index for images in splits.values() for image in images]
     if len(every) > HASHED:
-        every = [every[place] for place in np.linspace(0, len(every) - 1, HASHED).astype(int)]
+        every = [every[position] for position in np.linspace(0, len(every) - 1, HASHED).astype(int)]
     mine = every[distributed.rank() :: distributed.world()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = dict(zip(mine, pool.map(lambda place: _hash(store, place), mine), strict=True))
-    return {place: digest for theirs in distributed.gather(found) for place, digest in theirs.items()}
+        digests = dict(zip(mine, pool.map(lambda index: _hash(store, index), mine), strict=True))
+    return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}
 
 
 def fingerprint(splits: Splits, contents: Mapping[int, str]) -> str:
@@ -70,39 +70,39 @@ def fingerprint(splits: Splits, contents: Mapping[int, str]) -> str:
 
 
 def former_fingerprint(splits: Splits) -> str:
-    """Return the fingerprint that versions up to 0.2 gave: of names and sizes."""
+    """Return the fingerprint of versions up to 0.2, of names and sizes."""
     lines = sorted(f"{image.name}\t{image.size}" for images in splits.values() for image in images)
     return hashlib.sha256("\n".join(lines).encode(errors="surrogateescape")).hexdigest()
 
 
 def take_inventory(splits: Splits, contents: Mapping[int, str]) -> Inventory:
-    """Return for every split and class how many images it has, and a hash of what they are."""
-    found: dict[str, dict[str, tuple[int, str]]] = {}
+    """Return for every split and class the number of images, and a hash of them."""
+    inventory: dict[str, dict[str, tuple[int, str]]] = {}
     for split, images in splits.items():
         lines: dict[str, list[str]] = defaultdict(list)
         for image in images:
             for name in image.classes or ("",):
                 lines[name].append(_line(split, image, contents))
-        found[split] = {name: (len(mine), _together(mine)[: 2 * DIGEST_BYTES]) for name, mine in lines.items()}
-    return found
+        inventory[split] = {name: (len(each), _together(each)[: 2 * DIGEST_BYTES]) for name, each in lines.items()}
+    return inventory
 
 
 def changes(before: Inventory, now: Inventory) -> list[str]:
-    """Return what became of a data set, one phrase for each class of each split that is not as it was."""
-    found: list[str] = []
+    """Return what changed in a dataset, one phrase for each class of each split that differs."""
+    phrases: list[str] = []
     for split in (*before, *(name for name in now if name not in before)):
         old, new = before.get(split, {}), now.get(split, {})
         for name in (*old, *(name for name in new if name not in old)):
             was, has = old.get(name, (0, "")), new.get(name, (0, ""))
             if was[0] != has[0]:
-                found.append(f"{split}/{name} has {has[0]} images, and had {was[0]}")
+                phrases.append(f"{split}/{name} now has {has[0]} images, had {was[0]}")
             elif tuple(was) != tuple(has):
-                found.append(f"{split}/{name} has other images, or other names or contents of its {has[0]}")
-    return found
+                phrases.append(f"{split}/{name} has other images, or other names or contents for its {has[0]}")
+    return phrases
 
 
 def _line(split: str, image: Listed, contents: Mapping[int, str]) -> str:
-    return json.dumps([split, image.name, sorted(image.classes), image.size, contents.get(image.place)])
+    return json.dumps([split, image.name, sorted(image.classes), image.size, contents.get(image.store_index)])
 
 
 def _together(lines: Iterable[str]) -> str:
@@ -112,10 +112,10 @@ def _together(lines: Iterable[str]) -> str:
     return digest.hexdigest()
 
 
-def _hash(store: Store, place: int) -> str:
-    """Return a hash of an image's bytes; an empty one where they cannot be had, which others find fault with."""
+def _hash(store: Store, index: int) -> str:
+    """Return a hash of an image's bytes; an empty one where they cannot be read, which is reported elsewhere."""
     try:
-        content = store.read(place)
+        content = store.read(index)
         if isinstance(content, Path):
             if not stat.S_ISREG(content.stat().st_mode):
                 return ""

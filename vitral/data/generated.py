@@ -1,8 +1,8 @@
-"""VisualAtom: an endless source of generated images with labels, to pre-train on when there is no large set.
+"""VisualAtom: an endless source of generated, labelled images, to pre-train on when there is no large dataset.
 
 An image is a stack of closed contours around one centre, each an ellipse whose radius swings with two sine waves and is
-roughened by noise; a class is one choice of the numbers behind it, an image of the class draws new noise, a new centre and
-new grey levels. Source: Takashima et al., CVPR 2023 (arXiv 2303.01112), after its released renderer
+roughened by noise; a class is one choice of these parameters, and each image of it draws new noise, a new centre and new
+grey levels. Source: Takashima et al., CVPR 2023 (arXiv 2303.01112), after its released renderer
 (render_VisualAtom.py), in closed form.
 """
 
@@ -24,12 +24,12 @@ INSTANCES = 1 << 40
 VALIDATION_START = 1 << 41  # instances from here on are never trained on
 VALIDATION_INSTANCES = 2
 NOISE_SAMPLES = 65_536
-EPOCH_INSTANCES = 1_000  # of each class; the released sets hold as many (the paper's 1k and 21k)
+EPOCH_INSTANCES = 1_000  # per class, as in the released datasets (the paper's 1k and 21k)
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """From what a class draws its numbers, each uniformly; lengths are pixels of a canvas of 512.
+    """The ranges that a class draws its parameters from, each uniformly; lengths are pixels on a canvas of 512.
 
     Attributes:
         vertices: corners of a contour (q).
@@ -39,9 +39,9 @@ class Ranges:
         radius: of the innermost ellipse (R).
         frequency: of the two waves (n1, n2).
         ellipse: stretch along each axis (ox, oy).
-        centre: share of the canvas, around its middle, in which an image's centre lies.
+        centre: fraction of the canvas, around its middle, in which an image's centre lies.
         grey: level of a contour, 0 to 255, drawn for each image.
-        orbit_step: draw every so manyth orbit only; on a small canvas the others would cover one another.
+        orbit_step: only every n-th orbit is drawn; on a small canvas they would cover one another.
     """
 
     vertices: tuple[int, int] = (200, 1000)
@@ -58,7 +58,7 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Preset:
-    """A named set: how many classes, from which ranges, drawn on a canvas of how many pixels a side."""
+    """A named dataset: the number of classes, their ranges, and the side of the canvas in pixels."""
 
     num_classes: int
     ranges: Ranges
@@ -70,7 +70,7 @@ CROPPED = Augmentation(crop="inception", min_area=0.25, flip=False)
 PRESETS = {
     "visualatom": Preset(1_000, Ranges(), CANVAS, CROPPED),
     "visualatom-21k": Preset(21_000, Ranges(), CANVAS, CROPPED),
-    # For networks that see 16 to 32 pixels: few bold contours around the middle, thousands of images a second.
+    # For models with inputs of 16 to 32 pixels: few bold contours around the middle, thousands of images a second.
     "visualatom-mini": Preset(
         100,
         Ranges(
@@ -91,7 +91,7 @@ PRESETS = {
 
 @dataclass(frozen=True)
 class Atom:
-    """One class's numbers."""
+    """One class's parameters."""
 
     vertices: int
     orbits: int
@@ -103,7 +103,7 @@ class Atom:
 
 
 def atom(ranges: Ranges, seed: int, index: int) -> Atom:
-    """Return the numbers of class `index`, a pure function of the arguments."""
+    """Return the parameters of class `index`, a pure function of the arguments."""
     rng = generator(seed, "visualatom/class", index)
     first, second = rng.integers(*ranges.frequency, size=2, endpoint=True)
     while first == second and first != 0:  # equal waves would only add up to a larger one
@@ -122,10 +122,10 @@ def atom(ranges: Ranges, seed: int, index: int) -> Atom:
 def contours(
     shape: Atom, centre: tuple[float, float], noise: Float32[np.ndarray, "2 orbits vertices"], *, step: int = 1
 ) -> Float32[np.ndarray, "orbits vertices 2"]:
-    """Return the corners (x, y) of all contours, pixels of a canvas of 512.
+    """Return the corners (x, y) of all contours, pixels on a canvas of 512.
 
     The released renderer moves each corner outwards orbit by orbit; the sum of its moves after k orbits is k times their
-    constant part less the cumulated noise. With `step` above 1 only every so manyth orbit is returned, the noise of those
+    constant part less the cumulated noise. With `step` above 1 only every `step`-th orbit is returned, the noise of those
     between summed up as one draw of the same variance.
     """
     angle = np.linspace(0, 2 * np.pi, shape.vertices, endpoint=False, dtype=np.float32)
@@ -142,15 +142,15 @@ def contours(
 
 
 def render(ranges: Ranges, seed: int, class_index: int, instance: int, canvas: int) -> UInt8[np.ndarray, "side side"]:
-    """Return a grey image of `canvas` pixels a side, lines one pixel wide on black, later orbits over earlier ones."""
+    """Return a grey image, `canvas` pixels a side: lines one pixel wide on black, later orbits over earlier ones."""
     shape = _cached_atom(ranges, seed, class_index)
     rng = generator(seed, "visualatom/picture", class_index, instance)  # codespell:ignore picture
     margin = CANVAS * (1 - ranges.centre) / 2
     centre = tuple(rng.uniform(margin, CANVAS - margin, 2).tolist())
     orbits = max(1, shape.orbits // ranges.orbit_step)
     greys = rng.integers(*ranges.grey, orbits, endpoint=True)
-    places = rng.integers(0, NOISE_SAMPLES, (2, orbits, shape.vertices), dtype=np.uint16)
-    corners = contours(shape, centre, noise_table()[places], step=ranges.orbit_step)
+    samples = rng.integers(0, NOISE_SAMPLES, (2, orbits, shape.vertices), dtype=np.uint16)
+    corners = contours(shape, centre, noise_table()[samples], step=ranges.orbit_step)
     corners = np.rint(corners * np.float32(canvas / CANVAS)).astype(np.int32)
     drawn = np.zeros((canvas, canvas), dtype=np.uint8)
     for corner, grey in zip(corners, greys.tolist(), strict=True):
@@ -165,17 +165,17 @@ def _cached_atom(ranges: Ranges, seed: int, index: int) -> Atom:
 
 @functools.cache
 def noise_table() -> Float32[np.ndarray, " samples"]:
-    """Return samples of one-dimensional Perlin noise at independent places, as the renderer draws for every corner.
+    """Return samples of one-dimensional Perlin noise at independent positions, as the renderer draws for every corner.
 
-    Gradients are whole numbers from 1 to 8 of either sign at whole-numbered places; the noise between two of them is
-    blended with 6t^5 - 15t^4 + 10t^3 and scaled by 0.4.
+    Gradients are integers from 1 to 8 of either sign at integer positions; the noise between two of them is blended with
+    6t^5 - 15t^4 + 10t^3 and scaled by 0.4.
     """
     rng = generator(0, "visualatom/noise")
     hashes = rng.integers(0, 16, (2, NOISE_SAMPLES))
     gradients = ((hashes & 7) + 1) * np.where(hashes & 8, -1, 1)
-    place = rng.random(NOISE_SAMPLES)
-    blend = place**3 * (place * (place * 6 - 15) + 10)
-    left, right = gradients[0] * place, gradients[1] * (place - 1)
+    position = rng.random(NOISE_SAMPLES)
+    blend = position**3 * (position * (position * 6 - 15) + 10)
+    left, right = gradients[0] * position, gradients[1] * (position - 1)
     return (0.4 * (left + blend * (right - left))).astype(np.float32)
 
 
@@ -186,8 +186,8 @@ class GeneratedImages:
         name: of the preset.
         seed: of classes and images.
         first_instance: where this split's instances begin.
-        instances: how many images a class.
-        endless: whether it is sampled from at random, for training.
+        instances: images per class.
+        endless: whether it is sampled at random, for training.
     """
 
     shards: tuple[int, ...] = ()

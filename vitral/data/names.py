@@ -1,4 +1,4 @@
-"""Names in data: which are splits, and in what order people count."""
+"""Names in data: which are splits, and their natural order."""
 
 import re
 import unicodedata
@@ -8,9 +8,9 @@ from pathlib import Path
 from vitral.errors import DataError
 from vitral.paths import is_regular, refuse_endless
 
-NAMED = 5  # names that a message shows of many
-NAMES_FILE = "classes.txt"  # beside images whose classes are numbers
-NAMES_LIMIT = 1 << 26  # bytes of it
+NAMED = 5  # names that a message lists
+NAMES_FILE = "classes.txt"  # next to images whose classes are numbers
+NAMES_LIMIT = 1 << 26  # bytes
 ALL = "all"  # the split of images that are in none
 SPLITS = {
     "train": ("train", "training"),
@@ -32,24 +32,26 @@ def _number(digits: str) -> tuple[int, int, str]:
 
 
 def split_named(name: str) -> str | None:
-    """Return the split that a folder, file or column value of that name is, or None."""
+    """Return the split that a folder, file or column value of that name stands for, or None."""
     return next((split for split, names in SPLITS.items() if name.lower() in names), None)
 
 
 def some(names: Collection[str]) -> str:
-    """Return the first names in natural order, and of how many they are the first."""
+    """Return the first names in natural order, and how many there are in all."""
     first = sorted(names, key=natural_key)[:NAMED]
     return ", ".join(first) + (f", … ({len(names)} in all)" if len(names) > len(first) else "")
 
 
 def unread_classes(named: Collection[str], read: Collection[str]) -> list[str]:
-    """Return a note of the classes that the data names and that have no readable image; none where all have some."""
-    lost = set(named) - set(read)
-    return [f"No readable image of {len(lost)} of the {len(set(named))} classes: {some(lost)}."] if lost else []
+    """Return a note on the classes without a readable image; none where every class has one."""
+    missing = set(named) - set(read)
+    return (
+        [f"No readable image of {len(missing)} of the {len(set(named))} classes: {some(missing)}."] if missing else []
+    )
 
 
 def names_in(path: Path) -> tuple[str, ...] | None:
-    """Return the class names that a text file lists, one a line; None if there is no such file.
+    """Return the class names that a text file lists, one per line; None if there is no such file.
 
     Raises:
         DataError: it cannot be read.
@@ -62,10 +64,10 @@ def names_in(path: Path) -> tuple[str, ...] | None:
             return listed_names(file.read(NAMES_LIMIT))
     except (OSError, ValueError) as error:
         raise DataError(
-            f"'{path}' cannot be read as class names, one a line in UTF-8 ({' '.join(str(error).split())[:200]})."
+            f"'{path}' cannot be read as class names, one per line in UTF-8 ({' '.join(str(error).split())[:200]})."
         ) from error
 
 
 def listed_names(text: str) -> tuple[str, ...]:
-    """Return the names that a text has, one a line."""
+    """Return the names in a text, one per line."""
     return tuple(line.strip() for line in text.splitlines() if line.strip())

@@ -1,4 +1,4 @@
-"""From what a user calls a data set to the data set: one spelling for every kind of source."""
+"""Opening a dataset by name, path or address: one function for every kind of source."""
 
 import itertools
 import re
@@ -24,8 +24,8 @@ from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
 DIGITS = "digits"
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 MOST_SHARDS = 1_000_000
-MOST_DIGITS = 18  # of a shard's number
-SHOWN = 200  # letters of a name that a message repeats
+MOST_DIGITS = 18  # in a shard's number
+SHOWN = 200  # characters of a name that a message repeats
 
 
 def open_data(
@@ -38,31 +38,31 @@ def open_data(
     verify: bool = True,
     listener: Listener = ignore,
 ) -> DataSet:
-    """Open a data set by name, path or address.
+    """Open a dataset by name, path or address.
 
-    | what | how it is spelled |
+    | what | how it is written |
     |---|---|
     | built-in | digits, visualatom and its presets |
-    | one folder a class, below splits or not | photos/, photos.zip, photos.tar, photos.tar.gz |
+    | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... beside the images |
-    | Hugging Face data set | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
+    | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
     Args:
         spec: see above.
-        class_names: the order of the classes, as a classifier has it; None takes the data's own.
-        classes: of nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
-            together ("path"); None recognises it, and a note says what was recognised.
-        skip_bad_images: leave out images that cannot be read, and list them, in place of an error.
-        trained_on: None to open data to train on. To evaluate, the fingerprint of what the classifier was trained on: data
-            without splits are then shared out as for training if they are the same, and else scored whole.
-        verify: whether images are decoded beforehand, to know that they can be read.
-        listener: hears of the checking's progress.
+        class_names: the order of the classes, as in a classifier; None takes the data's own.
+        classes: in nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
+            together ("path"); None detects it, and a note says what was detected.
+        skip_bad_images: leave out images that cannot be read, and list them, instead of raising an error.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data: data
+            without splits are then split as for training if they are the same, otherwise all of them are scored.
+        verify: whether images are decoded beforehand, to make sure that they can be read.
+        listener: receives the progress of checking.
 
     Raises:
-        DataError: there is no such data set, or its classes do not match `class_names`.
+        DataError: there is no such dataset, or its classes do not match `class_names`.
         ImageError: images cannot be read.
     """
     name = str(spec)
@@ -75,25 +75,25 @@ def open_data(
 
 
 def is_built_in(spec: str) -> bool:
-    """Tell whether a name is of a data set that comes with Vitral."""
+    """Tell whether a name is that of a built-in dataset."""
     return spec == DIGITS or spec in PRESETS
 
 
 def is_data_name(spec: str) -> bool:
-    """Tell whether a name is of a data set by its spelling, and not of a folder or an image file."""
+    """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
         return spec.lower().endswith(SUFFIXES)
     return is_built_in(spec) or spec.startswith((HUB, STREAM)) or is_address(spec) or RANGE.search(spec) is not None
 
 
 def list_data(spec: str, how: Opening) -> Listing:
-    """Return the images of a data set as its reader finds them, not one of them decoded yet.
+    """Return the images of a dataset as its reader finds them, none of them decoded yet.
 
     Raises:
-        DataError: there is no such data set.
+        DataError: there is no such dataset.
     """
     if not spec.strip():
-        raise DataError("The data need a name: a folder, a file, an address, or a built-in set such as digits.")
+        raise DataError("Name the data: a folder, a file, an address, or a built-in dataset such as digits.")
     if spec.startswith(HUB):
         return list_hub(spec)
     if spec.startswith(STREAM):
@@ -107,7 +107,7 @@ def list_data(spec: str, how: Opening) -> Listing:
         built_in = (DIGITS, *PRESETS)
         hint = did_you_mean(spec, built_in)
         raise DataError(
-            f"There is no folder '{_short(spec)}' and no data set of that name ({', '.join(built_in)}).{hint}"
+            f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"
         )
     refuse_endless(path, DataError)
     return _list_folder(path, how) if is_folder(path) else _list_file(path, how)
@@ -116,23 +116,23 @@ def list_data(spec: str, how: Opening) -> Listing:
 def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
         return list_saved(folder)
-    found = walk(folder)
-    # Tables and shards describe what lies beside them, which may well be folders of images.
-    if files := _tables_alone(folder, found):
+    walked = walk(folder)
+    # Tables and shards describe what is next to them, which may well be folders of images.
+    if files := _tables_alone(folder, walked):
         return list_tables(str(folder), folder.resolve().name, files)
-    shards = shard_files(folder, found)
+    shards = shard_files(folder, walked)
     if shards and is_shard(shards[0]):
         return list_shards(str(folder), shards, how.listener)
-    return list_folder(folder, found, how=how)
+    return list_folder(folder, walked, how=how)
 
 
-def _tables_alone(folder: Path, found: Walk) -> dict[str, list[str]]:
-    """Return a folder's tables by split; none where there are class folders beside tables that no split is named for."""
-    files = table_files(folder, found)
-    if set(files) == {"all"} and len(found.folders) > 1:
+def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
+    """Return a folder's tables by split; none where tables without a split's name are next to class folders."""
+    files = table_files(folder, walked)
+    if set(files) == {"all"} and len(walked.folders) > 1:
         return {}
-    told = {split: paths for split, paths in files.items() if split != "all"}
-    return told or files or list_files(folder, found)
+    in_splits = {split: paths for split, paths in files.items() if split != "all"}
+    return in_splits or files or list_files(folder, walked)
 
 
 def _list_file(path: Path, how: Opening) -> Listing:
@@ -144,7 +144,7 @@ def _list_file(path: Path, how: Opening) -> Listing:
     if is_archive(path):
         return list_archive(path, how)
     raise DataError(
-        f"'{path}' is a file; give the folder that holds one sub-folder a class, or a .zip, .tar, .csv "
+        f"'{path}' is a file; give the folder that holds one sub-folder per class, or a .zip, .tar, .csv "
         "or .parquet file."
     )
 
@@ -163,7 +163,7 @@ def _list_address(spec: str, listener: Listener) -> Listing:
 
 
 def _expand(spec: str) -> list[str]:
-    """Return the shards of "train-{000..099}.tar", numbers as wide as they are written.
+    """Return the shards of "train-{000..099}.tar", their numbers padded as written.
 
     Raises:
         DataError: a range counts down, or the shards would be too many.
@@ -175,14 +175,16 @@ def _expand(spec: str) -> list[str]:
         count *= 0 if wide or int(last) < int(first) else int(last) - int(first) + 1
         if not 0 < count <= MOST_SHARDS:
             raise DataError(
-                f"'{_short(match[0])}' in '{_short(spec)}' is no range of shards, or one of too many (over {MOST_SHARDS:,}); "
+                f"'{_short(match[0])}' in '{_short(spec)}' is not a range of shards, or has too many (over {MOST_SHARDS:,}); "
                 "write the first number, two dots and the last."
             )
     parts = RANGE.split(spec)  # text, first, last, text, first, last, ..., text
     ranges = zip(parts[1::3], parts[2::3], strict=True)
     numbers = ([str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)] for first, last in ranges)
     texts = parts[0::3]
-    return ["".join([texts[0], *map(str.__add__, chosen, texts[1:])]) for chosen in itertools.product(*numbers)]
+    return [
+        "".join([texts[0], *map(str.__add__, combination, texts[1:])]) for combination in itertools.product(*numbers)
+    ]
 
 
 def _short(text: str) -> str:

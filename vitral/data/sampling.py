@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from vitral.seeds import generator
 
 Indices = Int64[np.ndarray, " batch"]
-WINDOW = 8  # shards whose images are shuffled together: so many are open at once
+WINDOW = 8  # shards whose images are shuffled together, and which are open at once
 
 
 def batch_indices(
@@ -29,29 +29,29 @@ def batch_indices(
     Args:
         num_examples: images in the source.
         batch_size: images in the batch.
-        seed: of the order.
+        seed: of the shuffling.
         step: which batch.
-        endless: whether to draw at random in place of going through epochs.
-        repeats: how often each example stands in its epoch, mostly in one batch; the epoch keeps its length, so only a
-            share of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a batch stand
-            apart, as they do on DeiT's many devices, so that MixUp and CutMix do not mix an example with itself.
-        shards: where shards end, of a source that is best read shard by shard: the shards are shuffled, and the examples
-            within every few neighbouring ones.
+        endless: whether to draw at random instead of going through epochs.
+        repeats: how often each example occurs in its epoch, mostly in one batch; the epoch keeps its length, so only a
+            fraction of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a batch are
+            kept apart, as they are on DeiT's many devices, so that MixUp and CutMix do not mix an example with itself.
+        shards: where shards end, in a source that is best read shard by shard: the shards are shuffled, and then the
+            examples within each window of shards.
     """
     if endless:
         drawn = generator(seed, "order", step).integers(0, num_examples, -(-batch_size // repeats))
         return _apart(np.repeat(drawn, repeats)[:batch_size], repeats)
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
-    epochs, places = positions // num_examples, positions % num_examples
-    chosen = [
-        _permutation(num_examples, shards, seed, int(epoch))[places[epochs == epoch] // repeats]
+    epochs, offsets = positions // num_examples, positions % num_examples
+    indices = [
+        _permutation(num_examples, shards, seed, int(epoch))[offsets[epochs == epoch] // repeats]
         for epoch in np.unique(epochs)
     ]
-    return _apart(np.concatenate(chosen), repeats)
+    return _apart(np.concatenate(indices), repeats)
 
 
 def _apart(indices: Indices, repeats: int) -> Indices:
-    """Take every `repeats`-th index first, then those after them, and so on: neighbours, last and first included, differ."""
+    """Take every `repeats`-th index first, then those after them, and so on: neighbours differ, also the last and the first."""
     return indices[np.argsort(np.arange(len(indices)) % repeats, kind="stable")]
 
 

@@ -1,7 +1,7 @@
-"""Sharing images out over splits that the data does not have, equal images always on one side.
+"""Splitting data that have no splits, with identical images always in the same split.
 
-An image that is trained on and scored on, too, makes the score too good; so those of the same bytes stay together, counted as
-one of the first one's class.
+An image that is both trained on and scored makes the score too good; so images of the same bytes stay together, and count
+as one image of the first one's class.
 """
 
 from collections import defaultdict
@@ -13,8 +13,8 @@ from vitral.data.names import ALL
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
 
-SPLIT_SEED = 0  # fixed, so that a data set is shared out the same way whenever it is opened
-SHARE = 0.1  # of the images of a class for validation, and for test
+SPLIT_SEED = 0  # fixed, so that a dataset is split in the same way whenever it is opened
+SHARE = 0.1  # fraction of a class's images for validation, and for test
 
 
 def share_out(
@@ -25,23 +25,23 @@ def share_out(
     *,
     whole: bool,
 ) -> dict[str, list[Entry]]:
-    """Return the images by "train", "validation" and "test", as the data has them or shared out by class.
+    """Return the images by "train", "validation" and "test": the data's own splits, or stratified by class.
 
     Args:
         entries: by split, or under "all" without splits.
         names: of the classes, in order.
-        notes: what is decided is added here.
-        contents: a hash of the bytes of images by their place; what has none is equal to none.
+        notes: decisions are added here.
+        contents: hashes of the images' bytes by store index; an image without one equals no other.
         whole: whether data without splits are all for scoring.
     """
     splits = dict(entries)
     if ALL in entries and whole:
-        notes.append("The data has no train and test split and is not what was trained on, so all of it is scored.")
+        notes.append("The data have no train and test splits and are not the training data, so all of them are scored.")
         return {"test": entries[ALL]}
     if ALL in entries:
         parts = _stratify(entries[ALL], names, (SHARE, SHARE), contents, notes)
         notes.append(
-            "No train/ folder, so the images of each class were shared out: 80 % train, 10 % validation and test."
+            "No train/ folder, so the images of each class were split: 80 % train, 10 % validation, 10 % test."
         )
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
     elif "train" in entries and "validation" not in entries:
@@ -49,8 +49,8 @@ def share_out(
         notes.append("No val/ folder, so 10 % of the training images of each class became the validation split.")
         splits = {**entries, "train": train, "validation": validation}
     if "test" not in splits:
-        notes.append("No test/ folder: scores are of the validation split.")
-    return {split: chosen for split, chosen in splits.items() if chosen}
+        notes.append("No test/ folder: scores are on the validation split.")
+    return {split: images for split, images in splits.items() if images}
 
 
 def _stratify(
@@ -60,21 +60,19 @@ def _stratify(
     labels = np.array([numbers[entry.classes[0]] if entry.classes else -1 for entry in entries], dtype=np.int64)
     first: dict[str, int] = {}
     members: dict[int, list[int]] = defaultdict(list)
-    for place, entry in enumerate(entries):
-        content = contents.get(entry.place)
-        members[first.setdefault(content, place) if content else place].append(place)
-    if several := sum(len(places) > 1 for places in members.values()):
-        notes.append(
-            f"Equal images, {several} groups of them, were kept on one side each where the images were shared out."
-        )
+    for index, entry in enumerate(entries):
+        content = contents.get(entry.store_index)
+        members[first.setdefault(content, index) if content else index].append(index)
+    if several := sum(len(indices) > 1 for indices in members.values()):
+        notes.append(f"Identical images were kept in the same split, {several} groups of them.")
     firsts = np.array(list(members), dtype=np.int64)
     parts = [firsts[part].tolist() for part in stratified(labels[firsts], shares, seed=SPLIT_SEED, purpose="folder")]
-    _keep_classes(parts, {group: set(labels[places].tolist()) for group, places in members.items()})
-    return [[entries[place] for place in sorted(place for group in part for place in members[group])] for part in parts]
+    _keep_classes(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})
+    return [[entries[index] for index in sorted(index for group in part for index in members[group])] for part in parts]
 
 
 def _keep_classes(parts: list[list[int]], classes: Mapping[int, set[int]]) -> None:
-    """Move what is needed to the first part, so that a class whose images all equal another's is trained on, too."""
+    """Move groups to the first part where needed, so that every class is trained on."""
     have = {label for group in parts[0] for label in classes[group]}
     for part in parts[1:]:
         for group in list(part):

@@ -11,12 +11,12 @@ Indices = Int64[np.ndarray, " examples"]
 
 
 def stratified(labels: Indices, shares: Sequence[float], *, seed: int, purpose: str) -> list[Indices]:
-    """Share examples out class by class.
+    """Split examples class by class.
 
     Args:
         labels: the class of each example.
-        shares: of all parts but the first, which takes the rest.
-        seed: of the choice.
+        shares: the fraction of each part but the first, which takes the rest.
+        seed: of the random choice.
         purpose: what the split is for, so that two splits under one seed differ.
 
     Returns:

@@ -18,7 +18,7 @@ from vitral.images.decode import Pixels, Shrink, read_image
 class Store(Protocol):
     """Encoded images by number; safe to use in several processes."""
 
-    def read(self, place: int) -> bytes | Path:
+    def read(self, index: int) -> bytes | Path:
         """Return an image's encoded bytes, or the path of the file that holds them.
 
         Raises:
@@ -26,15 +26,15 @@ class Store(Protocol):
         """
         ...
 
-    def name(self, place: int) -> str:
-        """Return what a person would call the image: its path, or its place in a file."""
+    def name(self, index: int) -> str:
+        """Return what a person would call the image: its path, or its position in a file."""
         ...
 
 
 class Entry(NamedTuple):
-    """An image: its number in the store, its name there, its classes, and the bytes it takes."""
+    """An image: its index in the store, its name there, its classes, and its size in bytes."""
 
-    place: int
+    store_index: int
     name: str
     classes: tuple[str, ...]
     size: int
