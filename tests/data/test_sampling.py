@@ -233,22 +233,22 @@ def test_joined_sources_follow_one_another() -> None:
 
 
 def entries(classes: Sequence[str], start: int = 0) -> list[Entry]:
-    return [Entry(place, f"{place}.png", (name,) if name else (), 1) for place, name in enumerate(classes, start)]
+    return [Entry(index, f"{index}.png", (name,) if name else (), 1) for index, name in enumerate(classes, start)]
 
 
 def shared(
     given: Mapping[str, list[Entry]], hashes: Mapping[int, str] | None = None, *, whole: bool = False
 ) -> tuple[dict[str, list[int]], list[str]]:
-    """Return the places by split, and the notes."""
+    """Return the store indices by split, and the notes."""
     notes: list[str] = []
     splits = share_out(given, ("cat", "dog"), notes, hashes or {}, whole=whole)
-    return {split: [entry.place for entry in found] for split, found in splits.items()}, notes
+    return {split: [entry.store_index for entry in found] for split, found in splits.items()}, notes
 
 
-NO_TRAIN = "No train/ folder, so the images of each class were shared out: 80 % train, 10 % validation and test."
+NO_TRAIN = "No train/ folder, so the images of each class were split: 80 % train, 10 % validation, 10 % test."
 NO_VALIDATION = "No val/ folder, so 10 % of the training images of each class became the validation split."
-NO_TEST = "No test/ folder: scores are of the validation split."
-ALL_SCORED = "The data has no train and test split and is not what was trained on, so all of it is scored."
+NO_TEST = "No test/ folder: scores are on the validation split."
+ALL_SCORED = "The data have no train and test splits and are not the training data, so all of them are scored."
 
 
 def test_images_without_splits_are_shared_out_by_class() -> None:
@@ -279,7 +279,7 @@ def test_what_the_data_has_is_kept_and_what_it_lacks_is_said(names: tuple[str, .
         assert sorted(splits["train"] + splits["validation"]) == list(range(40))
     for name in names:
         if name != "train" or "validation" in names:
-            assert splits[name] == [entry.place for entry in given[name]]
+            assert splits[name] == [entry.store_index for entry in given[name]]
     said = [NO_VALIDATION] if "train" in names and "validation" not in names else []
     assert notes == said + ([] if "test" in names else [NO_TEST])
     assert "test" in splits or "test" not in names
@@ -296,7 +296,7 @@ def test_equal_images_count_as_one_of_the_first_ones_class() -> None:
     hashes = {place: f"content {place % 20}" for place in range(40)}
     splits, notes = shared({"all": given}, hashes)
     assert notes == [
-        "Equal images, 20 groups of them, were kept on one side each where the images were shared out.",
+        "Identical images were kept in the same split: 20 groups.",
         NO_TRAIN,
     ]
     for found in splits.values():
@@ -312,7 +312,7 @@ def test_a_class_that_stands_in_other_parts_alone_is_moved_to_the_first() -> Non
         splits, notes = shared({"all": entries(["cat"] * 20 + ["dog"] * 2)}, hashes)
         assert {first, 20, 21} <= set(splits["train"])
         assert sum(map(len, splits.values())) == 22
-        assert notes[0].startswith("Equal images, 1 groups of them")
+        assert notes[0].startswith("Identical images were kept in the same split: 1 groups")
         assert splits["train"] == sorted(splits["train"])
 
 

@@ -64,7 +64,7 @@ def _stratify(
         content = contents.get(entry.store_index)
         members[first.setdefault(content, index) if content else index].append(index)
     if several := sum(len(indices) > 1 for indices in members.values()):
-        notes.append(f"Identical images were kept in the same split, {several} groups of them.")
+        notes.append(f"Identical images were kept in the same split: {several} groups.")
     firsts = np.array(list(members), dtype=np.int64)
     parts = [firsts[part].tolist() for part in stratified(labels[firsts], shares, seed=SPLIT_SEED, purpose="folder")]
     _keep_classes(parts, {group: set(labels[indices].tolist()) for group, indices in members.items()})
