@@ -13,13 +13,13 @@ import torch
 from tests.conftest import TINY
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
-from vitral.evaluation.metrics import evaluate_probabilities
-from vitral.evaluation.multilabel import evaluate_multi_label
 from vitral.events import ignore
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT
 from vitral.notebook import curve, table
+from vitral.tasks.metrics import evaluate_probabilities
+from vitral.tasks.multi_label import evaluate_multi_label
 from vitral.training.finetune import finetune
 
 EVIL = "<script>alert(1)</script>\"' onload=x"

@@ -186,7 +186,7 @@ def test_names_and_size_must_fit(classifier: Classifier) -> None:
 def test_it_is_shown_in_two_lines(classifier: Classifier) -> None:
     assert repr(classifier) == (
         "Classifier: ViT, images of 16x16 pixels, 3 classes (10, 2, <b>fox|hen</b>)\n"
-        "from nothing, 50.0% of its test images right"
+        "from nothing, accuracy 50.0% on its test images"
     )
     classifier.class_names = ("a" * 30, "b", "c", "d", "e")
     assert f"5 classes ({'a' * 24}…, b, c, d, …)" in repr(classifier)

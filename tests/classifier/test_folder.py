@@ -18,6 +18,9 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.vit_config import ViTConfig
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 
 NAMES = ("10", "2", "<b>fox|hen</b>")
 ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
@@ -100,21 +103,46 @@ def test_a_folder_is_one_by_its_description_alone(classifier: Classifier, tmp_pa
     assert not is_classifier(tmp_path / "odd")
 
 
-def test_a_folder_of_0_2_without_multi_label_is_one_class_an_image(classifier: Classifier, tmp_path: Path) -> None:
-    folder = save(classifier, tmp_path / "fox")
+def as_0_2_wrote_it(folder: Path, entries: dict[str, bool]) -> None:
     path = folder / "classifier.json"
     described = json.loads(path.read_text())
-    described.pop("multi_label", None)
-    path.write_text(json.dumps(described))
-    images = torch.randn(2, 3, 16, 16)
-    assert torch.equal(read(folder).probabilities(images), classifier.probabilities(images))
+    del described["task"]
+    path.write_text(json.dumps({**described, "version": 1, **entries}))
+
+
+@pytest.mark.parametrize(
+    ("entries", "task"),
+    [({}, SINGLE_LABEL), ({"multi_label": False}, SINGLE_LABEL), ({"multi_label": True}, MULTI_LABEL)],
+)
+def test_a_folder_of_0_2_gives_the_probabilities_that_it_gave(
+    classifier: Classifier, tmp_path: Path, entries: dict[str, bool], task: Task
+) -> None:
+    folder = save(classifier, tmp_path / "fox")
+    as_0_2_wrote_it(folder, entries)
+    logits = classifier(torch.randn(2, 3, 16, 16))
+    expected = logits.sigmoid() if entries.get("multi_label") else logits.softmax(dim=1)
+    old = read(folder)
+    assert old.task == task
+    torch.testing.assert_close(old.to_probabilities(logits), expected)
+
+
+@pytest.mark.parametrize(("task", "version"), [(SINGLE_LABEL, 1), (MULTI_LABEL, 2)])
+def test_a_task_that_0_2_would_not_know_is_of_a_version_that_it_refuses(
+    classifier: Classifier, tmp_path: Path, task: Task, version: int
+) -> None:
+    classifier.task = task
+    described = json.loads((save(classifier, tmp_path / "fox") / "classifier.json").read_text())
+    assert (described["task"], described["version"]) == (task.name, version)
+    assert read(tmp_path / "fox").task == task
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"format": "other"}, "does not describe a Vitral classifier"),
-        ({"version": 2}, "has format version 2, and this Vitral reads 1; update Vitral"),
+        ({"version": 3}, "has format version 3, and this Vitral reads up to 2; update Vitral"),
+        ({"task": "counting"}, "no task 'counting', only single-label, multi-label"),
+        ({"task": None}, "its task is no name"),
         ({"weights_sha256": "0" * 64}, "damaged or of another classifier"),
         ({"class_names": ["a", "b"]}, "3 classes, but 2 names"),
         ({"class_names": "abc"}, "class_names are no list of names"),

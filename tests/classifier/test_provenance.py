@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from vitral.classifier.chance import Standing
 from vitral.classifier.provenance import BASELINE, Provenance
-from vitral.evaluation.metrics import wilson_interval
+from vitral.tasks.chance import Standing
+from vitral.tasks.metrics import wilson_interval
 
 TRAINED = {"steps": 3}
 

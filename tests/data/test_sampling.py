@@ -9,11 +9,11 @@ import pytest
 
 from vitral.data.sampling import WINDOW, batch_indices
 from vitral.data.share import share_out
-from vitral.data.source import Label
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
 from vitral.data.subset import Joined, Subset
 from vitral.images.decode import Pixels, Shrink
+from vitral.tasks.task import Label
 
 
 def epoch(number: int, examples: int, shards: tuple[int, ...] = (), seed: int = 0) -> list[int]:

@@ -349,7 +349,13 @@ def test_images_with_several_labels(tmp_path: Path, write: Callable[[Path], Path
     expected = [tuple(data.class_names.index(name) for name in sorted(labels)) for labels in LABELS]
     assert sorted(map(str, every)) == sorted(map(str, expected))
     batches = TrainingBatches(
-        data.splits["train"], batch_size=8, image_size=(8, 8), augmentation=Augmentation(), seed=0, num_classes=3
+        data.splits["train"],
+        batch_size=8,
+        image_size=(8, 8),
+        augmentation=Augmentation(),
+        seed=0,
+        task=data.task,
+        num_classes=3,
     )
     batch = batches.batch(0)
     assert batch.labels.shape == (8, 3)

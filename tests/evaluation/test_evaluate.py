@@ -13,11 +13,11 @@ from vitral.data.digits import open_digits
 from vitral.data.open import open_data
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
-from vitral.evaluation.metrics import Evaluation
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
+from vitral.tasks.metrics import Evaluation
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220)}
 

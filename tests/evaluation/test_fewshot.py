@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
-from vitral.data.source import Label, Source
+from vitral.data.source import Source
 from vitral.evaluation import fewshot
 from vitral.evaluation.fewshot import (
     extract_features,
@@ -26,6 +26,7 @@ from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
+from vitral.tasks.task import Label
 
 
 def test_neighbours_by_hand() -> None:

@@ -20,6 +20,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
+from vitral.tasks.multi_label import MULTI_LABEL
 
 
 def photo(height: int = 40, width: int = 60) -> UInt8[np.ndarray, "height width 3"]:
@@ -97,7 +98,7 @@ def test_prediction_is_the_classifiers_own(tiny_config: ViTConfig) -> None:
 
 def test_probabilities_of_a_multi_label_network_are_its_own(tiny_config: ViTConfig) -> None:
     classifier = classifier_of(tiny_config)
-    classifier.multi_label = True
+    classifier.task = MULTI_LABEL
     explanation, prediction = explain(classifier, photo()), classifier.predict(photo())[0]
     assert [name for name, _ in explanation.top] == [name for name, _ in prediction.top]
     np.testing.assert_allclose(

@@ -177,6 +177,7 @@ SPOILED = st.one_of(
                     ["class_names", 1],
                     ["provenance"],
                     ["provenance", "notes"],
+                    ["task"],
                     ["multi_label"],
                     ["version"],
                     ["format"],

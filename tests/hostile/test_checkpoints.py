@@ -265,6 +265,10 @@ def folder(tmp_path: Path, tiny_config: ViTConfig) -> Path:
     return save_classifier(classifier, tmp_path / "classifier")
 
 
+def _of_version_0_2(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != "task"}
+
+
 DAMAGE: dict[str, Callable[[dict[str, Any]], str]] = {
     "not-json": lambda values: "{",
     "a-list": lambda values: "[]",
@@ -282,11 +286,15 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], str]] = {
     "preprocessing": lambda values: json.dumps({**values, "preprocessing": {}}),
     "provenance": lambda values: json.dumps({**values, "provenance": {"secret": 1}}),
     "weights": lambda values: json.dumps({**values, "weights_sha256": "0" * 64}),
-    "multi-label-text": lambda values: json.dumps({**values, "multi_label": "x"}),
-    "multi-label-list": lambda values: json.dumps({**values, "multi_label": [[1]]}),
-    "multi-label-object": lambda values: json.dumps({**values, "multi_label": {"a": None}}),
-    "multi-label-number": lambda values: json.dumps({**values, "multi_label": 1}),
-    "multi-label-null": lambda values: json.dumps({**values, "multi_label": None}),
+    "multi-label-text": lambda values: json.dumps({**_of_version_0_2(values), "multi_label": "x"}),
+    "multi-label-list": lambda values: json.dumps({**_of_version_0_2(values), "multi_label": [[1]]}),
+    "multi-label-object": lambda values: json.dumps({**_of_version_0_2(values), "multi_label": {"a": None}}),
+    "multi-label-number": lambda values: json.dumps({**_of_version_0_2(values), "multi_label": 1}),
+    "multi-label-null": lambda values: json.dumps({**_of_version_0_2(values), "multi_label": None}),
+    "task-unknown": lambda values: json.dumps({**values, "task": "counting"}),
+    "task-list": lambda values: json.dumps({**values, "task": [[1]]}),
+    "task-number": lambda values: json.dumps({**values, "task": 1}),
+    "task-null": lambda values: json.dumps({**values, "task": None}),
 }
 
 

@@ -14,10 +14,10 @@ from vitral.errors import ModelError
 from vitral.evaluation import fewshot
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
 from vitral.evaluation.fewshot import extract_features, fit_linear_probe, score_baselines
-from vitral.evaluation.metrics import Evaluation
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import Predictor
+from vitral.tasks.metrics import Evaluation
 
 SIZE = (8, 8)
 DIGITS = tuple(str(digit) for digit in range(10))

@@ -54,7 +54,7 @@ def test_every_image_of_a_source_has_its_own_row(batch_size: int) -> None:
     source = Subset(open_digits().splits["validation"], range(3, 30))
     events: list[Event] = []
     rows, labels = collect(
-        means, source, SMALL, batch_size=batch_size, workers=0, limit=None, task="look", listener=events.append
+        means, source, SMALL, batch_size=batch_size, workers=0, limit=None, purpose="look", listener=events.append
     )
     expected = torch.cat([means(SMALL(source.image(index))[None]) for index in range(27)])
     torch.testing.assert_close(rows, expected)
@@ -65,4 +65,4 @@ def test_every_image_of_a_source_has_its_own_row(batch_size: int) -> None:
 def test_a_source_without_images_is_refused() -> None:
     empty = Subset(open_digits().splits["validation"], [])
     with pytest.raises(DataError, match="no images"):
-        collect(means, empty, SMALL, batch_size=4, workers=0, limit=None, task="look", listener=lambda event: None)
+        collect(means, empty, SMALL, batch_size=4, workers=0, limit=None, purpose="look", listener=lambda event: None)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.evaluation.metrics import evaluate_probabilities
 from vitral.images.contact_sheet import contact_sheet
-from vitral.report.page import MOST_CONFUSED, render_report
+from vitral.report.page import render_report
 from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.tasks.metrics import evaluate_probabilities
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -55,7 +55,7 @@ def report() -> RunReport:
         images=(Figure(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
         verdict=(Verdict("No better than chance.", "with-a-long-word-" * 12, "vitral " + "--set a=b " * 30),),
         evaluation=scores,
-        confused_images={index: pixels for pair in scores.confused for index in pair.examples},
+        example_images={index: pixels for pair in scores.confused for index in pair.examples},
         mistakes=(shown,) * 3,
         examples=(shown,),
         patch_filters=np.zeros((28, 4, 4, 3), dtype=np.float32),
@@ -86,5 +86,5 @@ def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
     found = dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
     scores = report().evaluation
     assert scores is not None
-    examples = sum(len(pair.examples) for pair in scores.confused[:MOST_CONFUSED])
+    examples = sum(len(pair) for table in scores.tables() for pair in table.examples)
     assert found == {"images": str(examples + 10), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}

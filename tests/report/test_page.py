@@ -11,11 +11,12 @@ import torch
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.fewshot import Baselines
-from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
-from vitral.report.page import MOST_CLASSES, percent, render_report, worst_first, write_report
+from vitral.report.page import render_report, write_report
 from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.tasks.metrics import Evaluation, evaluate_probabilities
+from vitral.tasks.shown import MOST_ROWS, ConfusionMatrix, percent, worst_first
 
 EVIL = "<script>alert('x')</script>"
 NAMES = (EVIL, "$cat_1^2", "猫", 'a"b\' onload="alert(1)', "--><b>", "dog", "</svg><img src=x>")
@@ -188,7 +189,7 @@ def test_arms() -> None:
 
 def test_worst_classes_come_first_and_those_without_images_last() -> None:
     assert worst_first([0.5, None, 0.0, 0.5, 1.0], [3, 0, 2, 9, 1]) == [2, 3, 0, 4, 1]
-    assert len(worst_first([0.5] * 4000, [1] * 4000)) == MOST_CLASSES
+    assert len(worst_first([0.5] * 4000, [1] * 4000)) == MOST_ROWS
     scores = evaluation()
     page = render_report(RunReport(title="x", facts=(), evaluation=scores))
     table = page[page.index("Every class, the worst first") :]
@@ -201,7 +202,7 @@ def test_the_most_confused_pairs_are_shown_with_images() -> None:
     scores = evaluation()
     pixels = np.zeros((30, 20, 3), dtype=np.uint8)
     images = {index: pixels for pair in scores.confused[:12] for index in pair.examples}
-    page = render_report(RunReport(title="x", facts=(), evaluation=scores, confused_images=images))
+    page = render_report(RunReport(title="x", facts=(), evaluation=scores, example_images=images))
     assert page.count('class="examples"><img') == min(12, len(scores.confused))
     without = render_report(RunReport(title="x", facts=(), evaluation=scores))
     assert "Most often confused" in without
@@ -212,8 +213,10 @@ def test_the_most_confused_pairs_are_shown_with_images() -> None:
 def test_the_confusion_matrix_has_names_whatever_the_number_of_classes(num_classes: int) -> None:
     names = tuple(f"name{index}" for index in range(num_classes))
     scores = evaluation(names)
-    shown = shown_confusion(scores)
-    drawn = confusion_plot(scores)
+    matrix = scores.drawings()[0]
+    assert isinstance(matrix, ConfusionMatrix)
+    shown = shown_confusion(matrix)
+    drawn = confusion_plot(matrix)
     assert drawn is not None
     assert all(f">{names[index]}<" in drawn for index in shown.classes)
     assert len(shown.classes) == num_classes if num_classes <= 26 else 15 <= len(shown.classes) <= 20

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from vitral.classifier.provenance import Provenance
-from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
 from vitral.events import ignore
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
+from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.training.finetune import finetune
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis
@@ -88,7 +88,7 @@ def test_a_good_network_shows_where_it_looked(result: RunResult) -> None:
 def test_the_most_confused_pairs_come_with_their_images(result: RunResult) -> None:
     report = run_report(scored(result, 0.5))
     assert isinstance(report.evaluation, Evaluation)
-    assert set(report.confused_images) == {index for pair in report.evaluation.confused for index in pair.examples}
+    assert set(report.example_images) == {index for pair in report.evaluation.confused for index in pair.examples}
     source = result.run.data.splits[result.split]
-    for index, image in report.confused_images.items():
+    for index, image in report.example_images.items():
         np.testing.assert_array_equal(image, source.image(index))

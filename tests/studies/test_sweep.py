@@ -12,6 +12,8 @@ from tests.cli.conftest import write_images
 from vitral.errors import TrainingError
 from vitral.events import Event, Message, ignore
 from vitral.studies.sweep import best_rate, finetune, held_out_share, sweep_rates
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Figure
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.settings.recipe import load_recipe
 
@@ -20,7 +22,9 @@ def test_rates_of_a_sweep() -> None:
     assert sweep_rates(load_recipe("finetune-cifar10")) == (0.001, 0.003, 0.01, 0.03)
     assert sweep_rates(load_recipe("finetune-imagenet")) == (0.003, 0.01, 0.03, 0.06)
     assert sweep_rates(load_recipe("finetune")) == (3.3e-5, 1e-4, 3e-4, 1e-3)
-    assert best_rate({0.1: 0.5, 0.01: 0.9, 0.03: 0.9}) == 0.01
+    assert best_rate({0.1: 0.5, 0.01: 0.9, 0.03: 0.9}, SINGLE_LABEL.headline) == 0.01
+    error = Figure("mae", "mean absolute error", more_is_better=False, is_share=False)
+    assert best_rate({0.1: 0.5, 0.01: 0.9, 0.03: 0.5}, error) == 0.03
 
 
 @pytest.mark.parametrize(("images", "share"), [(2_040, 0.1), (3_680, 0.1), (50_000, 0.02), (1_281_167, 0.01)])

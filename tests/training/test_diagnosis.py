@@ -14,7 +14,7 @@ from tests.cli.conftest import QUICK
 from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.evaluation.fewshot import Baselines
-from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
+from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.training.scoring.diagnosis import (
     Circumstances,
     diagnose,

@@ -12,8 +12,8 @@ from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.errors import DataError
 from vitral.evaluation.evaluate import evaluate
-from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
-from vitral.training.objective import right_answers
+from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation, evaluate_multi_label
+from vitral.tasks.single_label import SINGLE_LABEL
 
 COLOURS = {"red": 0, "green": 1, "blue": 2}
 
@@ -70,8 +70,8 @@ def test_scores_by_hand() -> None:
 
 def test_right_answers() -> None:
     logits = torch.tensor([[2.0, 1.0, -1.0], [-1.0, -2.0, -3.0], [-1.0, 1.0, -3.0], [0.0, 3.0, 1.0]])
-    assert right_answers(logits, torch.tensor([0, 1, 1, 2])).tolist() == [True, False, True, False]
+    assert SINGLE_LABEL.right(logits, torch.tensor([0, 1, 1, 2])).tolist() == [True, False, True, False]
     several = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
-    assert right_answers(logits, several).tolist() == [True, True, False, False]
+    assert MULTI_LABEL.right(logits, several).tolist() == [True, True, False, False]
     mixed = torch.tensor([[0.4, 0.6, 0.0], [0.7, 0.3, 0.0], [0.0, 1.0, 0.0], [0.0, 0.8, 0.2]])
-    assert right_answers(logits, mixed).tolist() == [False, True, True, True]
+    assert SINGLE_LABEL.right(logits, mixed).tolist() == [False, True, True, True]

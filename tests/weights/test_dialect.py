@@ -4,9 +4,12 @@ import json
 
 import pytest
 
-from vitral.errors import WeightsError
+from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.catalog import variant
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 from vitral.weights.dialect import (
     NO_HEAD,
     Reading,
@@ -58,7 +61,7 @@ def test_without_a_head_its_rules_are_left_out_and_a_note_says_so(config: object
     assert sorted(found.absent) == sorted(absent)
     assert found.notes == ("a note", NO_HEAD)
     assert (found.config, found.preprocessing, found.class_names) == (config, PHOTOS, ("ape",))
-    assert found.multi_label is False
+    assert found.task == SINGLE_LABEL
     assert NO_HEAD == "The file has no head: its predictions mean nothing until it is fine-tuned."
 
 
@@ -93,22 +96,24 @@ def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
     assert isinstance(broken(stored, ValueError()), WeightsError)
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
-def test_what_a_file_says_of_itself_overrides_what_its_names_suggest(multi_label: bool) -> None:
-    text = self_description(CONFIG, PHOTOS, ["ape", "bee"], multi_label=multi_label)
+@pytest.mark.parametrize("task", [SINGLE_LABEL, MULTI_LABEL])
+def test_what_a_file_says_of_itself_overrides_what_its_names_suggest(task: Task) -> None:
+    text = self_description(CONFIG, PHOTOS, ["ape", "bee"], task=task)
     found = Reading(CONFIG, RULES, ORIGINAL, None, ("head.bias",), ("a guess",))
     told = described(found, text)
-    assert told == Reading(CONFIG, RULES, PHOTOS, ("ape", "bee"), ("head.bias",), (), multi_label)
-    assert json.loads(self_description(CONFIG, PHOTOS, []))["multi_label"] is False
+    assert told == Reading(CONFIG, RULES, PHOTOS, ("ape", "bee"), ("head.bias",), (), task)
+    assert json.loads(self_description(CONFIG, PHOTOS, []))["task"] == "single-label"
 
 
-def test_a_description_of_an_earlier_version_is_of_one_label() -> None:
+def test_a_description_of_an_earlier_version_says_whether_an_image_may_have_several_labels() -> None:
     said = json.loads(self_description(CONFIG, PHOTOS, ["ape"]))
     found = Reading(CONFIG, RULES, ORIGINAL)
+    del said["task"]
+    assert described(found, json.dumps(said)).task == SINGLE_LABEL
+    assert described(found, json.dumps({**said, "multi_label": True})).task == MULTI_LABEL
     for value in (None, 1, "true"):
-        assert described(found, json.dumps({**said, "multi_label": value})).multi_label is False
-    del said["multi_label"]
-    assert described(found, json.dumps(said)).multi_label is False
+        with pytest.raises(VitralError, match="neither true nor false"):
+            described(found, json.dumps({**said, "multi_label": value}))
 
 
 def test_a_description_of_another_network_is_refused() -> None:

@@ -17,6 +17,7 @@ from vitral.checks.findings import Finding
 from vitral.data.source import BadImage, DataSet
 from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
+from vitral.tasks.task import classes_of
 
 TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
@@ -49,8 +50,7 @@ def look_at(data: DataSet, split: str) -> Iterator[Look | BadImage]:
 
 def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
     """Return the names of an image's class or classes."""
-    label = data.splits[split].label(index)
-    return tuple(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+    return tuple(data.class_names[number] for number in classes_of(data.splits[split].label(index)))
 
 
 def _look(data: DataSet, split: str, index: int) -> Look | BadImage:

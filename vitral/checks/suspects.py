@@ -19,7 +19,7 @@ SURE, DOUBTED = 0.9, 0.05  # probabilities of another class, and of an image's o
 def suspects(classifier: Classifier, data: DataSet, looks: Sequence[Look], listener: Listener) -> list[Suspect]:
     """Return the labels that a classifier doubts, the most doubtful first.
 
-    None where labels cannot be compared: images with several, or classes that the classifier does not know.
+    None where labels cannot be compared: images that need not have exactly one, or classes that the classifier does not know.
 
     Args:
         classifier: the judge.
@@ -27,7 +27,8 @@ def suspects(classifier: Classifier, data: DataSet, looks: Sequence[Look], liste
         looks: at its readable images, which alone are judged.
         listener: hears progress.
     """
-    if data.multi_label or classifier.multi_label or not set(data.class_names) <= set(classifier.class_names):
+    exclusive = data.task.exclusive and classifier.task.exclusive
+    if not exclusive or not set(data.class_names) <= set(classifier.class_names):
         return []
     found = itertools.chain.from_iterable(
         _in_split(classifier, data, split, [look.index for look in looks if look.split == split], listener)
@@ -41,8 +42,8 @@ def _in_split(
 ) -> Iterator[Suspect]:
     columns = np.array([classifier.class_names.index(name) for name in data.class_names])
     readable = Subset(data.splits[split], indices)
-    values, labels = predict_probabilities(classifier, readable, listener=listener)
-    probabilities, truth = values.numpy(), columns[labels.numpy()]
+    values, _ = predict_probabilities(classifier, readable, listener=listener)
+    probabilities, truth = values.numpy(), columns[readable.labels()]
     own = probabilities[np.arange(len(truth)), truth]
     surest = probabilities.argmax(axis=1)
     for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist():

@@ -18,7 +18,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         f"# {name}",
         "",
         f"An image classifier: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
-        f"pixels, {model.num_classes} classes. Started from {classifier.provenance.source}.",
+        f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
         "",
         *(f"> **{_escape(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
         *_scores(classifier),

@@ -19,6 +19,8 @@ from vitral.inference.ranking import check_finite, rank
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.progress import show
+from vitral.tasks.registry import task_of
+from vitral.tasks.task import Task
 
 
 class Classifier(nn.Module):
@@ -31,9 +33,10 @@ class Classifier(nn.Module):
     Args:
         model: the network, or whatever else computes its answers.
         preprocessing: how an image becomes its input; of the network's size.
-        class_names: one name a logit, in order; None names them "class 0", "class 1", ...
+        class_names: in order; one name a logit, unless the task has it otherwise; None names them "class 0", "class 1", ...
         provenance: where it came from.
-        multi_label: whether an image may have several of the classes, or none; each then has a probability of its own.
+        task: what a label is, and with it what the logits mean.
+        multi_label: a short way to say the task: whether an image may have several of the classes, or none.
 
     Attributes:
         predictor: what computes logits, features and whatever else the answers and explanations need.
@@ -52,6 +55,7 @@ class Classifier(nn.Module):
         class_names: Sequence[str] | None = None,
         *,
         provenance: Provenance | None = None,
+        task: Task | None = None,
         multi_label: bool = False,
     ) -> None:
         super().__init__()
@@ -60,7 +64,8 @@ class Classifier(nn.Module):
             super().__setattr__("model", self.predictor.model)
         count = self.predictor.num_classes
         names = tuple(class_names or (f"class {index}" for index in range(count)))
-        if len(names) != count:
+        self.task = task or task_of(several=multi_label)
+        if self.task.outputs(len(names)) != count:
             raise ModelError(f"The network has {count} classes, but {len(names)} names were given.")
         if len(set(names)) != len(names):
             raise ModelError("Two classes have the same name; each needs its own.")
@@ -71,7 +76,6 @@ class Classifier(nn.Module):
         self.preprocessing = preprocessing
         self.class_names = names
         self.provenance = provenance or Provenance()
-        self.multi_label = multi_label
         self.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  # as nn.Module has it
@@ -95,14 +99,16 @@ class Classifier(nn.Module):
 
     def __repr__(self) -> str:
         """Return what it is in a few lines; `model` prints every layer."""
-        return shown.text(self.predictor, self.class_names, self.provenance, kind=self._kind())
+        return shown.text(self.predictor, self.class_names, self.provenance, task=self.task)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return shown.html(self.predictor, self.class_names, self.provenance, kind=self._kind())
+        return shown.html(self.predictor, self.class_names, self.provenance, task=self.task)
 
-    def _kind(self) -> str:
-        return "labels" if self.multi_label else "classes"
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may have several of the classes, or none."""
+        return self.task == task_of(several=True)
 
     def forward(self, images: Images) -> Logits:
         """Return the logits of prepared images, with a graph where the network is one of torch."""
@@ -159,13 +165,12 @@ class Classifier(nn.Module):
         return predictions
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
-        """Return the probabilities of prepared images, in float32 on the CPU: a softmax, or a sigmoid if multi-label."""
+        """Return the probabilities of prepared images, in float32 on the CPU."""
         return self.to_probabilities(self.predictor.logits(images))
 
     def to_probabilities(self, logits: Logits) -> Float[Tensor, "batch classes"]:
-        """Return what the network's logits mean, in float32 on the CPU: a softmax, or a sigmoid if multi-label."""
-        logits = logits.float()
-        return (logits.sigmoid() if self.multi_label else logits.softmax(dim=-1)).cpu()
+        """Return what the network's logits mean to its task, in float32 on the CPU."""
+        return self.task.probabilities(logits).cpu()
 
     def name_top(self, probabilities: Float[Tensor, " classes"], top: int) -> tuple[tuple[str, float], ...]:
         """Return the names of one image's most probable classes with their probabilities, highest first."""

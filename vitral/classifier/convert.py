@@ -66,7 +66,7 @@ def convert(
         classifier.class_names,
         target,
         format,
-        multi_label=classifier.multi_label,
+        task=classifier.task,
     )
 
 

@@ -16,10 +16,13 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.paths import is_regular
+from vitral.tasks.registry import described_task
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
 FORMAT = "vitral-classifier"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
+SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
 DESCRIPTION = "classifier.json"
 WEIGHTS = "weights.safetensors"
 CARD = "README.md"
@@ -60,11 +63,11 @@ def update_provenance(classifier: Classifier, folder: Path) -> None:
 def _described(classifier: Classifier, weights: str) -> str:
     description = {
         "format": FORMAT,
-        "version": FORMAT_VERSION,
+        "version": SINGLE_LABEL_VERSION if classifier.task == SINGLE_LABEL else FORMAT_VERSION,
         "architecture": config_to_json(classifier.model.config),
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
-        "multi_label": classifier.multi_label,
+        "task": classifier.task.name,
         "weights_sha256": weights,
         "provenance": dataclasses.asdict(classifier.provenance),
     }
@@ -91,11 +94,11 @@ def read(folder: Path) -> Classifier:
         preprocessing = Preprocessing.from_json(description["preprocessing"])
         provenance = _provenance(description["provenance"])
         names = _class_names(description["class_names"])
-        several = _multi_label(description)
+        task = described_task(description)
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
-        return Classifier(model, preprocessing, names, provenance=provenance, multi_label=several)
+        return Classifier(model, preprocessing, names, provenance=provenance, task=task)
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
     except (TypeError, AttributeError) as error:
@@ -124,13 +127,6 @@ def _class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
     return list(described)
 
 
-def _multi_label(description: dict[str, Any]) -> bool:
-    several = description.get("multi_label", False)  # a folder of an earlier version does not say it
-    if not fits(bool, several):
-        raise VitralError("its multi_label is neither true nor false.")
-    return bool(several)
-
-
 def _description(path: Path) -> dict[str, Any]:
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
@@ -140,9 +136,9 @@ def _description(path: Path) -> dict[str, Any]:
         raise WeightsError(f"'{path}' cannot be read as JSON ({error}); save the classifier again.") from error
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         raise WeightsError(f"'{path}' does not describe a Vitral classifier.")
-    if description.get("version") != FORMAT_VERSION:
+    if description.get("version") not in (SINGLE_LABEL_VERSION, FORMAT_VERSION):
         raise WeightsError(
-            f"'{path}' has format version {description.get('version')}, and this Vitral reads {FORMAT_VERSION}; "
+            f"'{path}' has format version {description.get('version')}, and this Vitral reads up to {FORMAT_VERSION}; "
             "update Vitral."
         )
     return description

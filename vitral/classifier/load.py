@@ -87,7 +87,7 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
         loaded.preprocessing,
         loaded.class_names,
         provenance=provenance,
-        multi_label=loaded.multi_label,
+        task=loaded.task,
     )
 
 

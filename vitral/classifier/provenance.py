@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitral.classifier.chance import Standing
+from vitral.tasks.chance import Standing
 
 RANDOM = "random weights"  # how the source of an untrained network begins
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores

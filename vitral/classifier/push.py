@@ -34,5 +34,5 @@ def push(source: str | Path, name: str, *, format: str = VITRAL, private: bool =
             folder.save(classifier, place)
         else:
             parts = (classifier.model, classifier.preprocessing, classifier.class_names)
-            write_weights(*parts, place, format, multi_label=classifier.multi_label)
+            write_weights(*parts, place, format, task=classifier.task)
         return upload(place, name, private=private)

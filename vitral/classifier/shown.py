@@ -1,51 +1,58 @@
 """How a classifier is shown: in a few lines of text, and as a table in a notebook."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from vitral.classifier.provenance import Provenance
 from vitral.inference.predictor import Predictor
 from vitral.notebook import table
+from vitral.tasks.task import Task
 
 SHOWN_NAMES, SHOWN_IN_A_TABLE, LONGEST_NAME = 4, 12, 24  # of classes, where there is room for a line
-TOP1 = "/top1"
-HEADLINES = (TOP1, "/map")  # how the one score ends by which networks are compared
 
 
-def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, kind: str) -> str:
+def text(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, task: Task) -> str:
     """Return what a classifier is in a few lines.
 
     Args:
         predictor: what computes.
         class_names: one a logit, in order.
         provenance: where it came from.
-        kind: what the logits stand for, such as "classes".
+        task: what its answers mean.
     """
     height, width = predictor.image_size
     scores = "".join(
-        f", {value:.1%} of its {name.removesuffix(TOP1)} images right"
-        for name, value in provenance.scores.items()
-        if name.endswith(TOP1)
+        f", {task.headline.title} {task.headline.text(value)} on its {split} images"
+        for split, value in _headlines(provenance, task)
     )
     return (
-        f"Classifier: {predictor.describe()}, images of {height}x{width} pixels, {len(class_names)} {kind} "
+        f"Classifier: {predictor.describe()}, images of {height}x{width} pixels, {len(class_names)} {task.noun} "
         f"({some_of(class_names)})\nfrom {provenance.source}{scores}"
     )
 
 
-def html(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, kind: str) -> str:
+def html(predictor: Predictor, class_names: Sequence[str], provenance: Provenance, *, task: Task) -> str:
     """Return what a notebook shows of a classifier; the arguments are those of `text`."""
     height, width = predictor.image_size
+    figure = task.headline
     return table(
         "Classifier",
         [
             ("Network", f"{predictor.describe()}, {predictor.num_parameters:,} parameters"),
-            (kind.capitalize(), f"{len(class_names):,}: {some_of(class_names, SHOWN_IN_A_TABLE)}"),
+            (task.noun.capitalize(), f"{len(class_names):,}: {some_of(class_names, SHOWN_IN_A_TABLE)}"),
             ("Images", f"{height}x{width} pixels"),
             ("Started from", provenance.source),
-            *((name, f"{value:.1%}") for name, value in provenance.scores.items() if name.endswith(HEADLINES)),
+            *((f"{split}/{figure.name}", figure.text(value)) for split, value in _headlines(provenance, task)),
             ("Beware", provenance.doubt() or provenance.shortfall()),
         ],
     )
+
+
+def _headlines(provenance: Provenance, task: Task) -> Iterator[tuple[str, float]]:
+    """Give each split that a classifier was scored on, and its headline figure there."""
+    ending = f"/{task.headline.name}"
+    for name, value in provenance.scores.items():
+        if name.endswith(ending):
+            yield name.removesuffix(ending), value
 
 
 def some_of(names: Sequence[str], most: int = SHOWN_NAMES) -> str:

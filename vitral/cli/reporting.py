@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from vitral.cli.console import print_json, print_line
-from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
@@ -31,17 +30,10 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
 
 def announce(result: RunResult, report: Path) -> None:
     """Print what is wrong, what came out, and the commands that one would want next."""
-    evaluation = result.evaluation
     for found in merged(result.diagnosis):
         print_line(f"{'Failed' if found.failed else 'Note'}: {found.problem}")
         print_line(f"  {found.reason}")
-    if isinstance(evaluation, MultiLabelEvaluation):
-        print_line(evaluation.sentence(result.split))
-    else:
-        low, high = evaluation.top1_interval
-        print_line(
-            f"Accuracy {evaluation.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {evaluation.num_examples} images"
-        )
+    print_line(result.evaluation.announcement(result.split))
     print_line(f"Classifier  {result.classifier_folder}")
     print_line(f"Report      {report}")
     for line in result.next_commands():

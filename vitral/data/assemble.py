@@ -18,6 +18,8 @@ from vitral.described import is_text
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 CHECKED = 50_000  # images up to which every one is decoded before training; of more, so many spread over them
@@ -34,7 +36,7 @@ class Listing:
         store: where the images are.
         entries: by split: "train", "validation", "test", or "all" for images in none.
         class_names: in the order that the data itself declares; None for natural order.
-        multi_label: whether an image may have several classes, or none.
+        task: what a label is.
         notes: what was found, one line each.
         shards: for each split the ends of its shards, where it is best read shard by shard.
         remote: whether the images come over a network.
@@ -48,7 +50,7 @@ class Listing:
     store: Store
     entries: Mapping[str, list[Entry]]
     class_names: tuple[str, ...] | None = None
-    multi_label: bool = False
+    task: Task = SINGLE_LABEL
     notes: tuple[str, ...] = ()
     shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     remote: bool = False
@@ -96,7 +98,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
             split: StoredImages(
                 listing.store,
                 [entry.store_index for entry in chosen],
-                [_label(entry, numbers, listing.multi_label) for entry in chosen],
+                [listing.task.label([numbers[name] for name in entry.classes]) for entry in chosen],
                 _shards(listing, split, entries, chosen),
             )
             for split, chosen in splits.items()
@@ -106,7 +108,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         notes=tuple(notes),
         fingerprint=known_as[0],
         inventory=take_inventory(splits, contents),
-        multi_label=listing.multi_label,
+        task=listing.task,
         reading=listing.reading,
         shared_out=_made(entries, splits),
     )
@@ -120,12 +122,6 @@ def _made(entries: Collection[str], splits: Collection[str]) -> tuple[str, ...]:
     """Return the splits that were shared out, with the one that they were taken from."""
     made = [split for split in splits if split not in entries]
     return tuple(split for split in splits if split in made or split == "train") if made else ()
-
-
-def _label(entry: Entry, numbers: Mapping[str, int], multi_label: bool) -> int | tuple[int, ...]:
-    if multi_label:
-        return tuple(sorted({numbers[name] for name in entry.classes}))
-    return numbers[entry.classes[0]]
 
 
 def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], chosen: list[Entry]) -> tuple[int, ...]:
@@ -204,7 +200,7 @@ def _class_names(
     if wanted is not None:
         return _wanted_names(title, everything, wanted, notes)
     base = found.get("train", found.get(ALL, set()))
-    if len(base) < (1 if listing.multi_label else 2):
+    if len(base) < listing.task.fewest_classes:
         what = f"only one class ('{next(iter(base))}')" if base else "no classes"
         needs = (
             "it needs at least two sub-folders with images, one a class (or train/ with such sub-folders)."

@@ -16,6 +16,7 @@ from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry
 from vitral.data.table import class_names, list_tables, split_of_file
 from vitral.errors import DataError, ImageError, one_line
+from vitral.tasks.registry import task_of
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 HUB, STREAM = "hf:", "hf-stream:"
@@ -174,7 +175,7 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
         store=HubImages(title, parts, column),
         entries=known,
         class_names=declared,
-        multi_label=several,
+        task=task_of(several=several),
         notes=notes,
     )
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -16,18 +16,20 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64, UInt8
+from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vitral.data.sampling import Indices, batch_indices
-from vitral.data.source import Label, Source
+from vitral.data.source import Source
 from vitral.errors import DataError, ImageError
 from vitral.images.augment import Augmentation, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
 from vitral.seeds import generator
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Label, Targets, Task
 
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 FETCHING = "multiprocessing"  # in the path of the file that does it
@@ -35,8 +37,8 @@ PREFETCH = 2  # batches each worker is ahead
 GRACE_SECONDS = 60  # that a worker lives on after a termination, at most: the main process may be in a long update
 
 
-# Classes by number, or in a multi-label set a 0 or 1 a class.
-Labels = Int64[Tensor, " batch"] | Float32[Tensor, "batch classes"]
+Encode = Callable[[Sequence[Label]], Targets]
+CLASS_NUMBERS: Encode = functools.partial(SINGLE_LABEL.encode, num_classes=0)
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,12 @@ class Prepared:
 
     Attributes:
         images: as the network takes them.
-        labels: classes.
+        labels: as the task encodes them.
         indices: places in the source.
     """
 
     images: Float32[Tensor, "batch 3 height width"]
-    labels: Labels
+    labels: Targets
     indices: Int64[Tensor, " batch"]
 
 
@@ -60,13 +62,13 @@ class Batch:
 
     Attributes:
         images: values 0 to 255.
-        labels: classes.
+        labels: as the task encodes them.
         indices: places in the source.
         first: the place of the first image in the whole batch, of which this may be one process's part.
     """
 
     images: UInt8[Tensor, "batch 3 height width"]
-    labels: Labels
+    labels: Targets
     indices: Int64[Tensor, " batch"]
     first: int = 0
 
@@ -87,7 +89,8 @@ class TrainingBatches:
         image_size: height and width, pixels.
         augmentation: how the images vary.
         seed: of order and augmentation.
-        num_classes: classes of a multi-label set; None where each image has one.
+        task: what a label is.
+        num_classes: of the labels; a single-label task does without it.
         rank: which of the processes that share a batch this is.
         world: how many there are; each has a run of neighbouring images.
         lead: also give the image before the first, which mixing takes as its partner.
@@ -105,7 +108,8 @@ class TrainingBatches:
         image_size: tuple[int, int],
         augmentation: Augmentation,
         seed: int,
-        num_classes: int | None = None,
+        task: Task = SINGLE_LABEL,
+        num_classes: int = 0,
         rank: int = 0,
         world: int = 1,
         lead: bool = False,
@@ -118,7 +122,7 @@ class TrainingBatches:
         self.image_size = image_size
         self.augmentation = augmentation
         self.seed = seed
-        self.num_classes = num_classes
+        self.task, self.num_classes = task, num_classes
         self.rank, self.world = rank, world
         self.lead = lead
         self.fill = fill
@@ -147,23 +151,13 @@ class TrainingBatches:
         places = np.arange(first - self.lead, first + size) % self.batch_size
         mine = indices[places]
         views = [self._view(step, int(place), int(index)) for place, index in zip(places, mine, strict=True)]
-        labels = label_tensor([self.source.label(int(index)) for index in mine], self.num_classes)
+        labels = self.task.encode([self.source.label(int(index)) for index in mine], self.num_classes)
         return Batch(torch.stack(views), labels, torch.from_numpy(mine), first)
 
     def _view(self, step: int, place: int, index: int) -> UInt8[Tensor, "3 height width"]:
         rng = generator(self.seed, "augmentation", step, place)
         read = functools.partial(self.source.image, index)
         return training_view(read, self.augmentation, size=self.image_size, rng=rng, fill=self.fill)
-
-
-def label_tensor(labels: list[Label], num_classes: int | None) -> Tensor:
-    """Return classes as a tensor (batch,) of numbers, or in a multi-label set (batch, classes) of 0 and 1."""
-    if num_classes is None:
-        return torch.tensor(labels, dtype=torch.int64)
-    marked: Float[Tensor, "batch classes"] = torch.zeros(len(labels), num_classes)
-    for row, classes in enumerate(labels):
-        marked[row, list(classes) if isinstance(classes, tuple) else [classes]] = 1.0
-    return marked
 
 
 class _Guarded(Dataset[Any]):
@@ -198,7 +192,7 @@ def load_evaluation(
     batch_size: int,
     workers: int,
     limit: int | None = None,
-    num_classes: int | None = None,
+    encode: Encode = CLASS_NUMBERS,
     rank: int = 0,
     world: int = 1,
 ) -> Iterator[Prepared]:
@@ -213,7 +207,7 @@ def load_evaluation(
         batch_size: images at once; the last batch holds the rest.
         workers: processes that decode; 0 decodes here.
         limit: only the first so many images.
-        num_classes: classes of a multi-label set; None where each image has one.
+        encode: makes a tensor of labels; class numbers if left out.
         rank: which of the processes this is.
         world: how many there are.
 
@@ -222,7 +216,7 @@ def load_evaluation(
     """
     count = len(source) if limit is None else min(limit, len(source))
 
-    fetch = functools.partial(_prepared, source, preprocessing, num_classes, batch_size, count)
+    fetch = functools.partial(_prepared, source, preprocessing, encode, batch_size, count)
     rounds = range(rank * batch_size, count, batch_size * world)
     yield from _load(fetch, rounds, workers=workers)
     if len(rounds) < len(range(0, count, batch_size * world)):
@@ -231,11 +225,11 @@ def load_evaluation(
 
 
 def _prepared(
-    source: Source, preprocessing: Preprocessing, num_classes: int | None, batch_size: int, count: int, start: int
+    source: Source, preprocessing: Preprocessing, encode: Encode, batch_size: int, count: int, start: int
 ) -> Prepared:
     indices = range(start, min(start + batch_size, count))
     images = torch.stack([preprocessing(source.image(index)) for index in indices])
-    labels = label_tensor([source.label(index) for index in indices], num_classes)
+    labels = encode([source.label(index) for index in indices])
     return Prepared(images, labels, torch.tensor(indices))
 
 

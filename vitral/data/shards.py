@@ -33,6 +33,7 @@ from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, is_regular, refuse_endless
+from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")
 LABEL_LIMIT = 1 << 20  # bytes of what says a class
@@ -131,7 +132,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
         store=ShardImages(shards, examples),
         entries=entries,
         class_names=names,
-        multi_label=several,
+        task=task_of(several=several),
         # One shard alone is as good as a file of any other kind.
         shards={split: tuple(found) for split, found in ends.items()} if len(shards) > 1 else {},
         remote=remote,

@@ -1,17 +1,19 @@
 """What a set of labelled images is to the rest of the house."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
 
+from vitral.errors import DataError
 from vitral.images.augment import Augmentation
 from vitral.images.decode import Pixels, Shrink
-
-Label = int | tuple[int, ...]
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Label, Task
 
 
 @runtime_checkable  # the tests check types at run time
@@ -44,11 +46,11 @@ class Source(Protocol):
         ...
 
     def label(self, index: int) -> Label:
-        """Return the class of image `index`, or all its classes in a multi-label set."""
+        """Return the label of image `index`: its class, all its classes, or None if it has no label."""
         ...
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes of all images of a finite source, in order; of a multi-label set the first of each, or -1."""
+        """Return the classes of all images of a finite source, in order; of several the first of each, of none -1."""
         ...
 
     def describe(self, index: int) -> str:
@@ -78,7 +80,7 @@ class DataSet:
         fingerprint: a hash of every image's split, name, classes, size and content; of data over a network without the last,
             of very many images with that of a part of them.
         inventory: by split and class how many images there are, and a hash of what they are; empty of built-in sets.
-        multi_label: whether an image may have several classes, or none.
+        task: what a label is, as far as the data show.
         reading: of nested folders, which named the class: "leaf", "top" or "path".
         shared_out: the splits that were made here, out of images that had none or of the training images.
         endless_epoch: images that count as an epoch of an endless training split.
@@ -92,10 +94,33 @@ class DataSet:
     notes: tuple[str, ...] = field(default=())
     fingerprint: str = ""
     inventory: Mapping[str, Mapping[str, tuple[int, str]]] = field(default_factory=dict)
-    multi_label: bool = False
+    task: Task = SINGLE_LABEL
     endless_epoch: int | None = None
     reading: str | None = None
     shared_out: tuple[str, ...] = ()
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image may have several classes, or none."""
+        return self.task == MULTI_LABEL
+
+    @property
+    def outputs(self) -> int:
+        """The size of the head of a network that learns them."""
+        return self.task.outputs(len(self.class_names))
+
+    def for_task(self, task: Task) -> "DataSet":
+        """Return the same images as another task understands their labels.
+
+        Raises:
+            DataError: the labels are not of its form.
+        """
+        labels = (source.label(0) for source in self.splits.values() if len(source))
+        if all(map(task.takes, labels)):
+            return replace(self, task=task)
+        raise DataError(
+            f"The images of {self.name} {self.task.labelled}, which is not what the task '{task.name}' is about."
+        )
 
     def scored_split(self) -> str:
         """Return the split that tells how good a network is: test, else validation; train where there is neither."""

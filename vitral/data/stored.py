@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.source import Label
 from vitral.errors import ImageError
 from vitral.images.decode import Pixels, Shrink, read_image
+from vitral.tasks.task import Label, classes_of
 
 
 class Store(Protocol):
@@ -97,7 +97,7 @@ class StoredImages:
     Args:
         store: where the images are.
         places: their numbers in it, in order.
-        labels: the class of each; in a multi-label set the classes.
+        labels: of each its class or its classes, or None.
         shards: see `Source`.
     """
 
@@ -108,7 +108,7 @@ class StoredImages:
     ) -> None:
         self._store = store
         self._places = np.array(places, dtype=np.int64)
-        lists = [label if isinstance(label, tuple) else (label,) for label in labels]
+        lists = [classes_of(label) for label in labels]
         self._several = any(isinstance(label, tuple) for label in labels)
         self._labels = np.array([label for several in lists for label in several], dtype=np.int64)
         self._ends = np.cumsum([len(several) for several in lists], dtype=np.int64)
@@ -137,14 +137,16 @@ class StoredImages:
             raise
 
     def label(self, index: int) -> Label:
-        """Return the class of an image, or its classes."""
+        """Return the label of an image."""
         start = 0 if index == 0 else int(self._ends[index - 1])
         mine = self._labels[start : self._ends[index]]
-        return tuple(mine.tolist()) if self._several else int(mine[0])
+        if self._several:
+            return tuple(mine.tolist())
+        return int(mine[0]) if len(mine) else None
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order; in a multi-label set the first of each, or -1."""
-        if not self._several:
+        """Return the classes in order; of several the first of each, of none -1."""
+        if len(self._labels) == len(self._ends) and not self._several:
             return self._labels
         starts = np.concatenate([[0], self._ends[:-1]])
         padded = np.append(self._labels, -1)

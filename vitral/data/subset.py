@@ -1,4 +1,4 @@
-"""A part of a source, and several sources as one."""
+"""A part of a source, several sources as one, and a source whose classes are numbered as a network has them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.source import Label, Source
+from vitral.data.source import Source
 from vitral.images.decode import Pixels, Shrink
+from vitral.tasks.task import Label, classes_of
 
 
 class Subset:
@@ -45,13 +46,14 @@ class Subset:
         return self._source.encoded(int(self._indices[index]))
 
     def label(self, index: int) -> Label:
-        """Return the class, or classes, of an image."""
+        """Return the label of an image."""
         return self._source.label(int(self._indices[index]))
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
         if self._source.endless:
-            return np.array([self.label(index) for index in range(len(self))], dtype=np.int64)
+            first = [(*classes_of(self.label(index)), -1)[0] for index in range(len(self))]
+            return np.array(first, dtype=np.int64)
         return self._source.labels()[self._indices]
 
     def describe(self, index: int) -> str:
@@ -90,7 +92,7 @@ class Joined:
         return source.encoded(place)
 
     def label(self, index: int) -> Label:
-        """Return the class, or classes, of an image."""
+        """Return the label of an image."""
         source, place = self._find(index)
         return source.label(place)
 
@@ -106,3 +108,45 @@ class Joined:
     def _find(self, index: int) -> tuple[Source, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))
         return self._sources[number], index - (0 if number == 0 else int(self._ends[number - 1]))
+
+
+class Renumbered:
+    """A source whose classes have other numbers.
+
+    Args:
+        source: images and labels.
+        numbers: the new number of each class.
+    """
+
+    def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
+        self._source, self._numbers = source, numbers
+        self.endless, self.shards = source.endless, source.shards
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._source)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels."""
+        return self._source.image(index, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        return self._source.encoded(index)
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        label = self._source.label(index)
+        if label is None:
+            return None
+        numbers = tuple(sorted(int(self._numbers[number]) for number in classes_of(label)))
+        return numbers if isinstance(label, tuple) else numbers[0]
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        labels = self._source.labels()
+        return np.where(labels < 0, labels, self._numbers[labels])
+
+    def describe(self, index: int) -> str:
+        """Return what the source calls the image."""
+        return self._source.describe(index)

@@ -21,6 +21,7 @@ from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
 from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import Walk, refuse_endless
+from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any image is as near as any other
 GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and the next
@@ -157,7 +158,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
         store=ParquetImages(listed, groups, columns.image, len(groups) if near else GROUPS_KEPT, names),
         entries=in_order(entries),
         class_names=declared,
-        multi_label=several,
+        task=task_of(several=several),
         shards={} if near else {split: tuple(found) for split, found in ends.items()},
         remote=remote,
     )

@@ -25,6 +25,7 @@ from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import is_regular, look_at, refuse_endless
+from vitral.tasks.registry import task_of
 
 LIST_SUFFIX = ".txt"
 SEPARATOR = "|"  # between the classes of one image
@@ -72,7 +73,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
         name=name,
         store=Files(Path(), paths),
         entries=in_order(entries),
-        multi_label=several,
+        task=task_of(several=several),
         bad=tuple(bad),
         bad_classes=frozenset(bad_classes),
     )

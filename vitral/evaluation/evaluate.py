@@ -1,29 +1,27 @@
 """Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.loader import Labels
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
+from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
-from vitral.evaluation.metrics import Evaluation, evaluate_probabilities
-from vitral.evaluation.multilabel import MultiLabelEvaluation, evaluate_multi_label
 from vitral.events import Listener, Message, ignore
 from vitral.inference.batching import collect
 from vitral.progress import show
+from vitral.tasks.task import Result, Targets
 
 BATCH_SIZE = 64
 SPLITS = ("train", "validation", "test")
-AnyEvaluation = Evaluation | MultiLabelEvaluation
 
 
 def evaluate(
@@ -36,7 +34,7 @@ def evaluate(
     workers: int = 0,
     skip_bad_images: bool = False,
     listener: Listener = show,
-) -> AnyEvaluation:
+) -> Result:
     """Score a classifier on one split of labelled images.
 
     Classes are matched by name, so the data's own order and classes that it lacks change nothing. Of a folder without
@@ -71,9 +69,7 @@ def evaluate(
         )
         for note in data.notes:
             listener(Message(note))
-    if data.multi_label != classifier.multi_label:
-        several = "may have several labels" if data.multi_label else "have one class each"
-        raise DataError(f"The images of {data.name} {several}, which is not what the classifier was made for.")
+    data = data.for_task(classifier.task)
     if split is None:
         split = data.scored_split()
         if split == "train":
@@ -101,7 +97,7 @@ def evaluate_source(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
-) -> AnyEvaluation:
+) -> Result:
     """Score a classifier on one source of labelled images.
 
     Args:
@@ -116,21 +112,12 @@ def evaluate_source(
     Raises:
         ImageError: an image cannot be read.
     """
-    probabilities, labels = predict_probabilities(
+    if columns is not None:
+        source = Renumbered(source, columns)
+    probabilities, targets = predict_probabilities(
         classifier, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )
-    if classifier.multi_label:
-        if columns is not None:
-            matched = torch.zeros_like(probabilities)
-            matched[:, torch.from_numpy(columns)] = labels
-            labels = matched
-        return evaluate_multi_label(probabilities, labels, class_names=classifier.class_names)
-    return evaluate_probabilities(
-        probabilities,
-        labels if columns is None else torch.from_numpy(columns)[labels],
-        class_names=classifier.class_names,
-        descriptions=[source.describe(index) for index in range(len(labels))],
-    )
+    return classifier.task.score(probabilities, targets, class_names=classifier.class_names, describe=source.describe)
 
 
 def predict_probabilities(
@@ -141,8 +128,8 @@ def predict_probabilities(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
-) -> tuple[Float[Tensor, "examples classes"], Labels]:
-    """Return the probabilities and the label of every image of a source, in order.
+) -> tuple[Float[Tensor, "examples classes"], Targets]:
+    """Return the probabilities and the encoded label of every image of a source, in order.
 
     Args:
         classifier: the network with its preprocessing.
@@ -162,21 +149,21 @@ def predict_probabilities(
         batch_size=batch_size,
         workers=workers,
         limit=limit,
-        task="evaluate",
+        purpose="evaluate",
         listener=listener,
-        num_classes=len(classifier.class_names) if classifier.multi_label else None,
+        encode=partial(classifier.task.encode, num_classes=len(classifier.class_names)),
     )
 
 
 def _match(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
-    places = {name: place for place, name in enumerate(class_names)}
-    return np.array(list(_columns(data, places)), dtype=np.int64)
+    columns = {name: column for column, name in enumerate(class_names)}
+    return np.array(list(_columns(data, columns)), dtype=np.int64)
 
 
-def _columns(data: DataSet, places: dict[str, int]) -> Iterator[int]:
+def _columns(data: DataSet, columns: dict[str, int]) -> Iterator[int]:
     for name in data.class_names:
-        if name not in places:
+        if name not in columns:
             raise DataError(
-                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, places)}"
+                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)}"
             )
-        yield places[name]
+        yield columns[name]

@@ -23,7 +23,7 @@ from vitral.seeds import generator
 Features = Float[Tensor, "examples features"]
 Labels = Int64[Tensor, " examples"]
 
-TASK = "extract features"  # as the listener hears of it
+PURPOSE = "extract features"  # as the listener hears of it
 NEIGHBOURS = 20
 MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
 MOST_TEST = 2000
@@ -180,7 +180,7 @@ def _described(
         batch_size=batch_size,
         workers=0,
         limit=None,
-        task=TASK,
+        purpose=PURPOSE,
         listener=listener,
     )
     return values[:, :-pixels], values[:, -pixels:], labels
@@ -215,7 +215,7 @@ def extract_features(
         batch_size=batch_size,
         workers=workers,
         limit=limit,
-        task=TASK,
+        purpose=PURPOSE,
         listener=listener,
     )
 

@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitral import distributed
-from vitral.data.loader import Labels, load_evaluation
+from vitral.data.loader import CLASS_NUMBERS, Encode, load_evaluation
 from vitral.data.source import Source
 from vitral.errors import DataError, ModelError
 from vitral.events import Listener, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images
+from vitral.tasks.task import Targets
 
 NamedImage = tuple[str, Float[Tensor, "3 height width"]]
 
@@ -40,10 +41,10 @@ def collect(
     batch_size: int,
     workers: int,
     limit: int | None,
-    task: str,
+    purpose: str,
     listener: Listener,
-    num_classes: int | None = None,
-) -> tuple[Float[Tensor, "examples values"], Labels]:
+    encode: Encode = CLASS_NUMBERS,
+) -> tuple[Float[Tensor, "examples values"], Targets]:
     """Return one row of values and the label of every image of a source, in order, each exactly once.
 
     The processes of a job share the images out, and each ends with all rows.
@@ -55,9 +56,9 @@ def collect(
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
-        task: the name under which the listener hears of the progress.
+        purpose: the name under which the listener hears of the progress.
         listener: hears progress.
-        num_classes: classes of a multi-label set; None where each image has one.
+        encode: makes a tensor of labels; class numbers if left out.
 
     Raises:
         DataError: the source is empty.
@@ -74,7 +75,7 @@ def collect(
         batch_size=batch_size,
         workers=workers,
         limit=count,
-        num_classes=num_classes,
+        encode=encode,
         rank=distributed.rank(),
         world=distributed.world(),
     )
@@ -82,7 +83,7 @@ def collect(
         rows = compute(batch.images)
         parts.append((batch.indices, rows[: len(batch.indices)], batch.labels))
         done += len(batch.indices)
-        listener(Progress(task, min(count, done * distributed.world()), count))
+        listener(Progress(purpose, min(count, done * distributed.world()), count))
     every = [part for theirs in distributed.gather(parts) for part in theirs]
     indices, values, labels = (torch.cat([part[column] for part in every]) for column in range(3))
     order = indices.argsort()

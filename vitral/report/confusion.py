@@ -8,8 +8,8 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from vitral.evaluation.metrics import Evaluation
 from vitral.report.plots import INK, LINE, SERIES, new_axes, plain, to_svg
+from vitral.tasks.shown import ConfusionMatrix
 
 MOST_CLASSES = 26  # that have room for names and counts
 WORST_CLASSES = 20  # shown where there are more
@@ -21,7 +21,7 @@ class Shown:
     """The part of a confusion matrix that is drawn.
 
     Attributes:
-        classes: places of the rows' classes; the columns are the same.
+        classes: indices of the rows' classes; the columns are the same.
         counts: one row a true class; one column a predicted class, and one more for all others if `others`.
         others: whether classes are left out.
     """
@@ -31,38 +31,38 @@ class Shown:
     others: bool
 
 
-def shown_confusion(evaluation: Evaluation) -> Shown:
+def shown_confusion(matrix: ConfusionMatrix) -> Shown:
     """Choose what to draw: every class in order, or the most confused ones, the worst recall first."""
-    num_classes = len(evaluation.class_names)
+    num_classes = len(matrix.class_names)
     others = num_classes > MOST_CLASSES
-    classes = _most_confused(evaluation) if others else list(range(num_classes))
-    place = {index: row for row, index in enumerate(classes)}
+    classes = _most_confused(matrix) if others else list(range(num_classes))
+    row_of = {index: row for row, index in enumerate(classes)}
     counts = np.zeros((len(classes), len(classes) + others), dtype=np.int64)
-    for truth, predicted, count in evaluation.confusion:
-        if truth in place:
-            counts[place[truth], place.get(predicted, len(classes))] += count
+    for truth, predicted, count in matrix.cells:
+        if truth in row_of:
+            counts[row_of[truth], row_of.get(predicted, len(classes))] += count
     return Shown(tuple(classes), counts, others)
 
 
-def _most_confused(evaluation: Evaluation) -> list[int]:
-    chosen: dict[int, None] = {}
-    wrong = [cell for cell in evaluation.confusion if cell[0] != cell[1]]
+def _most_confused(matrix: ConfusionMatrix) -> list[int]:
+    confused: dict[int, None] = {}
+    wrong = [cell for cell in matrix.cells if cell[0] != cell[1]]
     for truth, predicted, _ in sorted(wrong, key=lambda cell: -cell[2]):
         for index in (truth, predicted):
-            if len(chosen) < WORST_CLASSES and evaluation.support[index]:
-                chosen[index] = None
-    return sorted(chosen, key=lambda index: (evaluation.recall[index] or 0.0, index))
+            if len(confused) < WORST_CLASSES and matrix.support[index]:
+                confused[index] = None
+    return sorted(confused, key=lambda index: (matrix.recall[index] or 0.0, index))
 
 
-def confusion_plot(evaluation: Evaluation) -> Markup | None:
+def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
     """Draw the confusion matrix with names and counts, each cell as strong as its share of the true class.
 
     None where there are too many classes for all, and none of them is mixed up.
     """
-    shown = shown_confusion(evaluation)
+    shown = shown_confusion(matrix)
     if not shown.classes:
         return None
-    support = np.array([evaluation.support[index] for index in shown.classes])
+    support = np.array([matrix.support[index] for index in shown.classes])
     shares = shown.counts / np.maximum(support, 1)[:, None]
     rows, columns = shares.shape
     figure, axes = new_axes(width=max(3.6, 0.3 * columns + 1.4), height=max(3.6, 0.3 * rows + 1.4))
@@ -70,7 +70,7 @@ def confusion_plot(evaluation: Evaluation) -> Markup | None:
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_aspect("equal")
-    names = [plain(evaluation.class_names[index], longest=LONGEST_NAME) or "·" for index in shown.classes]
+    names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in shown.classes]
     titles = [*names, "others"] if shown.others else names
     axes.set_xticks(range(columns), titles, rotation=90 if max(map(len, titles)) > 2 else 0)
     axes.set_yticks(range(rows), names)

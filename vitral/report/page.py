@@ -1,14 +1,14 @@
 """One self-contained page a run: everything inline, nothing fetched, nothing run."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, singledispatch
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitral.evaluation.metrics import Confusion, Evaluation
 from vitral.explanation.scale import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
@@ -17,15 +17,12 @@ from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.images import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
 from vitral.report.results import Arm, CurveGroup, RunReport
+from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
 
 __all__ = ["Arm", "RunReport", "render_report", "write_report"]
 
-NO_VALUE = "–"
-THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
-SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of an accuracy says something
-OPEN_CLASSES = 20  # rows of the table of classes up to which it is shown unfolded
-MOST_CLASSES = 300  # rows of that table: all of thousands would swell the page, and the worst come first
-MOST_CONFUSED = 12  # pairs of classes
+WIDE_FROM = 12  # classes, from which on a confusion matrix needs the page's whole width
+OPEN_ROWS = 20  # of a table that may be folded, up to which it is shown unfolded
 SHOWN_BAD_IMAGES = 20
 LARGEST_SHEET, LARGEST_IMAGE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
 
@@ -51,12 +48,14 @@ def render_report(report: RunReport) -> str:
     return environment.get_template("report.html").render(
         report=report,
         style=style,
-        accuracy=partial(percent, digits=_digits(report.evaluation)),
+        accuracy=partial(
+            percent, digits=1 if report.evaluation is None else fitting_digits(report.evaluation.num_examples)
+        ),
         sheet=partial(inline, largest=LARGEST_SHEET),
         inlined=partial(inline, largest=LARGEST_IMAGE),
         curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
         shown_bad_images=SHOWN_BAD_IMAGES,
-        open_classes=OPEN_CLASSES,
+        open_rows=OPEN_ROWS,
         scale=_scale(),
         **_drawings(report),
     )
@@ -77,17 +76,6 @@ def page_environment() -> tuple[Environment, Markup]:
     return environment, style
 
 
-def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage for people; a dash for what is not known."""
-    if share is None or share != share:  # not a number
-        return NO_VALUE
-    return f"{100 * share:.{digits}f}{THIN_SPACE}%"
-
-
-def _digits(evaluation: Evaluation | None) -> int:
-    return 2 if evaluation is not None and evaluation.num_examples >= SURE_OF_HUNDREDTHS else 1
-
-
 def _curve_plots(group: CurveGroup) -> list[Markup]:
     plots = [
         curve_plot(group.curves, "loss", label="loss"),
@@ -98,46 +86,80 @@ def _curve_plots(group: CurveGroup) -> list[Markup]:
 
 
 def _drawings(report: RunReport) -> dict[str, Any]:
-    evaluation, labels = report.evaluation, report.multi_label
+    evaluation = report.evaluation
     similarity, filters = report.position_similarity, report.patch_filters
     return {
         "comparison": _if_any(comparison_plot, report.comparison),
-        "confusion": confusion_plot(evaluation) if evaluation else None,
-        "confusion_part": shown_confusion(evaluation) if evaluation else None,
-        "reliability": reliability_plot(evaluation.reliability) if evaluation else None,
-        "confused": _confused(report),
-        "classes": worst_first(evaluation.recall, evaluation.support) if evaluation else [],
-        "labels_shown": worst_first(labels.average_precision, labels.support) if labels else [],
+        "tiles": evaluation.tiles(report.split) if evaluation else (),
+        "lead": evaluation.lead(report.split) if evaluation else "",
+        "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))]
+        if evaluation
+        else [],
+        "tables": list(zip(evaluation.tables(), _examples(report), strict=True)) if evaluation else [],
         "positions": position_plot(similarity) if similarity is not None else None,
         "filters": inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         "distances": distance_plot(report.attention_distance) if report.attention_distance else None,
     }
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A drawing of the scores.
+
+    Attributes:
+        svg: what is drawn.
+        caption: what is to be seen.
+        wide: whether it needs the page's whole width.
+    """
+
+    svg: Markup
+    caption: str
+    wide: bool = False
+
+
+@singledispatch
+def _drawn(drawing: Drawing) -> Drawn | None:
+    """Return a result's drawing as it stands on the page; None where there is nothing to see."""
+    raise AssertionError(f"nothing draws a {type(drawing).__name__}")
+
+
+@_drawn.register
+def _(drawing: ConfusionMatrix) -> Drawn | None:
+    svg = confusion_plot(drawing)
+    if svg is None:
+        return None
+    shown = shown_confusion(drawing)
+    part = (
+        f" Of the {len(drawing.class_names):,} classes these {len(shown.classes)} are mixed up most often, the worst first; "
+        "the last column counts everything else they are taken for."
+    )
+    caption = (
+        "Confusion matrix: rows are the true classes, columns what the network said. Blue is right, red is wrong; the fuller "
+        "the colour, the larger the share of the row."
+    )
+    return Drawn(svg, caption + (part if shown.others else ""), wide=len(shown.classes) > WIDE_FROM)
+
+
+@_drawn.register
+def _(drawing: ReliabilityDiagram) -> Drawn | None:
+    caption = (
+        "Does a probability mean what it says? On the dashed line, of the images that the network is 80\u202f% sure of, "
+        "80\u202f% are right. The larger a dot, the more images it stands for."
+    )
+    return Drawn(reliability_plot(drawing.bins), caption)
+
+
 def _if_any(draw: Callable[[Sequence[Arm]], Markup], arms: Sequence[Arm]) -> Markup | None:
     return draw(arms) if arms else None
 
 
-def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[int]:
-    """Return the places of the classes to list: the lowest score first, of equal ones the largest class, at most 300.
-
-    Classes without images, which have no score, come last.
-    """
-    places = sorted(range(len(scores)), key=lambda place: (_or_last(scores[place]), -support[place], place))
-    return places[:MOST_CLASSES]
-
-
-def _or_last(score: float | None) -> float:
-    return 2.0 if score is None else score
-
-
-def _confused(report: RunReport) -> list[tuple[Confusion, list[Inlined]]]:
-    """Return the pairs of classes that are mixed up most, each with the images that are at hand."""
-    pairs = report.evaluation.confused[:MOST_CONFUSED] if report.evaluation else ()
-    images = report.confused_images
+def _examples(report: RunReport) -> list[list[list[Inlined]]]:
+    """Return the images beside each row of each table of the scores: those that are at hand."""
+    images = report.example_images
+    tables = report.evaluation.tables() if report.evaluation else ()
     return [
-        (pair, [inline(images[index], largest=LARGEST_EXAMPLE) for index in pair.examples if index in images])
-        for pair in pairs
+        [[inline(images[index], largest=LARGEST_EXAMPLE) for index in row if index in images] for row in table.examples]
+        for table in tables
     ]
 
 

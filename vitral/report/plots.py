@@ -16,9 +16,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from vitral.evaluation.calibration import ReliabilityBin
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Arm, Curve
+from vitral.tasks.calibration import ReliabilityBin
 
 # Colours that no figure would hold by chance; in the SVG the page's own variables take their place.
 INK, MUTED, LINE = "#0a0a01", "#0a0a02", "#0a0a03"

@@ -11,11 +11,10 @@ from jaxtyping import Float32, UInt8
 from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.fewshot import Baselines
-from vitral.evaluation.metrics import Evaluation
-from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels
+from vitral.tasks.task import Result
 
 
 @dataclass(frozen=True)
@@ -158,9 +157,8 @@ class RunReport:
         curves: histories.
         baselines: what simple classifiers reach on the frozen features.
         evaluation: the scores.
-        multi_label: the scores of a multi-label classifier.
         split: which split `evaluation` is of.
-        confused_images: images of the split by their place in it: those that `evaluation.confused` names.
+        example_images: images of the split by their position in it: those that the tables of `evaluation` name.
         mistakes: the surest mistakes.
         examples: images classified right.
         method: how it was found where the network looked.
@@ -182,10 +180,9 @@ class RunReport:
     images: tuple[Figure, ...] = ()
     curves: tuple[CurveGroup, ...] = ()
     baselines: Baselines | None = None
-    evaluation: Evaluation | None = None
-    multi_label: MultiLabelEvaluation | None = None
+    evaluation: Result | None = None
     split: str = "test"
-    confused_images: Mapping[int, Pixels] = field(default_factory=dict)
+    example_images: Mapping[int, Pixels] = field(default_factory=dict)
     mistakes: tuple[AttentionImage, ...] = ()
     examples: tuple[AttentionImage, ...] = ()
     method: str = ""

@@ -7,8 +7,6 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.metrics import Evaluation, Mistake
-from vitral.evaluation.multilabel import MultiLabelEvaluation
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
@@ -16,8 +14,8 @@ from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
 from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
-from vitral.report.page import MOST_CONFUSED
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
@@ -35,15 +33,15 @@ def run_report(result: RunResult) -> RunReport:
     split = result.split
     source = run.data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
-    single = result.evaluation if isinstance(result.evaluation, Evaluation) else None
-    meaningful = single is None or not single.at_chance  # else where it looked says nothing
+    evaluation = result.evaluation
+    meaningful = not evaluation.at_chance  # else where it looked says nothing
     attentive = predictor.has_attention and meaningful
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
         kind="run",
         title=f"{noun} on {run.data.name}",
         facts=run_facts(result),
-        summary=result.evaluation.sentence(split),
+        summary=evaluation.sentence(split),
         verdict=tuple(Verdict(found.problem, found.reason, found.command) for found in merged(result.diagnosis)),
         command=result.command(),
         notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
@@ -51,12 +49,13 @@ def run_report(result: RunResult) -> RunReport:
         images=(training_images(result),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),),
         baselines=result.baselines,
-        evaluation=single,
-        multi_label=result.evaluation if isinstance(result.evaluation, MultiLabelEvaluation) else None,
+        evaluation=evaluation,
         split=split,
-        confused_images={} if single is None else confused_images(source, single),
-        mistakes=() if single is None else mistakes(result.classifier, source, single, run.session.left),
-        examples=examples(result.classifier, source, run.session.left) if meaningful and single is not None else (),
+        example_images=example_images(source, evaluation),
+        mistakes=mistakes(result.classifier, source, evaluation, run.session.left),
+        examples=examples(result.classifier, source, run.session.left)
+        if meaningful and run.data.task.exclusive
+        else (),
         method="attention rollout" if predictor.has_attention else "Grad-CAM",
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -92,7 +91,7 @@ def training_images(result: RunResult) -> Figure:
 
 
 def mistakes(
-    classifier: Classifier, source: Source, evaluation: Evaluation, left: Callable[[], float]
+    classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
     shown = _plain if evaluation.at_chance else _explained
@@ -109,10 +108,10 @@ def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> Attention
     return AttentionImage.plain(image, prediction, truth=mistake.truth, description=mistake.description)
 
 
-def confused_images(source: Source, evaluation: Evaluation) -> dict[int, Pixels]:
-    """Return the examples of the pairs of classes that are mixed up most, small, by their place in the split."""
-    places = {index for pair in evaluation.confused[:MOST_CONFUSED] for index in pair.examples}
-    return {index: thumbnail(source.image(index)) for index in sorted(places)}
+def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
+    """Return the images that stand beside the rows of the scores' tables, small, by their position in the split."""
+    indices = {index for table in evaluation.tables() for row in table.examples for index in row}
+    return {index: thumbnail(source.image(index)) for index in sorted(indices)}
 
 
 def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
@@ -135,8 +134,6 @@ def _right(classifier: Classifier, source: Source, left: Callable[[], float]) ->
         if left() < DRAWING_SECONDS:
             return
         explanation = explain(classifier, source.image(index))
-        label = source.label(index)
-        assert isinstance(label, int)
-        truth = classifier.class_names[label]
+        truth = ", ".join(classifier.class_names[number] for number in classes_of(source.label(index)))
         if explanation.label == truth:
             yield AttentionImage.of(explanation, truth=truth, description=source.describe(index))

@@ -10,6 +10,7 @@ from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
 from vitral.events import Message
+from vitral.tasks.task import Figure
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.planning.plan import Session
 from vitral.training.planning.request import PAPERS, read_request
@@ -41,8 +42,9 @@ def sweep(session: Session) -> RunResult:
         trial = replace(session, folder=session.folder / SWEEP / f"lr-{rate:g}", data=choosing)
         baselines = session.command.baselines and number == 1
         figures[rate] = run_once(_with_rate(trial, rate, share, baselines=baselines)).evaluation.headline()
-    best = best_rate(figures)
-    tried = ", ".join(f"{rate:g} {figure:.1%}" for rate, figure in figures.items())
+    headline = session.data.task.headline
+    best = best_rate(figures, headline)
+    tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())
     session.listener(
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
@@ -114,6 +116,6 @@ def to_train_on(data: DataSet) -> DataSet:
     return replace(data, splits={"train": train, "test": data.splits["test"]})
 
 
-def best_rate(figures: dict[float, float]) -> float:
+def best_rate(figures: dict[float, float], headline: Figure) -> float:
     """Return the rate with the best validation figure, the smallest among equals."""
-    return max(sorted(figures), key=lambda rate: figures[rate])
+    return max(sorted(figures), key=lambda rate: figures[rate] if headline.more_is_better else -figures[rate])

@@ -131,7 +131,7 @@ class _Trainer:
     ) -> None:
         self.model, self.batches, self.recipe = model, batches, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
-        self.updater = Updater(model, recipe, normalize, erasing=batches.augmentation.erasing)
+        self.updater = Updater(model, recipe, normalize, erasing=batches.augmentation.erasing, task=batches.task)
         self.writer = Writer(
             folder / "checkpoints",
             keep=recipe.checkpoint.keep,
@@ -382,7 +382,7 @@ class _Trainer:
         if self.state.next_validation:  # until a budget says otherwise, the next comes after as many updates
             self.state = replace(self.state, next_validation=2 * self.state.step - self.state.validated)
         self.state = replace(self.state, validated=self.state.step)
-        if self.state.best_accuracy is None or figure > self.state.best_accuracy:
+        if self.batches.task.headline.improves(figure, self.state.best_accuracy):
             self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)
         return False
 

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
 from vitral.models.model import Model, Outputs
 from vitral.models.stochastic_depth import BatchPart
 from vitral.objectives.balance import balance_loss
-from vitral.objectives.classification import Targets, sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, masked_patch_loss, mean_colours
 from vitral.seeds import derive
+from vitral.tasks.task import OWN_LOSS, Targets, Task
 from vitral.training.parallel import TrainingOutputs
 from vitral.training.settings.recipe import Recipe
 
@@ -26,7 +27,7 @@ class Part:
         images: normalised.
         of_batch: which examples of the whole batch these are.
         pixels: the same before that, values 0 to 255.
-        targets: class numbers, or shares of the classes.
+        targets: the labels as their task encodes them, or shares of the classes where images were mixed.
     """
 
     images: Float[Tensor, "batch 3 height width"]
@@ -49,44 +50,33 @@ class Objective(Protocol):
 
 
 class Classification:
-    """The recipe's cross-entropy, with what balances experts; both heads of a distilled network learn from the labels."""
+    """The recipe's loss of the labels, with what balances experts; both heads of a distilled network learn from the labels."""
 
-    def __init__(self, network: Model, recipe: Recipe) -> None:
+    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
         self.module = TrainingOutputs(network)
-        self.recipe = recipe
+        self.recipe, self.task = recipe, task
 
     def __call__(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, Tensor]:
-        """Return the mean loss and the share of images that `right_answers` finds right."""
+        """Return the mean loss and the share of images that the task finds right."""
         outputs: Outputs = call(part.images, part.of_batch)
         loss = self.loss(outputs.logits, part.targets)
         if outputs.distillation_logits is not None:
             loss = (loss + self.loss(outputs.distillation_logits, part.targets)) / 2
         if outputs.auxiliary:
             loss = loss + balance_loss(outputs.auxiliary)
-        return loss, right_answers(outputs.logits.detach(), part.targets).float().mean()
+        return loss, self.task.right(outputs.logits.detach(), part.targets).float().mean()
 
     def loss(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
         """Return the loss of one head."""
         objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
+        if objective.name == OWN_LOSS:
+            return self.task.loss(logits, targets, label_smoothing=smoothing)
         if objective.name == "sigmoid":
             loss = sigmoid_cross_entropy(
                 logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
             )
             return loss / logits.shape[1] if objective.mean_over_classes else loss
         return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)
-
-
-def right_answers(logits: Float[Tensor, "batch classes"], targets: Targets) -> Bool[Tensor, " batch"]:
-    """Tell of each image whether the most probable class is its class, or that of its largest share.
-
-    Of an image with several labels any one will do; one without labels is right where no class is more probable than not.
-    """
-    picked = logits.argmax(dim=1)
-    if targets.ndim == 1:
-        return picked == targets
-    largest = targets.amax(dim=1)
-    chosen = targets.gather(1, picked[:, None])[:, 0] == largest
-    return torch.where(largest > 0, chosen, logits.amax(dim=1) < 0)
 
 
 class MaskedPatches:
@@ -103,15 +93,14 @@ class MaskedPatches:
         return masked_patch_loss(logits, corrupted, mean_colours(part.pixels, self.patch))
 
 
-def build_objective(network: Model, recipe: Recipe) -> Objective:
-    """Return a recipe's objective over a network.
+def build_objective(network: Model, recipe: Recipe, task: Task) -> Objective:
+    """Return a recipe's objective over a network that learns a task.
 
     Raises:
         ModelError: the network cannot be trained so.
     """
-    return (
-        MaskedPatches(network, recipe) if recipe.objective.name == "masked-patches" else Classification(network, recipe)
-    )
+    masked = recipe.objective.name == "masked-patches"
+    return MaskedPatches(network, recipe) if masked else Classification(network, recipe, task)
 
 
 def masked_accuracy(objective: Objective, part: Part) -> float:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
-from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
 from vitral.notebook import curve, table
+from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.budget import overrun
 from vitral.training.planning.plan import Plan, Run
@@ -39,7 +39,7 @@ class RunResult:
     classifier: Classifier
     classifier_folder: Path
     baselines: Baselines | None
-    evaluation: AnyEvaluation
+    evaluation: Result
     seconds: float
     diagnosis: tuple[Diagnosis, ...] = ()
 

@@ -12,6 +12,8 @@ from vitral.models.experts import MixtureOfExperts
 from vitral.models.model import Model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.seeds import derive
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 from vitral.training.mixing import Mixer, erase, mixes
 from vitral.training.objective import Part, build_objective
 from vitral.training.optimization.averaging import Average
@@ -50,12 +52,15 @@ class Updater:
         recipe: the settings.
         normalize: from values 0 to 255 to the network's input.
         erasing: share of the images in which a random box is erased.
+        task: what a label is.
     """
 
-    def __init__(self, network: Model, recipe: Recipe, normalize: Normalize, *, erasing: float) -> None:
+    def __init__(
+        self, network: Model, recipe: Recipe, normalize: Normalize, *, erasing: float, task: Task = SINGLE_LABEL
+    ) -> None:
         self.network, self.recipe, self.normalize, self.erasing = network, recipe, normalize, erasing
         self.device = next(network.parameters()).device
-        self.objective = build_objective(network, recipe)
+        self.objective = build_objective(network, recipe, task)
         self.module = self.objective.module
         self.engine = Engine(self.module, network, recipe)
         self.optimizer = build_optimizer(self.module, network, recipe.optimizer)

@@ -13,6 +13,9 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, same_tensors
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.model import ModelConfig
+from vitral.tasks.registry import described_task
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Shape
 from vitral.weights.layouts import Rule
 
@@ -55,7 +58,7 @@ class Reading:
         class_names: in order, where the source says them.
         absent: our tensors that it has none of, which become zeros: a head that was never released.
         notes: what a user should know, one line each.
-        multi_label: whether an image may have several of the classes, or none.
+        task: what a label is.
     """
 
     config: ModelConfig
@@ -64,7 +67,7 @@ class Reading:
     class_names: tuple[str, ...] | None = None
     absent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    multi_label: bool = False
+    task: Task = SINGLE_LABEL
 
 
 @dataclass(frozen=True)
@@ -140,14 +143,14 @@ DESCRIPTION = "vitral"
 
 
 def self_description(
-    config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str], *, multi_label: bool = False
+    config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str], *, task: Task = SINGLE_LABEL
 ) -> str:
     """Return what a file of another library's names has no place for, as the text that goes beside its tensors."""
     said = {
         "architecture": config_to_json(config),
         "preprocessing": preprocessing.to_json(),
         "class_names": list(class_names),
-        "multi_label": multi_label,
+        "task": task.name,
     }
     return json.dumps(said)
 
@@ -169,7 +172,7 @@ def described(found: Reading, text: str) -> Reading:
         preprocessing=Preprocessing.from_json(said["preprocessing"]),
         class_names=names,
         notes=(),
-        multi_label=said.get("multi_label") is True,  # a file of an earlier version does not say it
+        task=described_task(said),
     )
 
 

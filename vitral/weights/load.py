@@ -16,7 +16,9 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import build, replace, variant_name
 from vitral.models.codec import changed
 from vitral.models.model import Model
+from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Container, Shape, assign, compare
+from vitral.weights.dialect import Reading
 from vitral.weights.layouts import Rule
 from vitral.weights.recognize import Recognized, open_weights, recognize
 
@@ -34,7 +36,7 @@ class LoadedWeights:
         format: the library whose names it has.
         class_names: in order, where the source says them.
         notes: what a user should know, one line each.
-        multi_label: whether an image may have several of the classes, or none.
+        task: what a label is.
     """
 
     model: Model
@@ -43,7 +45,7 @@ class LoadedWeights:
     format: str
     class_names: tuple[str, ...] | None
     notes: tuple[str, ...]
-    multi_label: bool
+    task: Task
 
 
 def read_weights(
@@ -95,15 +97,16 @@ def read_weights(
         reading.preprocessing.with_size(model.image_size),
         f"{source} ({label})" if label else source,
         found.dialect.name,
-        _fitting(reading.class_names, model),
+        _fitting(reading, model),
         tuple(notes),
-        reading.multi_label,
+        reading.task,
     )
 
 
-def _fitting(names: tuple[str, ...] | None, model: Model) -> tuple[str, ...] | None:
+def _fitting(reading: Reading, model: Model) -> tuple[str, ...] | None:
     """Return the class names if they are as many as the logits: a neighbour's file may be about another head."""
-    return names if names is not None and len(names) == model.num_classes else None
+    names = reading.class_names
+    return names if names is not None and reading.task.outputs(len(names)) == model.num_classes else None
 
 
 def _check_names(found: Recognized, source: str) -> None:

@@ -12,7 +12,18 @@ from vitral.errors import WeightsError
 from vitral.weights.beside import said_beside
 from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
-from vitral.weights.names import bit, coatnet, cvt, efficientnet, resnet, t2t, vit, vit_torch, vit_transformers
+from vitral.weights.names import (
+    bit,
+    coatnet,
+    cvt,
+    efficientnet,
+    resnet,
+    t2t,
+    transformers,
+    vit,
+    vit_torch,
+    vit_transformers,
+)
 
 DIALECTS: tuple[Dialect, ...] = (
     *vit.DIALECTS,
@@ -124,8 +135,8 @@ def recognize(container: Container) -> Recognized:
         )
     try:
         found = dialect.read(stored)
-        several = stored.config.get("problem_type") == "multi_label_classification"  # as transformers says it
-        return Recognized(dialect, stored, _told(replace(found, multi_label=several), container), places)
+        task = transformers.task_of_problem(stored.config)
+        return Recognized(dialect, stored, _told(replace(found, task=task), container), places)
     except BROKEN as error:
         raise broken(stored, error) from error
 

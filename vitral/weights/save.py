@@ -17,6 +17,8 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.catalog import FAMILIES, family
 from vitral.models.model import Model
 from vitral.outputs import check_folder
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 from vitral.weights.beside import describe_beside
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
@@ -64,7 +66,7 @@ def write_weights(
     target: str | Path,
     format_name: str,
     *,
-    multi_label: bool = False,
+    task: Task = SINGLE_LABEL,
 ) -> Written:
     """Write a network for another library; an interrupted write leaves what stood there before.
 
@@ -77,7 +79,7 @@ def write_weights(
         target: a folder for "transformers", a file for the others: .npz for the original's and big_vision's formats,
             .safetensors or .pth for those of torch.
         format_name: "original", "big_vision", "timm" or "transformers".
-        multi_label: whether an image may have several of the classes, or none; like the preprocessing.
+        task: what a label is; like the preprocessing.
 
     Raises:
         WeightsError: the format cannot hold this network, or `target` has the wrong kind of name.
@@ -88,7 +90,7 @@ def write_weights(
     dialect = _dialect(model, "timm" if deit else format_name)
     rules = (vit_torch.own_rules if deit else dialect.rules)(model.config)
     if format_name == "transformers":
-        return _write_transformers(model, preprocessing, class_names, path, rules, multi_label=multi_label)
+        return _write_transformers(model, preprocessing, class_names, path, rules, task=task)
     numpy = dialect.name in ("original", "big_vision") and dialect.family in NUMPY_FAMILIES
     _check_target(path, numpy=numpy)
     written = Written(path, f"vitral.load({str(path)!r})")
@@ -96,7 +98,7 @@ def write_weights(
         how, notes = timm.describe(model.config, path)
         written = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, rules, counters=not numpy)
-    said = self_description(model.config, preprocessing, class_names, multi_label=multi_label)
+    said = self_description(model.config, preprocessing, class_names, task=task)
     with new_file(path) as partial:
         if numpy:
             with open(partial, "wb") as file:  # an open file keeps numpy from adding its own suffix
@@ -157,7 +159,7 @@ def _write_transformers(
     path: Path,
     rules: Sequence[Any],
     *,
-    multi_label: bool,
+    task: Task,
 ) -> Written:
     if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
         raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
@@ -166,7 +168,7 @@ def _write_transformers(
         **DESCRIPTIONS[family(model.config)](model.config),
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
-        "problem_type": f"{'multi' if multi_label else 'single'}_label_classification",
+        "problem_type": transformers.problem_type(task),
         "dtype": "float32",
     }
     processor = transformers.whole_preprocessing(preprocessing)

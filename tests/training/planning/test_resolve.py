@@ -15,13 +15,15 @@ from vitral.errors import RecipeError
 from vitral.events import ignore
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, Measured, WeightsFacts
 from vitral.training.planning.request import ask, read_request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import load_recipe
 
 DATA = DataFacts(
-    images=1000, an_epoch=1000, classes=10, multi_label=False, augmentation=Augmentation(flip=False), side=400.0
+    images=1000, an_epoch=1000, classes=10, task=SINGLE_LABEL, augmentation=Augmentation(flip=False), side=400.0
 )
 FACTS = Facts(DATA, MachineFacts())
 WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000)
@@ -70,11 +72,11 @@ def test_what_was_measured_decides_the_layout_and_the_cost_alone() -> None:
 
 
 def test_labels_that_may_be_several_are_learned_one_by_one() -> None:
-    several = replace(FACTS, data=replace(DATA, multi_label=True))
+    several = replace(FACTS, data=replace(DATA, task=MULTI_LABEL))
     for kind, recipe in (("fine-tune", "scratch"), ("pre-train", "pretrain")):
         plan = resolve(read_request(ask(kind, "photos", recipe=recipe, source=None)), several)  # type: ignore[arg-type]
         assert plan.recipe.objective.name == "sigmoid"
-        assert "Objective: sigmoid, since an image may have several labels." in plan.reasons
+        assert "Objective: sigmoid, since the images may have several labels." in plan.reasons
 
 
 def test_a_batch_is_shared_evenly_by_the_processes() -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitral.images.augment import Augmentation
+from vitral.tasks.task import Task
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class DataFacts:
         images: to train on; of an endless source as many as it counts.
         an_epoch: images that count as a pass over them.
         classes: how many there are.
-        multi_label: whether an image may have several labels.
+        task: what a label is.
         augmentation: how images of this kind may vary.
         side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
     """
@@ -22,7 +23,7 @@ class DataFacts:
     images: int
     an_epoch: int
     classes: int
-    multi_label: bool
+    task: Task
     augmentation: Augmentation
     side: float | None = None
 

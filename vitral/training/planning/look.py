@@ -30,7 +30,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
             images=len(train),
             an_epoch=data.images_an_epoch(),
             classes=len(data.class_names),
-            multi_label=data.multi_label,
+            task=data.task,
             augmentation=data.augmentation,
             side=median_side(train) if needs_side(request) else None,
         ),

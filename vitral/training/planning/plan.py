@@ -131,7 +131,7 @@ class Run:
             self.classifier.preprocessing,
             self.classifier.class_names,
             provenance=provenance,
-            multi_label=self.data.multi_label,
+            task=self.data.task,
         )
 
     def lines(self) -> list[str]:

@@ -83,7 +83,7 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
     """Return the classifier in its starting state, on the device that it trains on."""
     data, recipe, seed = session.data, plan.recipe, derive(plan.recipe.seed, "weights")
     if plan.origin == "recipe":
-        config = network_config(recipe, len(data.class_names))
+        config = network_config(recipe, data.outputs)
         provenance = Provenance(source=f"random weights ({plan.start})")
         start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
     else:
@@ -96,16 +96,14 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
         adapt_network(start, data, recipe)
     preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(start.model.image_size))
     provenance = Provenance(source=start.provenance.source)
-    classifier = Classifier(
-        start.model, preprocessing, data.class_names, provenance=provenance, multi_label=data.multi_label
-    )
+    classifier = Classifier(start.model, preprocessing, data.class_names, provenance=provenance, task=data.task)
     return classifier.to(training_device())
 
 
 def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
     """Give a network a new head for the data's classes, and the recipe's size and rates."""
     model = start.model
-    model.replace_head(len(data.class_names), seed=derive(recipe.seed, "head"))
+    model.replace_head(data.outputs, seed=derive(recipe.seed, "head"))
     if recipe.image_size is not None:
         model.resize(recipe.image_size)
     rates = recipe.regularization

@@ -76,9 +76,11 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
 def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
     """Return the recipe with everything that was said of it, and why it is what it is."""
     recipe, reasons = _chosen(request, facts) if request.automatic else (request.recipe, [])
-    if facts.data.multi_label and recipe.objective.name == "softmax":
-        recipe = recipe.with_changes({"objective.name": "sigmoid"})
-        reasons = [*reasons, "Objective: sigmoid, since an image may have several labels."]
+    task, named = facts.data.task, recipe.objective.name
+    fitting = named if named == "masked-patches" else task.objective(named)
+    if fitting != named:
+        recipe = recipe.with_changes({"objective.name": fitting})
+        reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
     if not request.automatic:
         reasons = [*reasons, _why_size(request)]
     return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]

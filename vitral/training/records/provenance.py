@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from vitral.classifier.provenance import BASELINE, Provenance
-from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
+from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.plan import Run
 from vitral.training.records.data_record import data_changes
@@ -30,7 +30,7 @@ def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float]) 
     )
 
 
-def named_scores(evaluation: AnyEvaluation, baselines: Baselines | None, split: str) -> dict[str, float]:
+def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:
     """Return a run's scores and those of its baselines, named by the split."""
     scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
     beside = {} if baselines is None else dataclasses.asdict(baselines)

@@ -6,6 +6,7 @@ from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet
 from vitral.files import write_file
 from vitral.images.contact_sheet import contact_sheet
+from vitral.tasks.task import classes_of
 
 SHOWN = 32
 
@@ -28,5 +29,4 @@ def write_training_images(folder: Path, data: DataSet, batches: TrainingBatches,
 
 
 def _named(data: DataSet, index: int) -> str:
-    label = data.splits["train"].label(index)
-    return ", ".join(data.class_names[one] for one in (label if isinstance(label, tuple) else (label,)))
+    return ", ".join(data.class_names[number] for number in classes_of(data.splits["train"].label(index)))

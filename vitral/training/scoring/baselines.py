@@ -19,7 +19,7 @@ BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budg
 def run_baselines(run: Run, listener: Listener) -> Baselines | None:
     """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long."""
     # Several labels have neither neighbours' votes nor a closed form of the kind.
-    if not run.session.request.asked.baselines or run.data.multi_label or run.data.scored_split() == "train":
+    if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / "baselines.json"
     if run.session.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:

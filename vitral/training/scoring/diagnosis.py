@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from vitral.classifier.chance import Z_95
-from vitral.evaluation.evaluate import AnyEvaluation
 from vitral.evaluation.fewshot import Baselines
-from vitral.evaluation.metrics import Evaluation
+from vitral.tasks.chance import Z_95
+from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.plan import Run
 
@@ -81,10 +80,8 @@ class Circumstances:
     pretrained: str = "ViT-B_16.npz"
 
 
-def diagnose(
-    evaluation: Evaluation, baselines: Baselines | None, circumstances: Circumstances
-) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a result, the worst first; nothing if all is well.
+def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Circumstances) -> tuple[Diagnosis, ...]:
+    """Return what is wrong with a result, the worst first; nothing if all is well, or it has no share of right answers.
 
     At chance is what does not significantly beat always naming the commonest class, unless it is above that on so few images
     that nothing can be told, which is said and has not failed; below a baseline is what is
@@ -94,31 +91,29 @@ def diagnose(
     return tuple(_found(evaluation, baselines, circumstances))
 
 
-def _found(evaluation: Evaluation, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
-    if run.split == "train":
+def _found(evaluation: Result, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
+    standing = evaluation.standing
+    if run.split == "train" or standing is None:
         return  # of the training images themselves neither success nor failure can be told
-    reached = f"{evaluation.top1:.1%} of {evaluation.num_examples} {run.split} images right"
-    if evaluation.at_chance:
-        yield Diagnosis(evaluation.standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
-    elif evaluation.standing.untold:
-        yield Diagnosis(evaluation.standing.sentence(run.split), UNTOLD, failed=False)
-    yield from islice(_below(evaluation, baselines, run, reached), 1)
+    if standing.at_chance:
+        yield Diagnosis(standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
+    elif standing.untold:
+        yield Diagnosis(standing.sentence(run.split), UNTOLD, failed=False)
+    if baselines is not None and baselines.split == run.split:
+        yield from islice(_below(evaluation, standing.share, baselines, run), 1)
 
 
-def _below(
-    evaluation: Evaluation, baselines: Baselines | None, run: Circumstances, reached: str
-) -> Iterator[Diagnosis]:
-    if baselines is None or baselines.split != run.split:
-        return
+def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumstances) -> Iterator[Diagnosis]:
+    reached = f"{share:.1%} of {evaluation.num_examples} {run.split} images right"
     probe = max(baselines.linear_probe, baselines.knn)
     pixels = max(baselines.pixel_linear or 0.0, baselines.pixel_neighbour or 0.0)
     for simple, figure in (("the bare pixels", pixels), ("its own frozen features", probe)):
-        if significantly_below(evaluation.top1, evaluation.num_examples, figure, baselines.num_test):
+        if significantly_below(share, evaluation.num_examples, figure, baselines.num_test):
             reason, command = _likely(len(evaluation.class_names), run)
             yield Diagnosis(
                 f"Worse than a simple classifier on {simple}: {reached}, against {figure:.1%}.", reason, command
             )
-    if evaluation.top1 < probe:
+    if share < probe:
         yield Diagnosis(
             f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
             f"The difference is within what {evaluation.num_examples} images can tell.",
@@ -185,11 +180,9 @@ def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
 
 
 def diagnose_run(
-    run: Run, training: TrainingResult, baselines: Baselines | None, evaluation: AnyEvaluation
+    run: Run, training: TrainingResult, baselines: Baselines | None, evaluation: Result
 ) -> tuple[Diagnosis, ...]:
-    """Return what is wrong with a run's result, the worst first; nothing if all is well, or for several labels an image."""
-    if not isinstance(evaluation, Evaluation):
-        return ()  # average precision has no chance level of the kind, and there are no baselines
+    """Return what is wrong with a run's result, the worst first; nothing if all is well."""
     train, tuned = run.data.splits["train"], run.kind == "fine-tune"
     verb, start = ("finetune", run.plan.start) if tuned else ("pretrain", None)
     scratch = run.classifier.provenance.source.startswith(RANDOM)

@@ -2,12 +2,10 @@
 
 import math
 
-import numpy as np
 import torch
 
 from vitral.data.source import Source
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.evaluation.multilabel import evaluate_multi_label
 from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.training.loop import Validate
@@ -24,20 +22,13 @@ def run_validation(run: Run, source: Source | None) -> Validate | None:
 
     def validate(model: Model, listener: Listener) -> dict[str, float]:
         classifier = run.classifier_of(model)
-        probabilities, labels = predict_probabilities(
+        probabilities, targets = predict_probabilities(
             classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
         )
         if not torch.isfinite(probabilities).all():
-            return {"validation/accuracy": math.nan}
-        if run.data.multi_label:
-            scores = evaluate_multi_label(probabilities, labels, class_names=classifier.class_names)
-            return {"validation/map": scores.mean_average_precision, "validation/f1": scores.f1_micro}
-        correct = probabilities.argmax(dim=1) == labels
-        picked = probabilities[torch.arange(len(labels)), labels].clamp_min(1e-12)
-        return {
-            "validation/accuracy": float(correct.float().mean()),
-            "validation/loss": float(-np.log(picked.double().numpy()).mean()),
-        }
+            return {f"validation/{classifier.task.headline.name}": math.nan}
+        figures = classifier.task.validate(probabilities, targets)
+        return {f"validation/{name}": value for name, value in figures.items()}
 
     return validate
 

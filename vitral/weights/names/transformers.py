@@ -4,9 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitral.errors import VitralError
+from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.kernels.gelu import Gelu
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
 from vitral.weights.dialect import Stored
 
 GELUS: dict[str, Gelu] = {
@@ -23,6 +26,7 @@ RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 EXACT_PROCESSOR = "DepthProImageProcessor"
 OWN = "vitral"  # the entry of what no processor does, which Vitral reads again and others pass over
 SHORTER_SIDE = ("ConvNext", "Bit")
+PROBLEM_TYPES = {SINGLE_LABEL: "single_label_classification", MULTI_LABEL: "multi_label_classification"}
 SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
 
 
@@ -50,6 +54,23 @@ def class_names(stored: Stored) -> tuple[str, ...] | None:
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, those that stand twice with their class's number ("crane" is a bird and a machine)."""
     return tuple(f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names))
+
+
+def task_of_problem(config: Mapping[str, Any]) -> Task:
+    """Return the task that a config.json names; one class an image where it names none that is known."""
+    tasks = {name: task for task, name in PROBLEM_TYPES.items()}
+    return tasks.get(str(config.get("problem_type")), SINGLE_LABEL)
+
+
+def problem_type(task: Task) -> str:
+    """Return what transformers calls a task.
+
+    Raises:
+        WeightsError: it has no name for it.
+    """
+    if task not in PROBLEM_TYPES:
+        raise WeightsError(f"The format 'transformers' cannot hold the task '{task.name}'.")
+    return PROBLEM_TYPES[task]
 
 
 def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:

@@ -1,6 +1,5 @@
-"""How good is a classifier: accuracy with its interval, every class, confusion, calibration, its surest mistakes."""
+"""How good is a single-label classifier: accuracy with its interval, classes, confusion, calibration, surest mistakes."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,37 +7,29 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64, Int64
-from sklearn.metrics import precision_recall_fscore_support
 from torch import Tensor
 
-from vitral.classifier.chance import Z_95, Standing
 from vitral.errors import DataError, ModelError
-from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.notebook import table
+from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
+from vitral.tasks.chance import Z_95, Standing
+from vitral.tasks.shown import (
+    ConfusionMatrix,
+    Drawing,
+    ReliabilityDiagram,
+    Table,
+    Tile,
+    fitting_digits,
+    percent,
+    worst_first,
+)
+from vitral.tasks.task import Mistake, Result
 
 MAX_MISTAKES = 50
 MAX_CONFUSED, MAX_EXAMPLES = 24, 3
+CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other image
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """An image whose most probable class is wrong.
-
-    Attributes:
-        index: its place in the split.
-        description: its file, or its name in a built-in set.
-        truth: the name of its class.
-        predicted: the name of the most probable class.
-        probability: the probability of that class, 0 to 1.
-    """
-
-    index: int
-    description: str
-    truth: str
-    predicted: str
-    probability: float
 
 
 @dataclass(frozen=True)
@@ -50,7 +41,7 @@ class Confusion:
         predicted: the name of the most probable class.
         count: how many there are.
         share: of the images of their class, 0 to 1.
-        examples: places in the split of at most three of them, the surest first.
+        examples: positions in the split of at most three of them, the surest first.
     """
 
     truth: str
@@ -61,8 +52,8 @@ class Confusion:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The scores of a classifier on one split.
+class Evaluation(Result):
+    """The scores of a single-label classifier on one split.
 
     Attributes:
         num_examples: images, each counted once.
@@ -73,7 +64,7 @@ class Evaluation:
         precision: by class; None for a class that is never predicted.
         recall: by class; None for a class without images.
         support: images by class.
-        confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the places
+        confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the indices
             of the two in `class_names`, and the count. The whole matrix of 4,000 classes would take gigabytes.
         confused: at most 24 pairs of classes, the most often confused first.
         ece: expected calibration error over 15 bins, 0 to 1.
@@ -104,10 +95,6 @@ class Evaluation:
             f"Evaluation: {self.top1:.1%} of {self.num_examples:,} images right (95 % interval {low:.1%} to {high:.1%}; chance "
             f"{self.chance:.1%}), {len(self.class_names)} classes, calibration error {self.ece:.3f}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the scores as JSON values."""
-        return dataclasses.asdict(self)
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
@@ -141,25 +128,90 @@ class Evaluation:
         return max(self.support) / self.num_examples
 
     @property
-    def at_chance(self) -> bool:
-        """Whether the scores do not show that the classifier beats one who always names the commonest class.
-
-        False where they are of too few images to tell.
-        """
-        return self.standing.at_chance
-
-    @property
     def standing(self) -> Standing:
         """How the accuracy stands beside chance."""
         return Standing(self.top1, self.top1_interval[0], self.chance)
 
     def headline(self) -> float:
-        """Return the one figure by which networks are compared, the larger the better."""
+        """Return the accuracy."""
         return self.top1
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return f"{self.top1:.1%} of {self.num_examples} {split} images are classified right."
+
+    def announcement(self, split: str) -> str:
+        """Return the accuracy with its interval, one line."""
+        low, high = self.top1_interval
+        return f"Accuracy {self.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {self.num_examples} images"
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the tables."""
+        low, high = self.top1_interval
+        return (
+            f"{self.num_examples} images, {len(self.class_names)} classes",
+            f"top-1 accuracy  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
+            *([] if self.top5 is None else [f"top-5 accuracy  {self.top5:.2%}"]),
+            f"calibration error  {self.ece:.4f}   negative log-likelihood  {self.nll:.4f}",
+        )
+
+    def tiles(self, split: str) -> tuple[Tile, ...]:
+        """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
+        digits = fitting_digits(self.num_examples)
+        low, high = (percent(bound, digits) for bound in self.top1_interval)
+        images = f"accuracy on {self.num_examples:,} {split} images"
+        top5 = () if self.top5 is None else (percent(self.top5, digits),)
+        return (
+            Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),
+            *(Tile(share, ("the true class is among the five most probable",)) for share in top5),
+            Tile(f"{self.ece:.3f}", ("expected calibration error", "0 is best")),
+            Tile(f"{self.nll:.3f}", ("negative log-likelihood, nats", "0 is best")),
+        )
+
+    def lead(self, split: str) -> str:
+        """Return of what the scores are, in one sentence."""
+        images = f"{self.num_examples:,} images of {len(self.class_names):,} classes"
+        return f"On the {split} split, {images}, each counted once."
+
+    def drawings(self) -> tuple[Drawing, ...]:
+        """Return the confusion matrix and the reliability diagram."""
+        return (
+            ConfusionMatrix(self.class_names, self.confusion, self.support, self.recall),
+            ReliabilityDiagram(self.reliability),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the pairs of classes that are confused most, where there are any, and every class, the worst first."""
+        return (*([self._confused_table()] if self.confused else []), self._class_table())
+
+    def _confused_table(self) -> Table:
+        pairs = self.confused[:CONFUSED_SHOWN]
+        return Table(
+            "Most often confused",
+            ("True class", "taken for", "Images", "of the class"),
+            tuple((pair.truth, pair.predicted, f"{pair.count:,}", percent(pair.share)) for pair in pairs),
+            names=2,
+            examples=tuple(pair.examples for pair in pairs),
+            examples_title="The surest of them",
+        )
+
+    def _class_table(self) -> Table:
+        shown = worst_first(self.recall, self.support)
+        return Table(
+            "Every class, the worst first",
+            ("Class", "Recall", "Precision", "Images"),
+            tuple(
+                (
+                    self.class_names[index],
+                    percent(self.recall[index]),
+                    percent(self.precision[index]),
+                    f"{self.support[index]:,}",
+                )
+                for index in shown
+            ),
+            note=left_out(len(self.class_names) - len(shown)),
+            foldable=True,
+        )
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
@@ -174,6 +226,11 @@ class Evaluation:
             "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
         }
         return cls(**{**values, **lists, **nested})
+
+
+def left_out(count: int) -> str:
+    """Return what stands below a table of classes of which some have no room; nothing if all are there."""
+    return f"and {count:,} better ones, in the JSON output." if count else ""
 
 
 def _beside_chance(standing: Standing) -> str:
@@ -242,7 +299,7 @@ def evaluate_probabilities(
 def _ranks(
     probabilities: Float[np.ndarray, "examples classes"], truth: Int64[np.ndarray, " examples"]
 ) -> Int64[np.ndarray, " examples"]:
-    """Return how many classes stand before the true one: the more probable, and the equally probable of a lower place.
+    """Return how many classes stand before the true one: the more probable, and the equally probable of a lower index.
 
     Sorting the classes of every image would take several times the memory of the probabilities.
     """
@@ -266,6 +323,8 @@ def _check(probabilities: Float[np.ndarray, "examples classes"], class_names: Se
 def _by_class(
     truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
 ) -> tuple[tuple[float | None, ...], tuple[float | None, ...], tuple[int, ...]]:
+    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up for all who only predict
+
     precision, recall, _, support = precision_recall_fscore_support(
         truth, predicted, labels=np.arange(num_classes), zero_division=np.nan
     )

@@ -15,10 +15,10 @@ from torchmetrics.functional.classification import (
     multiclass_confusion_matrix,
 )
 
-from vitral.classifier.chance import Standing
 from vitral.errors import DataError, ModelError
-from vitral.evaluation.calibration import ReliabilityBin, expected_calibration_error, reliability
-from vitral.evaluation.metrics import (
+from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
+from vitral.tasks.chance import Standing
+from vitral.tasks.metrics import (
     MAX_CONFUSED,
     MAX_MISTAKES,
     Confusion,

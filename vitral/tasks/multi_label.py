@@ -1,0 +1,229 @@
+"""An image may have several labels, or none: each is a decision of its own, scored by average precision, F1, exact matches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vitral.errors import DataError, ModelError
+from vitral.notebook import table
+from vitral.objectives.classification import sigmoid_cross_entropy
+from vitral.tasks.metrics import left_out
+from vitral.tasks.shown import Table, Tile, percent, worst_first
+from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
+
+THRESHOLD = 0.5  # the probability from which a label counts as given
+
+
+@dataclass(frozen=True)
+class MultiLabelEvaluation(Result):
+    """The scores of a multi-label classifier on one split.
+
+    Attributes:
+        num_examples: images, each counted once.
+        class_names: the classifier's labels, in order.
+        mean_average_precision: mean over the labels that some image has, 0 to 1.
+        average_precision: by label; None for a label that no image has.
+        f1_micro: F1 over all decisions at a probability of 0.5.
+        f1_macro: mean of the labels' own F1.
+        exact_match: share of images whose labels are all right, and no other given.
+        support: images by label.
+    """
+
+    num_examples: int
+    class_names: tuple[str, ...]
+    mean_average_precision: float
+    average_precision: tuple[float | None, ...]
+    f1_micro: float
+    f1_macro: float
+    exact_match: float
+    support: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        """Return the figures that matter most in one line; `to_json` gives them all."""
+        return (
+            f"MultiLabelEvaluation: mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%}, "
+            f"{self.num_examples:,} images, {len(self.class_names)} labels"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return table(
+            "Evaluation",
+            [
+                ("Mean average precision", f"{self.mean_average_precision:.1%} on {self.num_examples:,} images"),
+                ("Labels", f"{len(self.class_names):,}"),
+                ("F1", f"{self.f1_micro:.1%}"),
+                ("Exactly right", f"{self.exact_match:.1%}"),
+            ],
+        )
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "MultiLabelEvaluation":
+        """Return the scores that `to_json` gave."""
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**fields)
+
+    def scores(self) -> dict[str, float]:
+        """Return the figures that a classifier keeps of itself."""
+        return {"map": self.mean_average_precision, "f1": self.f1_micro, "exact_match": self.exact_match}
+
+    def headline(self) -> float:
+        """Return the mean average precision."""
+        return self.mean_average_precision
+
+    def sentence(self, split: str) -> str:
+        """Return the result in one sentence."""
+        return (
+            f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples} "
+            f"{split} images of {len(self.class_names)} labels."
+        )
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table."""
+        return (
+            f"{self.num_examples} images, {len(self.class_names)} labels",
+            f"mean average precision  {self.mean_average_precision:.2%}",
+            f"F1  {self.f1_micro:.2%} over all decisions, {self.f1_macro:.2%} the labels' mean",
+            f"exactly the right labels  {self.exact_match:.2%}",
+        )
+
+    def tiles(self, split: str) -> tuple[Tile, ...]:
+        """Return mean average precision, F1 and exact matches."""
+        images = f"mean average precision on {self.num_examples:,} {split} images"
+        return (
+            Tile(percent(self.mean_average_precision), (images,)),
+            Tile(percent(self.f1_micro), ("F1 over all decisions", "at a probability of 0.5")),
+            Tile(percent(self.exact_match), ("of the images have exactly the right labels",)),
+        )
+
+    def lead(self, split: str) -> str:
+        """Return of what the scores are, in one sentence."""
+        labels = f"each with any number of {len(self.class_names):,} labels"
+        return f"On the {split} split, {self.num_examples:,} images, {labels}."
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return every label, the worst first."""
+        shown = worst_first(self.average_precision, self.support)
+        return (
+            Table(
+                "Every label, the worst first",
+                ("Label", "Average precision", "Images"),
+                tuple(
+                    (self.class_names[index], percent(self.average_precision[index]), f"{self.support[index]:,}")
+                    for index in shown
+                ),
+                note=left_out(len(self.class_names) - len(shown)),
+                foldable=True,
+            ),
+        )
+
+
+def evaluate_multi_label(
+    probabilities: Float[Tensor, "examples classes"],
+    labels: Float[Tensor, "examples classes"],
+    *,
+    class_names: Sequence[str],
+) -> MultiLabelEvaluation:
+    """Score predicted probabilities against the labels, 0 or 1 each.
+
+    Raises:
+        DataError: there are no images.
+        ModelError: a probability is no number, as damaged weights give it.
+    """
+    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
+
+    values, truth = probabilities.double().numpy(), labels.numpy() > 0
+    if not len(values):
+        raise DataError("There are no images to evaluate; name a split that has some.")
+    if not np.isfinite(values).all():
+        raise ModelError("The network gives no number (NaN) for some images: its weights are damaged.")
+    given = values >= THRESHOLD
+    precision = tuple(
+        float(average_precision_score(truth[:, index], values[:, index])) if truth[:, index].any() else None
+        for index in range(truth.shape[1])
+    )
+    known = [value for value in precision if value is not None]
+    return MultiLabelEvaluation(
+        num_examples=len(values),
+        class_names=tuple(class_names),
+        mean_average_precision=float(np.mean(known)) if known else 0.0,
+        average_precision=precision,
+        f1_micro=float(f1_score(truth, given, average="micro", zero_division=0.0)),
+        f1_macro=float(f1_score(truth, given, average="macro", zero_division=0.0)),
+        exact_match=float((given == truth).all(axis=1).mean()),
+        support=tuple(int(count) for count in truth.sum(axis=0)),
+    )
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """An image has any number of the classes; of each the network says yes or no."""
+
+    name: ClassVar[str] = "multi-label"
+    labelled: ClassVar[str] = "may have several labels"
+    noun: ClassVar[str] = "labels"
+    headline: ClassVar[Figure] = Figure("map", "mean average precision")
+    objectives: ClassVar[tuple[str, ...]] = ("sigmoid",)
+    fewest_classes: ClassVar[int] = 1
+
+    def label(self, classes: Sequence[int]) -> Label:
+        """Return the classes, ascending, each once."""
+        return tuple(sorted(set(classes)))
+
+    def takes(self, label: Label) -> bool:
+        """Tell whether a label is of several classes, or of none."""
+        return isinstance(label, tuple)
+
+    def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
+        """Return 0 or 1 for each class (batch, classes)."""
+        marked = torch.zeros(len(labels), num_classes)
+        for row, label in enumerate(labels):
+            if not isinstance(label, tuple):
+                raise DataError("An image has no list of labels, which is what the network learns.")
+            marked[row, list(label)] = 1.0
+        return marked
+
+    def probabilities(self, logits: Logits) -> Probabilities:
+        """Return the sigmoids: of each class how probable it is, whatever the others are."""
+        return logits.float().sigmoid()
+
+    def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """Return the sigmoid cross-entropy, summed over the classes."""
+        return sigmoid_cross_entropy(logits, targets, label_smoothing=label_smoothing)
+
+    def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
+        """Tell whether the most probable class is one of the image's; of an image without any, whether none is probable."""
+        largest = targets.amax(dim=1)
+        picked = targets.gather(1, logits.argmax(dim=1)[:, None])[:, 0]
+        return torch.where(largest > 0, picked == largest, logits.amax(dim=1) < 0)
+
+    def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
+        """Return mean average precision and F1."""
+        names = [str(index) for index in range(probabilities.shape[1])]
+        scores = evaluate_multi_label(probabilities, targets, class_names=names)
+        return {"map": scores.mean_average_precision, "f1": scores.f1_micro}
+
+    def score(
+        self,
+        probabilities: Probabilities,
+        targets: Targets,
+        *,
+        class_names: Sequence[str],
+        describe: Callable[[int], str],
+    ) -> MultiLabelEvaluation:
+        """Score predicted probabilities against the labels, 0 or 1 each."""
+        return evaluate_multi_label(probabilities, targets, class_names=class_names)
+
+    def read(self, values: Mapping[str, Any]) -> MultiLabelEvaluation:
+        """Return the scores that `to_json` gave."""
+        return MultiLabelEvaluation.from_json(values)
+
+
+MULTI_LABEL = MultiLabel()

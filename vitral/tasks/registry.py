@@ -1,0 +1,59 @@
+"""The tasks by name: those of Vitral, and what a user registers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitral.errors import VitralError, did_you_mean
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
+
+_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
+
+
+def register(task: Task) -> None:
+    """Make a task known by its name to recipes and classifier folders, in this process.
+
+    Raises:
+        VitralError: another task has that name.
+    """
+    known = _TASKS.setdefault(task.name, task)
+    if known != task:
+        raise VitralError(f"There is already a task '{task.name}'; give yours another name.")
+
+
+def task_named(name: str) -> Task:
+    """Return the task of a name.
+
+    Raises:
+        VitralError: there is none.
+    """
+    if name not in _TASKS:
+        known = ", ".join(_TASKS)
+        raise VitralError(
+            f"There is no task '{name}', only {known}; one of your own must be registered first."
+            f"{did_you_mean(name, _TASKS)}"
+        )
+    return _TASKS[name]
+
+
+def task_of(*, several: bool) -> Task:
+    """Return the task of images that may have several classes or none, or of those that have one each."""
+    return MULTI_LABEL if several else SINGLE_LABEL
+
+
+def described_task(description: Mapping[str, Any]) -> Task:
+    """Return the task that a classifier's description names; of one of an earlier version, which says `multi_label`, that.
+
+    Raises:
+        VitralError: it names none that is known.
+    """
+    if "task" in description:
+        name = description["task"]
+        if not isinstance(name, str):
+            raise VitralError("its task is no name.")
+        return task_named(name)
+    several = description.get("multi_label", False)  # the first versions did not say it
+    if not isinstance(several, bool):
+        raise VitralError("its multi_label is neither true nor false.")
+    return task_of(several=several)

@@ -1,0 +1,101 @@
+"""What a result asks a reader to be shown: figures, tables and drawings as plain values; the report alone draws."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitral.tasks.calibration import ReliabilityBin
+
+NO_VALUE = "–"
+THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
+SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of a share says something
+MOST_ROWS = 300  # of a table of classes: all of thousands would swell the page, and the worst come first
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure that stands large on a page.
+
+    Attributes:
+        value: as it is to be read.
+        caption: what it is, a line each.
+    """
+
+    value: str
+    caption: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table whose rows begin with a name.
+
+    Attributes:
+        title: above it; may be empty.
+        columns: their headings.
+        rows: texts, one a column; the first is a name.
+        names: how many of the first columns hold names, the others holding numbers.
+        note: below it, such as what was left out; may be empty.
+        foldable: whether a page may fold it away where it is long.
+        examples: for each row the positions in the split of images that show what it says; empty for no images.
+        examples_title: the heading of those.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    names: int = 1
+    note: str = ""
+    foldable: bool = False
+    examples: tuple[tuple[int, ...], ...] = ()
+    examples_title: str = ""
+
+
+@dataclass(frozen=True)
+class ConfusionMatrix:
+    """Which classes are taken for which.
+
+    Attributes:
+        class_names: in order.
+        cells: those that are not empty: true class, predicted class, images.
+        support: images by class.
+        recall: share of them that is right; None for a class without images.
+    """
+
+    class_names: tuple[str, ...]
+    cells: tuple[tuple[int, int, int], ...]
+    support: tuple[int, ...]
+    recall: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ReliabilityDiagram:
+    """Whether probabilities mean what they say, by bins of the top probability."""
+
+    bins: tuple[ReliabilityBin, ...]
+
+
+Drawing = ConfusionMatrix | ReliabilityDiagram
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as a percentage for people; a dash for what is not known."""
+    if share is None or share != share:  # not a number
+        return NO_VALUE
+    return f"{100 * share:.{digits}f}{THIN_SPACE}%"
+
+
+def fitting_digits(images: int) -> int:
+    """Return how many decimals of a percentage so many images can tell."""
+    return 2 if images >= SURE_OF_HUNDREDTHS else 1
+
+
+def worst_first(scores: Sequence[float | None], support: Sequence[int]) -> list[int]:
+    """Return the indices of the classes to list: the lowest score first, of equal ones the largest class, at most 300.
+
+    Classes without images, which have no score, come last.
+    """
+    order = sorted(range(len(scores)), key=lambda index: (_or_last(scores[index]), -support[index], index))
+    return order[:MOST_ROWS]
+
+
+def _or_last(score: float | None) -> float:
+    return 2.0 if score is None else score

@@ -1,0 +1,233 @@
+"""`Task`: what a label is, in one object; `Result`: what a score of it says. A new task is a file with one of each."""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from vitral.tasks.chance import Standing
+from vitral.tasks.shown import Drawing, Table, Tile
+
+Label = int | tuple[int, ...] | None  # a class, several or none of them, or nothing known
+Targets = Shaped[Tensor, "batch *label"]
+Logits = Float[Tensor, "batch outputs"]
+Probabilities = Float[Tensor, "batch classes"]
+OWN_LOSS = "task"  # the name of a task's own loss among those that a recipe may name
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The figure by which networks of a task are compared.
+
+    Attributes:
+        name: in logs and among a classifier's scores: "top1".
+        title: for people: "accuracy".
+        more_is_better: whether the larger of two is the better.
+        is_share: whether it lies between 0 and 1 and is written as a percentage.
+    """
+
+    name: str
+    title: str
+    more_is_better: bool = True
+    is_share: bool = True
+
+    def text(self, value: float) -> str:
+        """Return a value as it is written for people."""
+        return f"{value:.1%}" if self.is_share else f"{value:.4g}"
+
+    def improves(self, value: float, than: float | None) -> bool:
+        """Tell whether a value is better than another, or than none."""
+        return than is None or (value > than if self.more_is_better else value < than)
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An image that a classifier gets wrong.
+
+    Attributes:
+        index: its position in the split.
+        description: its file, or its name in a built-in set.
+        truth: the name of its class.
+        predicted: the name of the most probable class.
+        probability: the probability of that class, 0 to 1.
+    """
+
+    index: int
+    description: str
+    truth: str
+    predicted: str
+    probability: float
+
+
+class Result(ABC):
+    """The scores of a classifier on one split; a frozen dataclass of plain values, one class a task.
+
+    Attributes:
+        num_examples: images, each counted once.
+        class_names: the classifier's classes, in order.
+        mistakes: the surest mistakes first; empty where a task knows none.
+    """
+
+    num_examples: int
+    class_names: tuple[str, ...]
+    mistakes: tuple[Mistake, ...] = ()
+
+    @abstractmethod
+    def headline(self) -> float:
+        """Return the value of the task's headline figure."""
+
+    @abstractmethod
+    def scores(self) -> dict[str, float]:
+        """Return the figures that a classifier keeps of itself, by name."""
+
+    @abstractmethod
+    def sentence(self, split: str) -> str:
+        """Return the result in one sentence."""
+
+    @abstractmethod
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the tables."""
+
+    @abstractmethod
+    def tables(self) -> tuple[Table, ...]:
+        """Return the tables that terminal and report show, such as one of every class."""
+
+    def announcement(self, split: str) -> str:
+        """Return what a training command says of its result, one line."""
+        return self.sentence(split)
+
+    def tiles(self, split: str) -> tuple[Tile, ...]:
+        """Return the figures that stand largest on the report's page, the headline first."""
+        return tuple(Tile(f"{value:.3g}", (name,)) for name, value in self.scores().items())
+
+    def lead(self, split: str) -> str:
+        """Return what the report says above the scores, in one sentence."""
+        return f"On the {split} split, {self.num_examples:,} images, each counted once."
+
+    def drawings(self) -> tuple[Drawing, ...]:
+        """Return what the report draws of the result."""
+        return ()
+
+    @property
+    def standing(self) -> Standing | None:
+        """How the share of right answers stands beside chance; None for a task that has no such share."""
+        return None
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the scores do not show that the classifier beats one who always names the commonest class.
+
+        False where they are of too few images to tell, and for a task without such a level.
+        """
+        return self.standing is not None and self.standing.at_chance
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as JSON values."""
+        assert dataclasses.is_dataclass(self)
+        return dataclasses.asdict(self)
+
+
+class Task(ABC):
+    """What a label is, and everything that follows from it.
+
+    Attributes:
+        name: in classifier folders and recipes: "single-label".
+        labelled: what is said of its images: they "have one class each".
+        noun: what the classes are called, in the plural.
+        headline: the figure by which networks are compared.
+        objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
+        exclusive: whether each image has exactly one of the classes, so that simple classifiers can be compared with the
+            network, and a sure answer that differs from the label makes the label doubtful.
+        fewest_classes: that a network can learn to tell.
+    """
+
+    name: ClassVar[str]
+    labelled: ClassVar[str]
+    noun: ClassVar[str] = "classes"
+    headline: ClassVar[Figure]
+    objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
+    exclusive: ClassVar[bool] = False
+    fewest_classes: ClassVar[int] = 2
+
+    @abstractmethod
+    def label(self, classes: Sequence[int]) -> Label:
+        """Return the label of an image that the data say to be of these classes."""
+
+    @abstractmethod
+    def takes(self, label: Label) -> bool:
+        """Tell whether a label is of the task's form."""
+
+    @abstractmethod
+    def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
+        """Return labels as what the loss is told.
+
+        Raises:
+            DataError: a label is not of the task's form.
+        """
+
+    @abstractmethod
+    def probabilities(self, logits: Logits) -> Probabilities:
+        """Return what a network's answer means: a probability for each class, float32."""
+
+    @abstractmethod
+    def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """Return the mean loss that fits the task.
+
+        Args:
+            logits: the network's answers.
+            targets: what `encode` gave, or shares of the classes where images were mixed.
+            label_smoothing: share of each label that is spread over all classes.
+        """
+
+    @abstractmethod
+    def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
+        """Tell which images of a training batch the network gets right; what it does not is a mistake."""
+
+    @abstractmethod
+    def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
+        """Return the figures of a validation, by name: the headline figure's first."""
+
+    @abstractmethod
+    def score(
+        self,
+        probabilities: Probabilities,
+        targets: Targets,
+        *,
+        class_names: Sequence[str],
+        describe: Callable[[int], str],
+    ) -> Result:
+        """Score predicted probabilities.
+
+        Args:
+            probabilities: one row an image.
+            targets: what `encode` gave.
+            class_names: one name a column.
+            describe: what a person would call an image, by its position.
+
+        Raises:
+            DataError: there are no images.
+            ModelError: a probability is no number, as damaged weights give it.
+        """
+
+    @abstractmethod
+    def read(self, values: Mapping[str, Any]) -> Result:
+        """Return the result that its `to_json` gave, also after a way through a file."""
+
+    def outputs(self, num_classes: int) -> int:
+        """Return the size of the network's head."""
+        return num_classes
+
+    def objective(self, named: str) -> str:
+        """Return the loss to learn by, where a recipe names one: that, if it fits."""
+        return named if named in (*self.objectives, OWN_LOSS) else self.objectives[0]
+
+
+def classes_of(label: Label) -> tuple[int, ...]:
+    """Return the classes that a label names: one, several or none."""
+    if label is None:
+        return ()
+    return label if isinstance(label, tuple) else (label,)
