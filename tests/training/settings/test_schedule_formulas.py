@@ -37,7 +37,9 @@ def test_a_constant_rate_follows_its_warm_up(warmup: int) -> None:
     assert rates(decay="constant", warmup_steps=warmup, cooldown_steps=20) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1)])
+@pytest.mark.parametrize(
+    ("warmup", "cooldown", "timescale"), [(0, 0, 10), (7, 0, 25), (7, 20, 25), (0, 1, 1), (40, 40, 9)]
+)
 def test_rsqrt_is_scaling_vision_transformers(warmup: int, cooldown: int, timescale: int) -> None:
     """big_vision's utils.py: warm-up, sqrt(t / (t + steps since warm-up)), and a cool-down linear to zero."""
     expected = []
@@ -98,6 +100,8 @@ def test_a_run_that_is_all_warm_up_only_rises() -> None:
     found = [learning_rate(step, base=1.0, total_steps=4, warmup_steps=4, decay="cosine") for step in range(5)]
     assert found[:4] == pytest.approx([0.0, 0.25, 0.5, 0.75])
     assert math.isfinite(found[4])
+    options: dict[str, Any] = {"base": 1.0, "warmup_steps": 4, "decay": "cosine", "final": 0.1}
+    assert learning_rate(5, total_steps=5, **options) == pytest.approx(0.1)  # a curve of a single update has its end
 
 
 def test_between_two_updates_the_curve_goes_on() -> None:
