@@ -23,8 +23,8 @@ LINE = 1.35  # in letters' heights
 
 
 @dataclass(frozen=True, eq=False)
-class Sitting:
-    """What is to be drawn.
+class Content:
+    """What a drawing shows.
 
     Attributes:
         photo: the whole photo.
@@ -32,7 +32,7 @@ class Sitting:
         relevance: one value a patch, at least 0; the grid spans the box.
         label: what the classifier said.
         probability: how sure it was, 0 to 1.
-        method: how the relevance was found.
+        method: what gave the relevance.
         warning: what is to be known before the map is believed; empty if nothing.
     """
 
@@ -45,21 +45,21 @@ class Sitting:
     warning: str = ""
 
 
-def draw(sitting: Sitting, style: Style) -> Pixels:
+def draw(content: Content, style: Style) -> Pixels:
     """Draw at the photo's own size, a small one several times as large.
 
     Args:
-        sitting: what is to be drawn.
+        content: what it shows.
         style: "side", the photo and the map over it side by side; "overlay", the map over the photo; "heat", the map alone.
     """
-    field = relevance_field(sitting.relevance, shape=sitting.box[3] / sitting.box[2])
-    photo = enlarged(Image.fromarray(sitting.photo))
+    field = relevance_field(content.relevance, shape=content.box[3] / content.box[2])
+    photo = enlarged(Image.fromarray(content.photo))
     panels = {
-        "side": lambda: [photo, _mapped(sitting, photo, field)],
-        "overlay": lambda: [_mapped(sitting, photo, field)],
-        "heat": lambda: [_mapped(sitting, photo, field, alone=True)],
+        "side": lambda: [photo, _mapped(content, photo, field)],
+        "overlay": lambda: [_mapped(content, photo, field)],
+        "heat": lambda: [_mapped(content, photo, field, alone=True)],
     }[style]()
-    foot = _Foot(sitting, field, panels)
+    foot = _Foot(content, field, panels)
     text, height = foot.text, foot.height
     drawing = Image.new("RGB", (foot.width, photo.height + text + height), PAPER)
     left = (foot.width - sum(panel.width for panel in panels) - (len(panels) - 1) * text) // 2
@@ -70,10 +70,10 @@ def draw(sitting: Sitting, style: Style) -> Pixels:
     return np.asarray(drawing)
 
 
-def _mapped(sitting: Sitting, photo: Image.Image, field: Field, *, alone: bool = False) -> Image.Image:
+def _mapped(content: Content, photo: Image.Image, field: Field, *, alone: bool = False) -> Image.Image:
     """Return the photo with the map over the part that the network saw, the rest faded."""
-    factor = photo.height // sitting.photo.shape[0]
-    top, left, height, width = (side * factor for side in sitting.box)
+    factor = photo.height // content.photo.shape[0]
+    top, left, height, width = (side * factor for side in content.box)
     seen = photo.crop((left, top, left + width, top + height))
     paper = Image.new("RGB", photo.size, PAPER)
     mapped = paper if alone else Image.blend(photo, paper, UNSEEN)
@@ -84,14 +84,14 @@ def _mapped(sitting: Sitting, photo: Image.Image, field: Field, *, alone: bool =
 class _Foot:
     """What stands below the panels: the answer, the scale beside it or, in a narrow drawing, below it, and a warning."""
 
-    def __init__(self, sitting: Sitting, field: Field, panels: list[Image.Image]) -> None:
+    def __init__(self, content: Content, field: Field, panels: list[Image.Image]) -> None:
         width, height = sum(panel.width for panel in panels), panels[0].height
         # Letters that can be read where the drawing is shown as large as a page.
         self.text = text = min(max(round(min(width, 1.6 * height) / 36), SMALLEST_TEXT), LARGEST_TEXT)
         self.width = max(width + (len(panels) + 1) * text, NARROWEST * text)
-        self.sitting, self.field = sitting, field
+        self.content, self.field = content, field
         self.beside = self.width >= 2.2 * LEGEND * text
-        self.warning = wrap(sitting.warning, text, width=self.width - 2 * text)
+        self.warning = wrap(content.warning, text, width=self.width - 2 * text)
         self.line = LINE * text
         self.height = round((3.1 if self.beside else 5.4) * self.line + len(self.warning) * self.line)
 
@@ -99,7 +99,7 @@ class _Foot:
         """Draw it from `top` on."""
         text, line, y = self.text, self.line, top + 0.7 * self.text
         self._draw_answer(draw, y)
-        _write(draw, f"relevance by {self.sitting.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
+        _write(draw, f"relevance by {self.content.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
         self._draw_legend(draw, (self.width - (LEGEND + 1) * text, y) if self.beside else (text, y + 2.6 * line))
         for number, said in enumerate(self.warning):
             below = y + (2.3 if self.beside else 4.6) * line + number * line
@@ -111,17 +111,17 @@ class _Foot:
     def _draw_answer(self, draw: ImageDraw.ImageDraw, y: float) -> None:
         """Write the label, cut if it must be, and the probability, which is never cut."""
         size = round(1.3 * self.text)
-        percent = f"{self.sitting.probability:.1%}"
+        percent = f"{self.content.probability:.1%}"
         taken = lettering(percent, size)[1].getlength(percent) + size / 2
-        end = _write(draw, self.sitting.label, (self.text, y), size, self._room() - taken, INK)
+        end = _write(draw, self.content.label, (self.text, y), size, self._room() - taken, INK)
         _write(draw, percent, (end + size / 2, y), size, taken, INK)
 
-    def _draw_legend(self, draw: ImageDraw.ImageDraw, place: tuple[float, float]) -> None:
+    def _draw_legend(self, draw: ImageDraw.ImageDraw, corner: tuple[float, float]) -> None:
         """Draw the scale, and below it what its ends stand for."""
-        left, top = round(place[0]), round(place[1])
+        left, top = round(corner[0]), round(corner[1])
         text, width, height = self.text, LEGEND * self.text, round(0.9 * self.text)
         if self.field.highest <= self.field.lowest:
-            said = "every place counts alike" if self.field.highest else "no place speaks for it"
+            said = "all parts count alike" if self.field.highest else "nothing speaks for it"
             _write(draw, said, (left, top), text, width, MUTED)
             return
         colours = colour_scale()
@@ -138,15 +138,15 @@ class _Foot:
 def _write(
     draw: ImageDraw.ImageDraw,
     text: str,
-    place: tuple[float, float],
+    corner: tuple[float, float],
     size: int,
     room: float,
     colour: tuple[int, int, int],
     *,
     anchor: str = "la",
 ) -> float:
-    """Write a text, cut to its room, and return where it ends if it begins at `place`."""
+    """Write a text, cut to its room, and return where it ends if it begins at `corner`."""
     line, font = lettering(text, size)
     line = shorten(line, font, width=room)
-    draw.text(place, line, fill=colour, font=font, anchor=anchor)
-    return place[0] + font.getlength(line)
+    draw.text(corner, line, fill=colour, font=font, anchor=anchor)
+    return corner[0] + font.getlength(line)

@@ -1,4 +1,4 @@
-"""What the network learned about patches and places: the panels of the paper's figure 7, left and centre."""
+"""What the network learned about patches and positions: the panels of the paper's figure 7, left and centre."""
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ def patch_filters(
     None for a hybrid, whose patches are cut from a feature map and have no colours.
 
     The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
-    say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is chosen
+    say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is set
     such that its largest weight is positive.
 
     Args:
@@ -56,6 +56,6 @@ def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows 
     table = transformer.position.patch_embedding()
     if table is None:
         return None
-    places = functional.normalize(table[0].double().cpu(), dim=-1)
+    positions = functional.normalize(table[0].double().cpu(), dim=-1)
     grid = transformer.config.grid
-    return (places @ places.T).reshape(*grid, *grid).float().numpy()
+    return (positions @ positions.T).reshape(*grid, *grid).float().numpy()

@@ -12,7 +12,7 @@ from torch import Tensor
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
-from vitral.explanation.drawing import Box, Sitting, Style, draw
+from vitral.explanation.drawing import Box, Content, Style, draw
 from vitral.explanation.gradcam import class_activation
 from vitral.explanation.overlay import overlay
 from vitral.explanation.rollout import attention_rollout, patch_relevance
@@ -33,7 +33,7 @@ Relevance = Float[Tensor, "batch rows columns"]  # at least 0
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """A prediction with the places that it rests on.
+    """A prediction with the parts of the image that it rests on.
 
     Attributes:
         photo: the whole image.
@@ -41,7 +41,7 @@ class Explanation:
         label: the most probable class.
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
-        relevance: one value a patch, or a place of the last feature map, at least 0; the grid spans `box`.
+        relevance: one value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
         method: "attention rollout", of everything that reaches the answer; or "Grad-CAM", of what speaks for `label`.
         warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
     """
@@ -61,7 +61,7 @@ class Explanation:
         rows, columns = self.relevance.shape
         doubt = f"; {self.warning}" if self.warning else ""
         return (
-            f"Explanation: {self.label} {self.probability:.1%}, {self.method} on {rows}x{columns} places of an image of "
+            f"Explanation: {self.label} {self.probability:.1%}, {self.method} on a grid of {rows}x{columns} over an image of "
             f"{height}x{width} pixels{doubt}"
         )
 
@@ -87,8 +87,8 @@ class Explanation:
         Args:
             style: "side", the image and the map over it side by side; "overlay", the map over the image; "heat", the map.
         """
-        sitting = Sitting(self.photo, self.box, self.relevance, self.label, self.probability, self.method, self.warning)
-        return draw(sitting, style)
+        content = Content(self.photo, self.box, self.relevance, self.label, self.probability, self.method, self.warning)
+        return draw(content, style)
 
     def save(self, path: str | Path, *, style: Style = "side", overwrite: bool = False) -> None:
         """Write the drawing, in the format that the file's name ends in: .png, .jpg, .jpeg or .webp.

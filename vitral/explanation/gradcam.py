@@ -1,4 +1,4 @@
-"""Grad-CAM: which places of the last feature map speak for a class (arXiv 1610.02391, equations 1 and 2)."""
+"""Grad-CAM: which cells of the last feature map speak for a class (arXiv 1610.02391, equations 1 and 2)."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -7,7 +7,7 @@ Maps = Float[Tensor, "batch channels rows columns"]
 
 
 def class_activation(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows columns"]:
-    """Weigh each channel by its gradient's mean over the places (equation 1), sum, and keep what is positive (2).
+    """Weigh each channel by its gradient's mean over the cells (equation 1), sum, and keep what is positive (2).
 
     All 0 where nothing speaks for the class.
 

@@ -22,10 +22,10 @@ class Field:
     """Relevance as a smooth field.
 
     Attributes:
-        values: from 0 at the least relevant place to 1 at the most; all 1 where every place matters alike, all 0 where
+        values: from 0 where it is least relevant to 1 where it is most; all 1 where all parts matter alike, all 0 where
             none does.
         lowest: relevance where `values` is 0, in multiples of the mean relevance.
-        highest: relevance where `values` is 1, likewise; equal to `lowest` where every place is alike.
+        highest: relevance where `values` is 1, likewise; equal to `lowest` where all parts matter alike.
     """
 
     values: Float32[np.ndarray, "height width"]

@@ -35,10 +35,10 @@ TO_RGB = np.array(
 @functools.cache
 def colour_scale() -> UInt8[np.ndarray, "256 3"]:
     """Return the scale as sRGB values, from no relevance to the largest."""
-    place = np.linspace(0.0, 1.0, STEPS)
-    lightness = LIGHTNESS[0] + (LIGHTNESS[1] - LIGHTNESS[0]) * place
-    chroma = CHROMA * np.sin(np.pi * (0.12 + 0.76 * place)) ** 0.8
-    hue = np.deg2rad(HUE[0] + (HUE[1] - HUE[0]) * place)
+    position = np.linspace(0.0, 1.0, STEPS)
+    lightness = LIGHTNESS[0] + (LIGHTNESS[1] - LIGHTNESS[0]) * position
+    chroma = CHROMA * np.sin(np.pi * (0.12 + 0.76 * position)) ** 0.8
+    hue = np.deg2rad(HUE[0] + (HUE[1] - HUE[0]) * position)
     return _srgb(np.stack([lightness, chroma * np.cos(hue), chroma * np.sin(hue)], axis=-1))
 
 

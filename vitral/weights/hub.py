@@ -11,9 +11,9 @@ from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # is
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from vitral.errors import WeightsError
+from vitral.layout import CLASSIFIER_FILES, DESCRIPTION
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
-CLASSIFIER_FILES = ("classifier.json", "weights.safetensors", "README.md")
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
 SINGLE_FILES = (".npz", ".safetensors", ".pth")
 
@@ -38,7 +38,7 @@ def download(name: str) -> Path:
         except (HTTPError, OfflineModeIsEnabled) as error:
             return _cached(repository, error)
         files = [sibling.rfilename for sibling in described.siblings or ()]
-        if CLASSIFIER_FILES[0] in files:
+        if DESCRIPTION in files:
             return Path(snapshot_download(repository, allow_patterns=list(CLASSIFIER_FILES)))
         if weights := next((file for file in WEIGHT_FILES if file in files), None):
             parts = weights.removesuffix(".index.json")
@@ -48,7 +48,7 @@ def download(name: str) -> Path:
         single = [file for file in files if file.endswith(SINGLE_FILES)]
         if len(single) == 1:
             return Path(hf_hub_download(repository, single[0]))
-    raise WeightsError(f"'{repository}' on the Hub holds no {CLASSIFIER_FILES[0]} and no single weights file.")
+    raise WeightsError(f"'{repository}' on the Hub holds no {DESCRIPTION} and no single weights file.")
 
 
 def _cached(repository: str, error: Exception) -> Path:

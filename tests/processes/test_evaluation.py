@@ -1,0 +1,25 @@
+"""Several processes that evaluate together: every image once, in order, and every process knows all."""
+
+import subprocess
+from pathlib import Path
+
+import torch
+
+from tests.processes.evaluation_run import SIZES, rows
+from tests.processes.test_ranks import ENVIRONMENT, command
+from vitral.data.digits import open_digits
+
+SCRIPT = Path(__file__).parent / "evaluation_run.py"
+
+
+def test_two_processes_end_with_the_rows_of_one(tmp_path: Path) -> None:
+    target = command(2, [str(SCRIPT), str(tmp_path)])
+    done = subprocess.run(target, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for count in SIZES:
+        alone = rows(count)
+        assert alone["labels"].tolist() == open_digits().splits["validation"].labels()[:count].tolist()
+        for rank in range(2):
+            shared = torch.load(tmp_path / f"{count}-{rank}.pt", weights_only=True)
+            for name in alone:
+                torch.testing.assert_close(shared[name], alone[name], rtol=0, atol=1e-6)
