@@ -18,6 +18,7 @@ from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import Predictor
 from vitral.tasks.metrics import Evaluation
+from vitral.tasks.task import Task
 
 SIZE = (8, 8)
 DIGITS = tuple(str(digit) for digit in range(10))
@@ -126,3 +127,17 @@ def test_names_and_size_must_fit_it(predictor: LinearInNumpy) -> None:
         Classifier(predictor, Preprocessing(image_size=SIZE), ["a", "b"])
     with pytest.raises(ModelError, match="pixels, its preprocessing"):
         Classifier(predictor, Preprocessing(image_size=(16, 16)), DIGITS)
+
+
+def test_a_runtime_may_answer_with_probabilities_itself() -> None:
+    class Sure(LinearInNumpy):
+        """Holds its last step itself."""
+
+        def probabilities(self, images: Tensor, task: Task) -> Tensor:
+            """Return the first class."""
+            return torch.eye(10)[:1].repeat(len(images), 1)
+
+    classifier, data = classifier_of(Sure(np.zeros((10, 64)), np.zeros(10))), open_digits()
+    assert {prediction.label for prediction in classifier.predict(data.splits["test"].image(0))} == {"0"}
+    evaluation = evaluate(classifier, data)
+    assert evaluation.headline() == float((data.splits["test"].labels() == 0).mean())

@@ -166,7 +166,7 @@ class Classifier(nn.Module):
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU."""
-        return self.to_probabilities(self.predictor.logits(images))
+        return self.predictor.probabilities(images, self.task)
 
     def to_probabilities(self, logits: Logits) -> Float[Tensor, "batch classes"]:
         """Return what the network's logits mean to its task, in float32 on the CPU."""

@@ -8,13 +8,14 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
+from vitral.layout import CLASSIFIER_FILES
 from vitral.outputs import check_file, check_folder
 from vitral.weights.beside import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
 VITRAL = "vitral"
 FOLDERS = {
-    VITRAL: folder.FILES,
+    VITRAL: CLASSIFIER_FILES,
     "transformers": TRANSFORMERS_FILES,
 }  # the formats that are folders, and what is in them
 FORMATS = (VITRAL, "original", "big_vision", "timm", "transformers")

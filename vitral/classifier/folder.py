@@ -13,6 +13,7 @@ from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
+from vitral.layout import CARD, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
 from vitral.models.catalog import build
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.paths import is_regular
@@ -23,10 +24,6 @@ from vitral.weights.containers import assign, read_tensors, write_safetensors
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
-DESCRIPTION = "classifier.json"
-WEIGHTS = "weights.safetensors"
-CARD = "README.md"
-FILES = (DESCRIPTION, WEIGHTS, CARD)
 
 
 def save(classifier: Classifier, folder: str | Path) -> Path:
@@ -38,7 +35,7 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
         StorageError: the folder cannot be written.
     """
     path = Path(folder)
-    with new_folder(path, own=FILES) as partial:
+    with new_folder(path, own=CLASSIFIER_FILES) as partial:
         tensors = {name: tensor.detach().cpu() for name, tensor in classifier.model.state_dict().items()}
         write_safetensors(tensors, partial / WEIGHTS)
         sync_file(partial / WEIGHTS)

@@ -11,7 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
-from vitral.layout import CLASSIFIER, RUNS
+from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import build, list_models, variant
 from vitral.models.codec import changed
 from vitral.paths import is_folder, look_at
@@ -71,7 +71,7 @@ def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, 
         weights = weights_in(path)
         if weights is None:
             raise WeightsError(
-                f"'{path}' is no classifier folder: it holds no {folder.DESCRIPTION}, and no single weights file."
+                f"'{path}' is no classifier folder: it holds no {DESCRIPTION}, and no single weights file."
             )
         return _from_weights(weights, architecture, size)
     if look_at(path) is not None:

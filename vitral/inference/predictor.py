@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitral.errors import ModelError
 from vitral.models.model import Features, Images, Logits
+from vitral.tasks.task import Probabilities, Task
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,13 @@ class Predictor(ABC):
     @abstractmethod
     def features(self, images: Images) -> Features:
         """Return the pooled representations of prepared images: what the last linear layer reads."""
+
+    def probabilities(self, images: Images, task: Task) -> Probabilities:
+        """Return what the logits of prepared images mean to a task.
+
+        A runtime whose file holds this last step answers it itself.
+        """
+        return task.probabilities(self.logits(images)).float().cpu()
 
     @property
     def has_attention(self) -> bool:

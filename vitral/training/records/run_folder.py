@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitral import distributed
-from vitral.classifier import folder as classifier_folder
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
-from vitral.layout import CLASSIFIER, RUNS
+from vitral.layout import CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_location, refuse_inputs
 from vitral.training.records.recipe_file import RECIPE_FILE
@@ -26,7 +25,7 @@ FOLDERS = {
     "pictures": ("training.png",),  # its name in 0.2  # codespell:ignore pictures
     "tensorboard": ("events.out.tfevents.*",),
     "checkpoints": ("step-*", "last", "best"),
-    CLASSIFIER: classifier_folder.FILES,
+    CLASSIFIER: CLASSIFIER_FILES,
 }
 
 
@@ -37,7 +36,7 @@ def holds_run(folder: Path) -> bool:
 
 def newest_classifier(runs: Path = RUNS) -> Path | None:
     """Return the classifier folder that a run below `runs` wrote last; None where none has written one."""
-    descriptions = runs.glob(f"*/{CLASSIFIER}/{classifier_folder.DESCRIPTION}")
+    descriptions = runs.glob(f"*/{CLASSIFIER}/{DESCRIPTION}")
     newest = max(descriptions, key=lambda path: path.stat().st_mtime_ns, default=None)
     return None if newest is None else newest.parent
 
