@@ -107,6 +107,11 @@ def total(values: Tensor) -> Tensor:
     return values
 
 
+def any_of(flag: bool) -> bool:
+    """Tell whether it is true in any process."""
+    return flag if not dist.is_initialized() else bool(total(torch.tensor(int(flag))))
+
+
 @contextlib.contextmanager
 def losing_a_process() -> Iterator[None]:
     """Turn what torch raises when another process of the job is gone into one line."""

@@ -46,6 +46,10 @@ class TrainingError(VitralError):
     """A run that cannot start, continue or be resumed."""
 
 
+class Stopped(Exception):
+    """What was computed was asked to stop before its end; whoever asked catches it."""
+
+
 class TrainingInterrupted(TrainingError):
     """A run that was stopped by a signal and saved itself.
 

@@ -11,7 +11,7 @@ from vitral.models.vit_config import ViTConfig
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.objectives.masked_patches import MaskedPatchPrediction, choose_patches, mean_colours
 from vitral.tasks.multi_label import MULTI_LABEL
-from vitral.training.objective import Classification
+from vitral.training.methods.supervised import Supervised
 from vitral.training.settings.recipe import build_recipe
 
 
@@ -32,7 +32,7 @@ def test_deit3s_loss_is_torchs_own() -> None:
     network, logits = build(CONFIG, seed=0), torch.randn(5, 10)
     mixed = torch.rand(5, 10).where(torch.rand(5, 10) < 0.3, 0.0)
     objective = {"name": "sigmoid", "binary_targets": True, "mean_over_classes": True}
-    loss = Classification(network, build_recipe({"objective": objective}, "test"), MULTI_LABEL).loss(logits, mixed)
+    loss = Supervised(network, build_recipe({"objective": objective}, "test"), MULTI_LABEL).loss_of(logits, mixed)
     torch.testing.assert_close(loss, nn.BCEWithLogitsLoss()(logits, mixed.gt(0.0).float()))
 
 

@@ -16,7 +16,6 @@ import torch
 
 from vitral import distributed
 from vitral.data.digits import open_digits
-from vitral.data.loader import TrainingBatches
 from vitral.errors import VitralError
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
@@ -24,7 +23,7 @@ from vitral.models.catalog import build
 from vitral.models.experts import ExpertsConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
-from vitral.training.mixing import mixes
+from vitral.training.methods.batches import training_batches
 from vitral.training.settings.recipe import build_recipe
 
 BASE: dict[str, Any] = {
@@ -61,15 +60,8 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
         experts=ExpertsConfig(blocks=(1,), num_experts=experts, group_images=4, noise_std=0.0) if experts else None,
     )
     data = open_digits()
-    batches = TrainingBatches(
-        data.splits["train"],
-        batch_size=recipe.batch_size,
-        image_size=config.image_size,
-        augmentation=data.augmentation,
-        seed=recipe.seed,
-        rank=distributed.rank(),
-        world=distributed.world(),
-        lead=mixes(recipe.mixing),
+    batches = training_batches(
+        data.splits["train"], recipe, image_size=config.image_size, augmentation=data.augmentation
     )
     mark = folder.parent / f"{folder.name}-killed"
 
@@ -89,7 +81,7 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
             recipe=recipe,
             normalize=PHOTOS.normalize,
             folder=folder,
-            validate=lambda model, listener: {
+            validate=lambda model, listener, stop: {
                 "validation/accuracy": float(model(torch.ones(3, 3, 8, 8)).double().sum().detach())
             },
             resume=True,

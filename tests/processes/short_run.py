@@ -51,7 +51,9 @@ def main(folder: Path) -> int:
             recipe=recipe,
             normalize=PHOTOS.normalize,
             folder=folder,
-            validate=lambda model, listener: {"validation/accuracy": float(model.head.weight.detach().abs().mean())},
+            validate=lambda model, listener, stop: {
+                "validation/accuracy": float(model.head.weight.detach().abs().mean())
+            },
             resume=True,
         )
     except VitralError as error:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from vitral import files
+from vitral.training.optimization.state import Piece
 from vitral.training.records import checkpoints as state
-from vitral.training.records.checkpoints import Piece, State, load_newest, save_checkpoint
+from vitral.training.records.checkpoints import State, load_newest, save_checkpoint
 
 
 def slow(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,8 @@ import torch
 from tests.conftest import Record
 from tests.processes.power_loss import Durable
 from vitral.errors import StorageError
-from vitral.training.records.checkpoints import Piece, State, load_newest, save_checkpoint
+from vitral.training.optimization.state import Piece
+from vitral.training.records.checkpoints import State, load_newest, save_checkpoint
 from vitral.weights import containers
 
 OLD, NEW = {"weight": Piece(torch.zeros(256))}, {"weight": Piece(torch.ones(256))}

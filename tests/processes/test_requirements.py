@@ -237,7 +237,7 @@ def check_memory(folder: Path, steps: int) -> dict[str, int]:
     )
     seen: list[tuple[int, int]] = []
 
-    def validate(model: object, listener: object) -> dict[str, float]:
+    def validate(model: object, listener: object, stop: object) -> dict[str, float]:
         gc.collect()
         seen.append((memory(), len(os.listdir("/proc/self/fd"))))
         return {"validation/accuracy": 0.5}

@@ -174,7 +174,8 @@ def idle(values: dict[str, object]) -> set[str]:
         "schedule.hold_epochs": values["schedule.hold_epochs"] != "none",
         "objective.binary_targets": values["objective.name"] == "sigmoid",
         "objective.mean_over_classes": values["objective.name"] == "sigmoid",
-        "objective.masked_share": values["objective.name"] == "masked-patches",
+        "objective.name": values["method.name"] == "supervised",
+        "method.name": values["method.name"] != "supervised",
         "steps": values["epochs"] == "none",
         "epochs": values["steps"] == "none",
         "adaptation.lora_rank": values["adaptation.method"] == "lora",
@@ -197,14 +198,16 @@ RANDOM_POLICIES = ("timm-randaugment", "big-vision-randaugment")
 def defaults(recipe: Recipe) -> dict[str, object]:
     """Return the settings of a recipe that says nothing, with the sections that this one has."""
     augmentation = None if recipe.augmentation is None else Augmentation()
-    return settings(Recipe(augmentation=augmentation))
+    return settings(Recipe(augmentation=augmentation, method=type(recipe.method)(name=recipe.method.name))) | {
+        "method.name": "supervised"
+    }
 
 
 def differences(recipe: Recipe, facts: dict[str, Fact]) -> list[str]:
     """Return in words where a recipe and its facts disagree."""
     values, unsaid = settings(recipe), defaults(recipe)
     without_effect = idle(values)
-    known = {*settings(Recipe()), *settings(Recipe(augmentation=Augmentation())), *HEADER}
+    known = {*settings(Recipe()), *settings(Recipe(augmentation=Augmentation())), *values, *HEADER}
     found = [f"{key} is no setting of a recipe" for key in facts if key not in known]
     for key, value in values.items():
         if key in without_effect:

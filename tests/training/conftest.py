@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from vitral.data.digits import open_digits
-from vitral.data.loader import TrainingBatches
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
 from vitral.models.model import Model
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import TrainingResult, train
+from vitral.training.methods.batches import training_batches
 from vitral.training.planning.budget import Budget
 from vitral.training.settings.recipe import Recipe, build_recipe
 
@@ -60,12 +60,8 @@ class Run:
         torch.use_deterministic_algorithms(False)
         data = open_digits()
         recipe = self.recipe(**changes)
-        batches = TrainingBatches(
-            data.splits["train"],
-            batch_size=recipe.batch_size,
-            image_size=CONFIG.image_size,
-            augmentation=data.augmentation,
-            seed=recipe.seed,
+        batches = training_batches(
+            data.splits["train"], recipe, image_size=CONFIG.image_size, augmentation=data.augmentation
         )
         model = self.model = build(CONFIG, seed=1)
         result = train(
@@ -74,7 +70,7 @@ class Run:
             recipe=recipe,
             normalize=normalize,
             folder=self.folder,
-            validate=lambda network, listener: {"validation/accuracy": self.figure(network)},
+            validate=lambda network, listener, stop: {"validation/accuracy": self.figure(network)},
             resume=resume,
             budget=Budget(budget),
             listener=listener,

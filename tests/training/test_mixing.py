@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vitral.training.mixing import Mixer, erase
+from vitral.training.methods.mixing import Mixer, erase
 from vitral.training.settings.sections import MixingSettings
 
 

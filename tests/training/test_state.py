@@ -10,11 +10,11 @@ import torch
 from tests.conftest import Record
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
+from vitral.training.optimization.state import Piece
 from vitral.training.records import checkpoints as state_module
 from vitral.training.records.checkpoints import (
     STATE,
     TENSORS,
-    Piece,
     State,
     Writer,
     checkpoints,

@@ -1,34 +1,38 @@
 """What an update does, whatever it is made of."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
 from tests.training.conftest import CONFIG, Run
+from vitral.data.batch import Batch
 from vitral.data.digits import open_digits
-from vitral.data.loader import Batch, TrainingBatches
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build
-from vitral.training.update import Update, Updater
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.methods.batches import training_batches
+from vitral.training.methods.supervised import Supervised
+from vitral.training.step import Outcome, Step
 
 
 def test_the_backbone_has_a_curve_of_its_own(run: Run) -> None:
     seen: list[tuple[float, float]] = []
 
-    class Watched(Updater):
-        def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float, *, stop: bool) -> Update:
-            made = super().__call__(batch, step, rate, backbone_rate, stop=stop)
-            named = dict(self.network.named_parameters())
-            rates = {id(p): group["lr"] for group in self.optimizer.param_groups for p in group["params"]}
+    class Watched(Step):
+        def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
+            made = super().__call__(batch, step, rate, backbone_rate)
+            named = dict(self.method.network.named_parameters())
+            rates = {id(p): group["lr"] for group in self.optimizers[0].param_groups for p in group["params"]}
             assert {rates[id(p)] for name, p in named.items() if not name.startswith("head.")} == {backbone_rate}
             assert rates[id(named["head.weight"])] == rates[id(named["head.bias"])] == rate
             seen.append((rate, backbone_rate))
             return made
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitral.training.loop.Updater", Watched)
+        patch.setattr("vitral.training.loop.Step", Watched)
         run.train(
             optimizer={"name": "sgd", "lr": 0.05, "backbone_lr": 0.01},
             schedule={"warmup_steps": 0, "final_lr": 2e-4},
@@ -103,21 +107,12 @@ def test_settings_that_do_not_go_together(run: Run, changes: dict[str, Any], mes
 @pytest.mark.parametrize("mixing", [{}, {"mixup": 0.8}, {"mixup": 0.8, "cutmix": 1.0}])
 @pytest.mark.parametrize("parts", [2, 3, 16])
 def test_a_batch_in_parts_is_mixed_and_erased_as_one(run: Run, mixing: dict[str, float], parts: int) -> None:
-    def updater(accumulation: int) -> Updater:
-        recipe = run.recipe(mixing=mixing, compute={"accumulation": accumulation})
-        return Updater(build(CONFIG, seed=0), recipe, PHOTOS.normalize, erasing=0.5)
-
-    data = open_digits()
-    batch = TrainingBatches(
-        data.splits["train"],
-        batch_size=16,
-        image_size=(8, 8),
-        augmentation=data.augmentation,
-        seed=0,
-        lead=bool(mixing),
-    ).batch(3)
-    whole = updater(1).prepare(batch, 3)
-    cut = [updater(parts).prepare(piece, 3) for piece in updater(parts).pieces(batch)]
+    data, recipe = open_digits(), run.recipe(mixing=mixing)
+    augmentation = dataclasses.replace(data.augmentation, erasing=0.5)
+    batch = training_batches(data.splits["train"], recipe, image_size=(8, 8), augmentation=augmentation).batch(3)
+    prepare = Step(Supervised(build(CONFIG, seed=0), recipe, SINGLE_LABEL), recipe, PHOTOS.normalize).prepare
+    whole = prepare(batch, 3)
+    cut = [prepare(piece, 3) for piece in batch.cut(-(-16 // parts))]
     assert len(cut) == len(range(0, 16, -(-16 // parts)))
     for name in ("images", "pixels", "targets"):
         assert torch.equal(torch.cat([getattr(part, name) for part in cut]), getattr(whole, name))

@@ -8,7 +8,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -20,6 +20,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from vitral.data.batch import Batch
 from vitral.data.sampling import Indices, batch_indices
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError
@@ -56,27 +57,6 @@ class Prepared:
     indices: Int64[Tensor, " batch"]
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Training images with their labels.
-
-    Attributes:
-        images: values 0 to 255.
-        labels: as the task encodes them.
-        indices: places in the source.
-        first: the place of the first image in the whole batch, of which this may be one process's part.
-    """
-
-    images: UInt8[Tensor, "batch 3 height width"]
-    labels: Targets
-    indices: Int64[Tensor, " batch"]
-    first: int = 0
-
-    def pin_memory(self) -> "Batch":
-        """Return the batch in memory from which a GPU copies without waiting."""
-        return Batch(self.images.pin_memory(), self.labels.pin_memory(), self.indices, self.first)
-
-
 class TrainingBatches:
     """The training images as batches by step: batch `t` is a pure function of (seed, t).
 
@@ -93,7 +73,10 @@ class TrainingBatches:
         num_classes: of the labels; a single-label task does without it.
         rank: which of the processes that share a batch this is.
         world: how many there are; each has a run of neighbouring images.
-        lead: also give the image before the first, which mixing takes as its partner.
+        partner: also give the image before the first, with which mixing mixes it.
+        labelled: whether the source's labels are read; -1 stands for each if not.
+        more: how the images vary in further views of them.
+        extra: batches of further sources by name, which come with these.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
@@ -112,7 +95,10 @@ class TrainingBatches:
         num_classes: int = 0,
         rank: int = 0,
         world: int = 1,
-        lead: bool = False,
+        partner: bool = False,
+        labelled: bool = True,
+        more: Sequence[Augmentation] = (),
+        extra: Mapping[str, "TrainingBatches"] | None = None,
         fill: Colour = GREY,
     ) -> None:
         if batch_size % world:
@@ -124,7 +110,8 @@ class TrainingBatches:
         self.seed = seed
         self.task, self.num_classes = task, num_classes
         self.rank, self.world = rank, world
-        self.lead = lead
+        self.partner, self.labelled = partner, labelled
+        self.more, self.extra = tuple(more), dict(extra or {})
         self.fill = fill
 
     def indices(self, step: int) -> Indices:
@@ -148,16 +135,35 @@ class TrainingBatches:
         indices = self.indices(step)
         size = self.batch_size // self.world
         first = self.rank * size
-        places = np.arange(first - self.lead, first + size) % self.batch_size
-        mine = indices[places]
-        views = [self._view(step, int(place), int(index)) for place, index in zip(places, mine, strict=True)]
-        labels = self.task.encode([self.source.label(int(index)) for index in mine], self.num_classes)
-        return Batch(torch.stack(views), labels, torch.from_numpy(mine), first)
+        rows = np.arange(first - self.partner, first + size) % self.batch_size
+        mine = indices[rows]
+        views = [self._view(step, rows, mine, number) for number in range(1 + len(self.more))]
+        return Batch(
+            views[0],
+            self._labels(mine),
+            torch.from_numpy(mine),
+            first,
+            self.batch_size,
+            self.partner,
+            tuple(views[1:]),
+            tuple(augmentation.erasing for augmentation in (self.augmentation, *self.more)),
+            {name: batches.batch(step) for name, batches in self.extra.items()},
+        )
 
-    def _view(self, step: int, place: int, index: int) -> UInt8[Tensor, "3 height width"]:
-        rng = generator(self.seed, "augmentation", step, place)
-        read = functools.partial(self.source.image, index)
-        return training_view(read, self.augmentation, size=self.image_size, rng=rng, fill=self.fill)
+    def _labels(self, indices: Indices) -> Targets:
+        if not self.labelled:
+            return torch.full((len(indices),), -1)
+        return self.task.encode([self.source.label(int(index)) for index in indices], self.num_classes)
+
+    def _view(self, step: int, rows: Indices, indices: Indices, number: int) -> UInt8[Tensor, "batch 3 height width"]:
+        """Return one view of images that stand in some rows of the whole batch."""
+        augmentation = (self.augmentation, *self.more)[number]
+        views = []
+        for row, index in zip(rows.tolist(), indices.tolist(), strict=True):
+            rng = generator(self.seed, "augmentation", step, row, *([number] if number else []))
+            read = functools.partial(self.source.image, index)
+            views.append(training_view(read, augmentation, size=self.image_size, rng=rng, fill=self.fill))
+        return torch.stack(views)
 
 
 class _Guarded(Dataset[Any]):

@@ -1,6 +1,6 @@
 """Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -128,6 +128,7 @@ def predict_probabilities(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[Float[Tensor, "examples classes"], Targets]:
     """Return the probabilities and the encoded label of every image of a source, in order.
 
@@ -138,8 +139,10 @@ def predict_probabilities(
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
         listener: hears progress.
+        stop: asked after every batch, as often by every process, whether to stop.
 
     Raises:
+        Stopped: `stop` said so.
         ImageError: an image cannot be read.
     """
     return collect(
@@ -152,6 +155,7 @@ def predict_probabilities(
         purpose="evaluate",
         listener=listener,
         encode=partial(classifier.task.encode, num_classes=len(classifier.class_names)),
+        stop=stop,
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from vitral import distributed
 from vitral.data.loader import CLASS_NUMBERS, Encode, load_evaluation
 from vitral.data.source import Source
-from vitral.errors import DataError, ModelError
+from vitral.errors import DataError, ModelError, Stopped
 from vitral.events import Listener, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images
@@ -44,6 +44,7 @@ def collect(
     purpose: str,
     listener: Listener,
     encode: Encode = CLASS_NUMBERS,
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[Float[Tensor, "examples values"], Targets]:
     """Return one row of values and the label of every image of a source, in order, each exactly once.
 
@@ -59,8 +60,10 @@ def collect(
         purpose: the name under which the listener hears of the progress.
         listener: hears progress.
         encode: makes a tensor of labels; class numbers if left out.
+        stop: asked after every batch, as often by every process, whether to stop.
 
     Raises:
+        Stopped: `stop` said so.
         DataError: the source is empty.
         ImageError: an image cannot be read.
     """
@@ -84,6 +87,8 @@ def collect(
         parts.append((batch.indices, rows[: len(batch.indices)], batch.labels))
         done += len(batch.indices)
         listener(Progress(purpose, min(count, done * distributed.world()), count))
+        if stop is not None and stop():
+            raise Stopped
     every = [part for theirs in distributed.gather(parts) for part in theirs]
     indices, values, labels = (torch.cat([part[column] for part in every]) for column in range(3))
     order = indices.argsort()

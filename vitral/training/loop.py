@@ -10,25 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from vitral import distributed
-from vitral.data.loader import Batch, TrainingBatches, load_training
-from vitral.errors import TrainingError, TrainingInterrupted
+from vitral.data.batch import Batch
+from vitral.data.loader import TrainingBatches, load_training
+from vitral.errors import TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
 from vitral.models.model import Model
 from vitral.seeds import derive
+from vitral.training import faults
 from vitral.training.allocator import keep_freed_memory
+from vitral.training.methods.registry import build_method
+from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle
 from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone
-from vitral.training.records.checkpoints import State, Writer, checkpoints, load_newest
+from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
 from vitral.training.records.recipe_file import claim_recipe, write_recipe
 from vitral.training.settings.recipe import Recipe
+from vitral.training.step import Outcome, Step
 from vitral.training.stopping import StopRequest, stop_on_signals
-from vitral.training.update import Normalize, Updater
 
-Validate = Callable[[Model, Listener], dict[str, float]]
+# Gives figures of a network, the best-known one first; or None where it was asked to stop, which it asks between batches.
+Validate = Callable[[Model, Listener, Callable[[], bool]], dict[str, float] | None]
 
 LOG_EVERY = 10  # steps between lines of the log
-NAMED = 4  # images that a message names
+SHOWN_SECONDS = 1.0  # between figures that are fetched to be shown beside the progress
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,8 @@ def train(
         recipe: the settings; `steps` must be set.
         normalize: from values 0 to 255 to the network's input.
         folder: the run folder.
-        validate: gives figures of the (averaged) network, the first of which says how good it is.
+        validate: gives figures of the (averaged) network, the first of which says how good it is, or None if it was asked to
+            stop.
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
         further: whether a run that is finished goes on, to the recipe's length: the user gave it more time.
         remarks: why the recipe, run again, would not give the same weights; written into its file.
@@ -112,10 +118,6 @@ def train(
             return trainer.run(budget or Budget(None), request)
 
 
-class _Stopped(Exception):
-    """A signal came during validation, which can be made again."""
-
-
 class _Trainer:
     """A run's moving parts, and what happens between two updates."""
 
@@ -131,17 +133,19 @@ class _Trainer:
     ) -> None:
         self.model, self.batches, self.recipe = model, batches, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
-        self.updater = Updater(model, recipe, normalize, erasing=batches.augmentation.erasing, task=batches.task)
+        self.step = Step(build_method(model, recipe, batches.task), recipe, normalize)
         self.writer = Writer(
             folder / "checkpoints",
             keep=recipe.checkpoint.keep,
             archive_steps=recipe.checkpoint.archive_steps,
-            shared=self.updater.engine.writes_shares,
+            shared=self.step.engine.writes_shares,
         )
         self.state = State(step=0, total_steps=recipe.steps or 0)
         self.saved_step = 0
         self.trained_seconds = 0.0
         self.first_step = 0
+        self.shown: dict[str, float] = {}
+        self.shown_at = 0.0
 
     def restore(self, *, longer: bool, further: bool) -> None:
         """Go back to the newest whole checkpoint, if there is one.
@@ -153,7 +157,7 @@ class _Trainer:
         loaded = load_newest(self.folder / "checkpoints", self.listener)
         if loaded is None:
             return
-        self.updater.restore(loaded)
+        unpack(loaded, self.step.states())
         self.state = loaded.state
         self.saved_step = loaded.state.step
         step, total, planned = loaded.state.step, loaded.state.total_steps, self.recipe.steps or 0
@@ -188,7 +192,8 @@ class _Trainer:
                 with contextlib.closing(self._batches(budget)) as batches:
                     for batch in batches:
                         expected = self.state.step + 1
-                        stop = self.step(batch, log, request)
+                        self.advance(batch, log)
+                        stop = request.asked()
                         budget.step_made()
                         self.pace(budget)
                         self.state = replace(self.state, seconds=earlier + time.monotonic() - began)
@@ -241,49 +246,34 @@ class _Trainer:
         state = self.state
         return share_gone(step, state.total_steps, bend_step=state.bend_step, bend_share=state.bend_share)
 
-    def step(self, batch: Batch, log: MetricsLog, request: StopRequest) -> bool:
-        """Make one update, or skip it; return whether the run is to stop."""
+    def advance(self, batch: Batch, log: MetricsLog) -> None:
+        """Make one update, or skip it."""
         started = time.perf_counter()
         step = self.state.step
-        alone = distributed.world() == 1
         if step in self.state.skipped:  # the run went back, and comes by again
             self.state = replace(self.state, step=step + 1)
             log.write(step + 1, {"skipped": float(self.state.skipped.index(step) + 1)})
-            return alone and request.signal is not None
+            return
         rate, backbone_rate = self.rate(step), self.rate(step, share=self.recipe.optimizer.backbone_lr)
-        update = self.updater(batch, step, rate, backbone_rate, stop=request.signal is not None)
+        outcome = self.step(batch, step, rate, backbone_rate)
         self.trained_seconds += time.perf_counter() - started
-        if update.finite:
+        if outcome.finite:
             self.state = replace(self.state, step=step + 1)
-            self.report(update.loss, update.accuracy, rate, log)
+            self.report(outcome, rate, log)
         else:
-            self.skip(update.loss, batch, log)
-        # Alone there is nobody to agree with, and a signal that came since then counts.
-        return request.signal is not None if alone else update.stop
+            self.skip(outcome.figures()["loss"], log)
 
-    def skip(self, loss: float, batch: Batch, log: MetricsLog) -> None:
+    def skip(self, loss: float, log: MetricsLog) -> None:
         """Leave a batch out for good; or stop, if there were too many."""
-        step = self.state.step
-        names = [self.batches.source.describe(index) for index in self.batches.indices(step)[:NAMED].tolist()]
-        limit = self.recipe.faults.max_skipped
+        step, most = self.state.step, self.recipe.faults.max_skipped
         skipped = (*self.state.skipped, step)
-        if len(skipped) > limit:
+        names = faults.images_of(self.batches, step)
+        if len(skipped) > most:
             self.writer.wait()
-            whole = checkpoints(self.folder / "checkpoints")
-            last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint yet"
-            raise TrainingError(
-                f"The loss is {loss} at step {step} or its gradient no finite number, after {limit} skipped batches; nothing "
-                f"was changed by this step, and {last}. Lower optimizer.lr. The batch began with {', '.join(names)}."
-            )
-        self.listener(
-            Message(
-                f"The loss is {loss} at step {step} or its gradient no finite number; the batch ({', '.join(names)}, …) was "
-                f"skipped, {len(skipped)} of at most {limit}.",
-                warning=True,
-            )
-        )
+            raise faults.too_many_skipped(loss, step, most, names, self.writer.folder)
+        self.listener(faults.skipped(loss, step, len(skipped), most, names))
         self.state = replace(self.state, step=step + 1, skipped=skipped)
-        if self.updater.weights_are_finite():
+        if self.step.weights_are_finite():
             log.write(step + 1, {"skipped": float(len(skipped))})
         else:
             self.go_back(log)
@@ -298,11 +288,8 @@ class _Trainer:
         skipped = self.state.skipped
         loaded = load_newest(self.folder / "checkpoints", self.listener)
         if loaded is None:
-            raise TrainingError(
-                f"The weights are no finite numbers at step {self.state.step - 1}, and there is no checkpoint to go back to; "
-                "lower optimizer.lr, or let checkpoint.every_steps be smaller."
-            )
-        self.updater.restore(loaded)
+            raise faults.damaged(self.state.step - 1)
+        unpack(loaded, self.step.states())
         self.state = replace(loaded.state, skipped=skipped)
         self.saved_step = loaded.state.step
         log.cut(loaded.state.log_bytes, loaded.state.step)
@@ -316,15 +303,18 @@ class _Trainer:
             position = self.gone(step) * total
         return self.recipe.schedule.rate(position, self.recipe.optimizer.lr * share, total)
 
-    def report(self, loss: float, accuracy: float, rate: float, log: MetricsLog) -> None:
-        """Tell log and listener of the update just made."""
+    def report(self, outcome: Outcome, rate: float, log: MetricsLog) -> None:
+        """Tell log and listener of the update just made; its figures are fetched where they are written or shown."""
         step, total = self.state.step, self.state.total_steps
-        figures = {"loss": loss, "accuracy": accuracy, "learning_rate": rate}
-        if step % LOG_EVERY == 0 or step in (1, total):
+        logged = step % LOG_EVERY == 0 or step in (1, total)
+        if logged or time.monotonic() - self.shown_at >= SHOWN_SECONDS:
+            self.shown, self.shown_at = outcome.figures(), time.monotonic()
+        if logged:
+            figures = {**self.shown, "learning_rate": rate}
             log.write(step, figures)
             self.listener(Scalars(step, figures))
-        figures = {"loss": loss, "accuracy": accuracy, "images_per_second": self.images_per_second()}
-        self.listener(Progress("train", step, total, figures))
+        shown = {name: value for name, value in self.shown.items() if name != "gradient_norm"}
+        self.listener(Progress("train", step, total, {**shown, "images_per_second": self.images_per_second()}))
 
     def images_per_second(self) -> float:
         """Return the speed of this process's steps, over the whole batch."""
@@ -362,20 +352,23 @@ class _Trainer:
             return False
 
         def listen(event: Event) -> None:
-            if request.signal is not None and distributed.world() == 1 and self.state.step < self.state.total_steps:
-                raise _Stopped
             if isinstance(event, Progress):
                 self.listener(replace(event, task="validate"))
 
-        average = self.updater.average
+        def stop() -> bool:
+            return self.state.step < self.state.total_steps and request.asked()
+
+        average = self.step.average
         try:
             with average.in_place() if average is not None else contextlib.nullcontext():
-                figures = self.validate(self.model, listen)
-        except _Stopped:
-            return True
+                figures = self.validate(self.model, listen, stop)
         finally:
             self.model.train()
-        self.refuse_divergence(figures)
+        if figures is None:  # it can be made again
+            return True
+        if not all(math.isfinite(value) for value in figures.values()):
+            self.writer.wait()
+            raise faults.diverged(self.state.step, self.recipe.optimizer.lr, self.writer.folder)
         log.write(self.state.step, figures)
         self.listener(Scalars(self.state.step, figures))
         figure = next(iter(figures.values()))
@@ -386,33 +379,18 @@ class _Trainer:
             self.state = replace(self.state, best_step=self.state.step, best_accuracy=figure)
         return False
 
-    def refuse_divergence(self, figures: dict[str, float]) -> None:
-        """Stop a run whose network gives no numbers any more: its weights are finite, and nothing mends them.
-
-        Raises:
-            TrainingError: a figure is no finite number.
-        """
-        if all(math.isfinite(value) for value in figures.values()):
-            return
-        self.writer.wait()
-        whole = checkpoints(self.folder / "checkpoints")
-        last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint from before"
-        raise TrainingError(
-            f"The training diverged: after step {self.state.step} the network gives no number (NaN) for validation images; "
-            f"{last}. Lower optimizer.lr, which is {self.recipe.optimizer.lr:g}."
-        )
-
     def save(self, log: MetricsLog) -> None:
         """Write a checkpoint of this moment, while training goes on."""
         self.state = replace(self.state, log_bytes=log.flush())
-        self.writer.save(self.state, self.updater.pack())
+        self.writer.save(self.state, pack(self.step.states()))
         self.saved_step = self.state.step
 
     def result(self) -> TrainingResult:
         """Put the averaged weights in place and sum the run up."""
-        if self.updater.average is not None:
-            self.updater.average.put()
-        model = self.updater.engine.whole_network()
+        if self.step.average is not None:
+            self.step.average.put()
+        self.step.method.deliver()
+        model = self.step.engine.whole_network()
         settle(model)
         model.eval()
         if distributed.is_main() and self.state.bends:

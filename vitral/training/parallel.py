@@ -23,49 +23,36 @@ from vitral import distributed
 from vitral.errors import RecipeError
 from vitral.models.catalog import FAMILIES
 from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
-from vitral.models.model import Model, Outputs
-from vitral.models.stochastic_depth import BatchPart
+from vitral.models.model import Model
+from vitral.training.methods.method import Method
 from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
 from vitral.training.optimization.precision import computes_in_bf16
 from vitral.training.settings.recipe import Recipe
 from vitral.training.settings.sections import ComputeSettings, Precision
 
 
-class TrainingOutputs(nn.Module):
-    """A network whose call gives all its training outputs."""
-
-    def __init__(self, network: Model) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, images: Tensor, part: BatchPart | None = None) -> Outputs:
-        """Return what the network gives for a batch of images, or a part of one."""
-        return self.network.outputs(images, part)
-
-
 class Engine:
     """Calls a module in training, and keeps what the processes hold of it in step.
 
     Args:
-        module: what is trained.
-        network: the network in it, whose blocks are the unit of sharding, recomputation and compiling.
+        method: what is trained; its network's blocks are the unit of sharding, recomputation and compiling.
         recipe: the settings.
 
     Raises:
         RecipeError: the settings ask for what this job, network or optimizer cannot do.
     """
 
-    def __init__(self, module: nn.Module, network: Model, recipe: Recipe) -> None:
+    def __init__(self, method: Method, recipe: Recipe) -> None:
         settings = recipe.compute
-        _check(module, network, recipe)
-        self.module, self.network, self.settings = module, network, settings
-        self.device = next(network.parameters()).device
+        _check(method, recipe)
+        self.plain, self.module, self.network, self.settings = method.plain, method.module, method.network, settings
+        self.device = next(self.network.parameters()).device
         self._recomputed: list[nn.Module] = []
         if settings.expert_parallel:
             self._share_experts()
-        self.rows = shared_rows(module)
+        self.rows = shared_rows(self.module)
         self.sharded = settings.sharding != "none" and distributed.world() > 1
-        self.call: Callable[..., Any] = module
+        self.call: Callable[..., Any] = self.module
         if settings.checkpointing:
             self._recompute()
         if settings.compile:
@@ -146,7 +133,7 @@ class Engine:
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 self.module, own
             )
-        unused = not isinstance(self.module, TrainingOutputs)  # masked patches leave the head alone
+        unused = not self.plain  # masked patches leave the head alone
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # the option's later name is not in all torch that we run on
             return DistributedDataParallel(self.module, find_unused_parameters=unused, broadcast_buffers=False)
@@ -162,7 +149,7 @@ class Engine:
             register_fsdp_forward_method(self.network, method)
 
 
-def _check(module: nn.Module, network: Model, recipe: Recipe) -> None:
+def _check(method: Method, recipe: Recipe) -> None:
     settings = recipe.compute
     if recipe.optimizer.sam_rho is not None and settings.expert_parallel:
         raise RecipeError("SAM needs every gradient in each process; leave compute.expert_parallel out.")
@@ -180,8 +167,9 @@ def _check(module: nn.Module, network: Model, recipe: Recipe) -> None:
         raise RecipeError(
             "Adafactor keeps rows and columns that sharding would cut; use adamw, or compute.sharding 'none'."
         )
-    if not isinstance(module, TrainingOutputs) or recipe.adaptation.method == "lora":
-        raise RecipeError("Masked patches and LoRA are trained with compute.sharding 'none'.")
+    if not method.plain or recipe.adaptation.method == "lora":
+        trained = f"The method '{recipe.method.name}'" if not method.plain else "LoRA"
+        raise RecipeError(f"{trained} needs whole weights in each process; leave compute.sharding at 'none'.")
 
 
 def _mesh(device: torch.device, settings: ComputeSettings) -> DeviceMesh:

@@ -18,14 +18,14 @@ import time
 
 from vitral import distributed
 from vitral.classifier.folder import save, update_provenance
-from vitral.data.loader import TrainingBatches
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.fewshot import Baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.training.loop import TrainingResult, train
-from vitral.training.mixing import mixes
+from vitral.training.methods.batches import training_batches
+from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import within_time
@@ -37,7 +37,6 @@ from vitral.training.records.training_images import write_training_images
 from vitral.training.result import RunResult
 from vitral.training.scoring.baselines import run_baselines
 from vitral.training.scoring.diagnosis import diagnose_run, merged
-from vitral.training.scoring.head import fit_head
 from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation, scoring_workers
 
 UNSCORED = (
@@ -56,18 +55,15 @@ def execute(whole: Run) -> RunResult:
     listener = whole.session.listener
     _announce(whole, listener)
     run, validating, budget = within_time(whole, listener)
-    batches = TrainingBatches(
+    batches = training_batches(
         run.data.splits["train"],
-        batch_size=run.recipe.batch_size,
+        run.recipe,
         image_size=run.classifier.model.image_size,
         augmentation=run.plan.augmentation,
-        seed=run.recipe.seed,
         task=run.data.task,
         num_classes=len(run.data.class_names),
-        rank=distributed.rank(),
-        world=distributed.world(),
-        lead=mixes(run.recipe.mixing),
         fill=run.classifier.preprocessing.mean_colour,
+        listener=listener,
     )
     check_resumed(run, listener)
     if distributed.is_main():
@@ -108,8 +104,7 @@ def _announce(run: Run, listener: Listener) -> None:
 def _finish(run: Run, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
     split = run.data.scored_split()
     trained = run.classifier_of(training.model)
-    if run.recipe.objective.name == "masked-patches":
-        fit_head(trained, run.data.splits["train"], listener)
+    method_of(run.recipe).complete(trained, run.data.splits["train"], listener)
     folder = run.folder / CLASSIFIER
     if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
         save(run.classifier_of(training.model, provenance(run, training, {})), folder)

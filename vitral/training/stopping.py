@@ -6,14 +6,24 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from vitral import distributed
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopRequest:
-    """The signal that asked the run to stop, if any did."""
+    """Whether a signal asked the run to stop: this process, or another of its job.
+
+    Attributes:
+        signal: that this process heard.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
+
+    def asked(self) -> bool:
+        """Tell whether any process was asked to stop; all processes of a job must ask as often, and hear the same."""
+        return distributed.any_of(self.signal is not None)
 
 
 @contextlib.contextmanager

@@ -8,17 +8,20 @@ import torch
 from torch import Tensor
 
 from tests.training.conftest import CONFIG, Run
+from vitral.data.batch import Batch
 from vitral.data.digits import open_digits
-from vitral.data.loader import Batch, TrainingBatches
+from vitral.data.loader import TrainingBatches
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import build, variant
 from vitral.models.model import Model
 from vitral.objectives.classification import softmax_cross_entropy
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.methods.supervised import Supervised
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.optimization.sharpness import perturbed
 from vitral.training.settings.recipe import build_recipe
 from vitral.training.settings.sections import OptimizerSettings
-from vitral.training.update import Updater
+from vitral.training.step import Step
 
 
 def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Tensor, Tensor]:
@@ -30,9 +33,9 @@ def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Ten
     optimizer = {"name": "sgd", "weight_decay": decay, "decay_on": "all", "sam_rho": 0.5}
     optimizer |= {} if shared else {"sam_images": 8 // groups}
     recipe = build_recipe({"batch_size": 8, "precision": "fp32", "optimizer": optimizer}, "test")
-    updater = Updater(model, recipe, PHOTOS.normalize, erasing=0.0)
+    step = Step(Supervised(model, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)
     batch = Batch(images, labels, labels, 0)
-    updater.sharp_gradients(batch, 0, 0.5)
+    step.learn(batch, 0, step.statistics.copy())
     inputs = PHOTOS.normalize(images)
     ours = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
@@ -100,7 +103,7 @@ def test_batch_norms_move_once_an_update_however_many_groups_climb(run: Run) -> 
         batch = TrainingBatches(
             data.splits["train"], batch_size=16, image_size=(32, 32), augmentation=data.augmentation, seed=0
         ).batch(0)
-        Updater(network, recipe, PHOTOS.normalize, erasing=0.0)(batch, 0, 0.1, 0.1, stop=False)
+        Step(Supervised(network, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)(batch, 0, 0.1, 0.1)
         return network.get_buffer("root_norm.running_mean").clone()
 
     whole = statistics(16)

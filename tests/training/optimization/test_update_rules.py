@@ -294,13 +294,13 @@ def test_a_penalty_is_added_to_the_gradients_or_becomes_them() -> None:
         [{"params": [first, second], "penalty": 0.5}, {"params": [third], "penalty": 0.0}], lr=0.1
     )
     first.grad = torch.full((2,), 10.0)
-    add_penalty(optimizer)
+    add_penalty([optimizer])
     assert first.grad.tolist() == [10.5, 10.5]
     assert second.grad is not None
     assert second.grad.tolist() == [1.0, 1.0]
     assert not second.grad.requires_grad
     assert third.grad is None
-    add_penalty(optimizer, 0.25)
+    add_penalty([optimizer], 0.25)
     assert first.grad.tolist() == [10.625, 10.625]
     assert second.detach().tolist() == [2.0, 2.0]
 

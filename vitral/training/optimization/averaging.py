@@ -1,12 +1,14 @@
 """The paper's Polyak averaging: a second set of weights that follows the first slowly (section 4.1)."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
 
+from vitral.models.experts import shared_rows
 from vitral.training.optimization.local import local_parts
+from vitral.training.optimization.state import Held, fill
 
 
 class Average:
@@ -21,6 +23,7 @@ class Average:
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
+        self._rows = shared_rows(model)
         self._followed = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
         self.tensors: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in self._followed.items()}
         self.decay = decay
@@ -30,6 +33,17 @@ class Average:
         """Move the average towards the weights after update `step`, counted from 0."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(local_parts(self.tensors.values()), local_parts(self._followed.values()), 1 - decay)
+
+    def state_dict(self) -> dict[str, Held]:
+        """Return the averaged parameters by name."""
+        return {
+            name: Held(tensor, self._followed[name], self._rows.get(self._followed[name]))
+            for name, tensor in self.tensors.items()
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
+        """Put them back in place."""
+        fill(self.state_dict(), saved)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:

@@ -90,18 +90,18 @@ def layer_depths(network: Model) -> dict[str, int]:
 def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float) -> None:
     """Set the learning rate of all groups, each by its share; of those of the backbone to a share of its own rate."""
     for group in optimizer.param_groups:
-        group["lr"] = (backbone_rate if group["backbone"] else rate) * group["scale"]
+        group["lr"] = (backbone_rate if group.get("backbone", False) else rate) * group.get("scale", 1.0)
 
 
 @torch.no_grad()
-def add_penalty(optimizer: Optimizer, share: float = 1.0) -> None:
+def add_penalty(optimizers: Iterable[Optimizer], share: float = 1.0) -> None:
     """Add to the gradients that of the weight decay that counts as a part of the loss, `share` times; before a backward pass.
 
     SAM's original takes the decay of SGD so (sam_jax, flax_training.py): it points the way uphill, is taken where that leads,
     and is clipped with the rest.
     """
-    for group in optimizer.param_groups:
-        if not group["penalty"]:
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        if not group.get("penalty"):
             continue
         for parameter in group["params"]:
             gradient = parameter.detach() * (share * group["penalty"])

@@ -1,13 +1,78 @@
 """Sharpness-aware minimisation: the gradient of where the loss is worst nearby (SAM, arXiv 2010.01412, algorithm 1)."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from vitral.data.batch import Batch
 from vitral.training.optimization.local import local_parts
-from vitral.training.optimization.optimizers import global_norm
+from vitral.training.optimization.optimizers import add_penalty, global_norm
+from vitral.training.optimization.statistics import Statistics
+
+Figures = dict[str, Tensor]  # scalars by name
+
+
+class Gradients(Protocol):
+    """Adds to the gradients `share` times those of a batch's mean loss, and returns the means of loss and figures."""
+
+    def __call__(self, batch: Batch, *, share: float = 1.0, together: bool = True) -> Figures:
+        """Unless `together`, the processes do not bring their gradients together."""
+        ...
+
+
+def sharp_gradients(
+    batch: Batch,
+    gradients: Gradients,
+    *,
+    module: nn.Module,
+    optimizers: Sequence[Optimizer],
+    statistics: Statistics,
+    before: list[Tensor],
+    rho: float,
+    images: int | None,
+) -> Figures:
+    """Add to the gradients those of SAM, for `images` images after `images`; return the figures of before the climb.
+
+    Each group of images climbs by its own gradient; without a number the whole batch of all processes is one group.
+    A batch norm's statistics move once, by the mean of the groups' first passes, as over the original's devices.
+
+    Args:
+        batch: what to learn from.
+        gradients: of any part of it.
+        module: what is trained.
+        optimizers: that may have a penalty, see `add_penalty`.
+        statistics: the module's.
+        before: their values, to which they are put back.
+        rho: radius of the climb.
+        images: that make one climb together.
+    """
+    groups = list(batch.cut(images or len(batch)))
+    parts: list[tuple[Figures, float]] = []
+    after = [torch.zeros_like(value) for value in before]
+    for number, group in enumerate(groups):
+        share = len(group) / len(batch)
+        held = take_gradients(module.parameters())
+        add_penalty(optimizers)
+        figures = gradients(group, together=images is None)
+        for mean, buffer in zip(after, statistics.buffers, strict=True):
+            mean.add_(buffer, alpha=share)
+        with perturbed(module.parameters(), rho):
+            put_gradients(held)
+            add_penalty(optimizers, share)
+            gradients(group, share=share, together=number == len(groups) - 1)
+        statistics.put(before)  # the second pass leaves none
+        parts.append((figures, share))
+    statistics.put(after)
+    return weighted(parts)
+
+
+def weighted(parts: Sequence[tuple[Figures, float]]) -> Figures:
+    """Return the sum of figures, each set times its weight."""
+    return {name: torch.stack([figures[name] * weight for figures, weight in parts]).sum() for name in parts[0][0]}
 
 
 @contextlib.contextmanager

@@ -76,9 +76,9 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
 def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
     """Return the recipe with everything that was said of it, and why it is what it is."""
     recipe, reasons = _chosen(request, facts) if request.automatic else (request.recipe, [])
-    task, named = facts.data.task, recipe.objective.name
-    fitting = named if named == "masked-patches" else task.objective(named)
-    if fitting != named:
+    task = facts.data.task
+    fitting = task.objective(recipe.objective.name)
+    if recipe.method.uses_labels and fitting != recipe.objective.name:
         recipe = recipe.with_changes({"objective.name": fitting})
         reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
     if not request.automatic:

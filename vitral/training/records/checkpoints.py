@@ -1,7 +1,8 @@
 """Checkpoints: written at once and beside the training, verified when read, pruned; a run goes on from the newest whole one.
 
 checkpoints/step-00000500/
-  tensors-00000-00000.safetensors   weights, average and optimizer; the numbers are the writing process's and the file's
+  tensors-00000-00000.safetensors   weights, average, optimizers and what a method keeps, by the part's name; the numbers are
+                                    the writing process's and the file's
   state.json                        step, length, best figure, length of the log, skipped batches; each file's SHA-256
 checkpoints/last, checkpoints/best  links to two of them
 """
@@ -19,18 +20,15 @@ from typing import Any, cast, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributed as dist
-from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
 
 from vitral import distributed
 from vitral.described import fits
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
-from vitral.models.experts import Rows, shared_rows
-from vitral.training.optimization.averaging import Average
+from vitral.training.optimization.state import Piece, Stateful, pieces
 from vitral.weights.containers import write_safetensors
 
 CHECKPOINTS = "checkpoints"
@@ -71,21 +69,6 @@ class State:
     bend_share: float = 0.0
     next_validation: int = 0
     bends: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True)
-class Piece:
-    """What one process holds of a tensor: all of it, or some of its rows.
-
-    Attributes:
-        tensor: the rows.
-        first: the number of the first of them.
-        rows: how many rows the whole has; None where this is the whole.
-    """
-
-    tensor: Tensor
-    first: int = 0
-    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -159,10 +142,10 @@ class Writer:
             error, self._error = self._error, None
             raise error
 
-    def _write(self, state: State, pieces: dict[str, Piece]) -> None:
+    def _write(self, state: State, tensors: dict[str, Piece]) -> None:
         try:
             save_checkpoint(
-                self.folder, state, pieces, keep=self.keep, archive_steps=self.archive_steps, peers=self.peers
+                self.folder, state, tensors, keep=self.keep, archive_steps=self.archive_steps, peers=self.peers
             )
         except BaseException as error:  # raised again in the training's own thread
             self._error = error
@@ -373,110 +356,41 @@ def _check_parts(checkpoint: Checkpoint, files: Mapping[str, str]) -> None:
             raise ValueError(f"'{tensor}' is not where {STATE} says")
 
 
-def pack(model: nn.Module, average: Average | None, optimizer: Optimizer) -> dict[str, Piece]:
-    """Return copies of every tensor that a run needs to go on, by name: of each what this process holds and should write."""
-    placed = {name: (tensor, tensor) for name, tensor in _prefixed("model/", model.state_dict(keep_vars=True))}
-    parameters = dict(model.named_parameters())
-    if average is not None:
-        placed |= {f"average/{name}": (tensor, parameters[name]) for name, tensor in average.tensors.items()}
-    for name, parameter in parameters.items():
-        for key, value in optimizer.state[parameter].items() if parameter in optimizer.state else ():
-            if isinstance(value, Tensor):
-                placed[f"optimizer/{name}/{key}"] = (value, parameter)
-    shared = shared_rows(model)
-    pieces = {name: _piece(tensor, like, shared.get(like)) for name, (tensor, like) in placed.items()}
-    return {name: piece for name, piece in pieces.items() if piece is not None}
+def pack(parts: Mapping[str, Stateful]) -> dict[str, Piece]:
+    """Return copies of what this process writes of everything that a run's parts keep, as PART/NAME."""
+    return {f"{part}/{name}": piece for part, state in parts.items() for name, piece in pieces(state.state_dict())}
 
 
-def unpack(checkpoint: Checkpoint, model: nn.Module, average: Average | None, optimizer: Optimizer) -> None:
-    """Put the tensors of a checkpoint back in place, whatever number of processes wrote them.
+def unpack(checkpoint: Checkpoint, parts: Mapping[str, Stateful]) -> None:
+    """Give a run's parts what a checkpoint holds of them, whatever number of processes wrote it.
 
     Raises:
-        TrainingError: they are of another network.
+        TrainingError: it is of another network or method.
     """
-    state = model.state_dict(keep_vars=True)
-    parameters = dict(model.named_parameters())
-    wanted = {f"model/{name}": (tensor, tensor) for name, tensor in state.items()}
-    if average is not None:
-        wanted |= {f"average/{name}": (tensor, parameters[name]) for name, tensor in average.tensors.items()}
-    has = {name for name in checkpoint.parts if not name.startswith("optimizer/")}
-    if has != set(wanted):
-        name = min(has ^ set(wanted))
-        raise TrainingError(
-            f"The checkpoint '{checkpoint.path}' is of another network: '{name}' is in only one of the two."
-        )
-    shared = shared_rows(model)
-    with torch.no_grad():
-        for name, (tensor, like) in wanted.items():
-            saved = checkpoint.tensor(name)
-            _fill(tensor, saved, rows_held(like, saved.shape, shared.get(like)), name)
+    saved: dict[str, list[str]] = {part: [] for part in parts}
+    try:
         for path in checkpoint.parts:
-            if path.startswith("optimizer/"):
-                name, _, key = path.removeprefix("optimizer/").rpartition("/")
-                saved, parameter = checkpoint.tensor(path), parameters[name]
-                rows = rows_held(parameter, saved.shape, shared.get(parameter))
-                optimizer.state[parameter][key] = _state_tensor(saved, parameter, rows)
+            part, _, name = path.partition("/")
+            if part not in saved:
+                raise ValueError(f"'{path}' is in only one of the two")
+            saved[part].append(name)
+        for part, state in parts.items():
+            state.load_state_dict(_Saved(checkpoint, part, saved[part]))
+    except ValueError as error:
+        raise TrainingError(f"The checkpoint '{checkpoint.path}' is of another network or method: {error}.") from error
 
 
-def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    yield from ((prefix + name, tensor) for name, tensor in tensors.items())
+class _Saved(Mapping[str, Tensor]):
+    """What a checkpoint holds of one of a run's parts; each tensor is read when it is asked for."""
 
+    def __init__(self, checkpoint: Checkpoint, part: str, names: list[str]) -> None:
+        self.checkpoint, self.part, self.names = checkpoint, part, dict.fromkeys(names)
 
-def rows_held(like: Tensor, shape: torch.Size, shared: Rows | None) -> tuple[int, int] | None:
-    """Return the first row and the end of the rows that this process holds of a tensor of `shape`; None for all.
+    def __getitem__(self, name: str) -> Tensor:
+        return self.checkpoint.tensor(f"{self.part}/{name}")
 
-    Args:
-        like: the parameter that the tensor belongs to, which may be a `DTensor`.
-        shape: of the whole tensor.
-        shared: the rows of the parameter that expert parallelism left here; None for all.
-    """
-    if isinstance(like, DTensor) and shape == like.shape:
-        sharded = next((axis for axis, placed in enumerate(like.placements) if placed.is_shard()), None)
-        if sharded is None:
-            return None
-        each = -(-shape[0] // like.device_mesh.size(sharded))
-        first = min(like.device_mesh.get_local_rank(sharded) * each, shape[0])
-        return first, min(first + each, shape[0])
-    if shared is None or not shape or shape[0] != shared.total:
-        return None
-    return shared.first, shared.end
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
 
-
-def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
-    """Return this process's piece; None where another one writes it."""
-    if isinstance(tensor, DTensor):
-        rows = rows_held(like, tensor.shape, shared)
-        mesh = tensor.device_mesh
-        copies = [axis for axis, placed in enumerate(tensor.placements) if not placed.is_shard()]
-        local = tensor.to_local()
-        if any(mesh.get_local_rank(axis) for axis in copies) or (rows is not None and rows[0] == rows[1]):
-            return None
-        first, whole = (rows[0], tensor.shape[0]) if rows is not None else (0, None)
-    elif shared is not None and tensor.ndim and tensor.shape[0] == shared.end - shared.first:
-        local, first, whole = tensor, shared.first, shared.total
-    elif distributed.is_main():
-        local, first, whole = tensor, 0, None
-    else:
-        return None
-    return Piece(local.detach().cpu().contiguous().clone(), first, whole)
-
-
-def _fill(tensor: Tensor, saved: Tensor, rows: tuple[int, int] | None, name: str) -> None:
-    target = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-    source = saved if rows is None else saved[rows[0] : rows[1]]
-    if target.shape != source.shape:
-        raise TrainingError(
-            f"The checkpoint is of another network: '{name}' is {tuple(saved.shape)} there; resume with the run's own recipe."
-        )
-    target.copy_(source)
-
-
-def _state_tensor(saved: Tensor, parameter: Tensor, rows: tuple[int, int] | None) -> Tensor:
-    if rows is not None:
-        saved = saved[rows[0] : rows[1]]
-    saved = saved.to(parameter.device)
-    if isinstance(parameter, DTensor) and (rows is not None or saved.shape == parameter.shape):
-        return DTensor.from_local(
-            saved, parameter.device_mesh, parameter.placements, shape=parameter.shape, stride=parameter.stride()
-        )
-    return saved
+    def __len__(self) -> int:
+        return len(self.names)

@@ -193,7 +193,7 @@ def diagnose_run(
         from_scratch=scratch,
         steps=training.steps,
         learning_rate=run.recipe.optimizer.lr,
-        last_loss=recent_loss(training.history) if run.recipe.objective.name == "softmax" else None,
+        last_loss=recent_loss(training.history) if run.recipe.learns_by_softmax else None,
         budget_seconds=run.session.budget_seconds,
         command=f"vitral {verb} --data {shlex.quote(run.session.request.asked.required_data())}{kept}",
         pretrained=PRETRAINED if tuned else "",

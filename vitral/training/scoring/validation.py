@@ -1,14 +1,17 @@
 """What is measured on the validation split while a run trains."""
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from vitral.data.source import Source
+from vitral.errors import Stopped
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.training.loop import Validate
+from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run
 
 VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
@@ -17,14 +20,22 @@ FEW_IMAGES = 5000  # for which starting workers takes longer than they save
 
 def run_validation(run: Run, source: Source | None) -> Validate | None:
     """Return what measures the network on some images; None where there are none, or nothing is to be measured on them."""
-    if source is None or not run.session.validate or run.recipe.objective.name == "masked-patches":
+    if source is None or not run.session.validate or not method_of(run.recipe).trains_head:
         return None  # a head that nothing has trained has nothing to say
 
-    def validate(model: Model, listener: Listener) -> dict[str, float]:
+    def validate(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
         classifier = run.classifier_of(model)
-        probabilities, targets = predict_probabilities(
-            classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
-        )
+        try:
+            probabilities, targets = predict_probabilities(
+                classifier,
+                source,
+                limit=VALIDATION_IMAGES,
+                workers=scoring_workers(run),
+                listener=listener,
+                stop=stop,
+            )
+        except Stopped:
+            return None
         if not torch.isfinite(probabilities).all():
             return {f"validation/{classifier.task.headline.name}": math.nan}
         figures = classifier.task.validate(probabilities, targets)

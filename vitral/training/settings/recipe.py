@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from vitral.errors import RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.paths import is_regular
+from vitral.training.settings.methods import SECTIONS, MethodSettings, method_settings, older_spelling
 from vitral.training.settings.sections import (
     MAY_CHANGE,
     AdaptationSettings,
@@ -63,7 +64,8 @@ class Recipe(Section):
         optimizer: optimizer and clipping.
         schedule: learning rate over time.
         regularization: dropout and its like.
-        objective: the loss.
+        method: how the network learns.
+        objective: the loss of labels.
         head: of a network from random weights.
         experts: of a V-MoE.
         augmentation: how images vary; None for what suits the data.
@@ -92,6 +94,7 @@ class Recipe(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     regularization: RegularizationSettings = RegularizationSettings()
+    method: SerializeAsAny[MethodSettings] = Field(default_factory=lambda: method_settings({}))
     objective: ObjectiveSettings = ObjectiveSettings()
     head: HeadSettings = HeadSettings()
     experts: ExpertsSettings = ExpertsSettings()
@@ -105,6 +108,16 @@ class Recipe(Section):
     faults: FaultSettings = FaultSettings()
     compute: ComputeSettings = ComputeSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _older_spelling(cls, values: Any) -> Any:  # noqa: ANN401  # whatever is to be a recipe
+        return older_spelling(values) if isinstance(values, dict) else values
+
+    @field_validator("method", mode="before")
+    @classmethod
+    def _section_of_the_method(cls, values: Any) -> MethodSettings:  # noqa: ANN401
+        return method_settings(values)
+
     @model_validator(mode="after")
     def _one_length(self) -> "Recipe":
         if self.steps is not None and self.epochs is not None:
@@ -114,8 +127,8 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "Recipe":
         """Refuse what would be passed over in silence."""
-        if self.objective.name == "masked-patches" and (self.mixing.mixup or self.mixing.cutmix):
-            raise ValueError("masked patches have no labels to mix; leave mixing out")
+        if not self.method.uses_labels and (self.mixing.mixup or self.mixing.cutmix):
+            raise ValueError(f"the method '{self.method.name}' has no labels to mix; leave mixing out")
         objective = self.objective
         if (objective.binary_targets or objective.mean_over_classes) and objective.name != "sigmoid":
             raise ValueError("binary_targets and mean_over_classes belong to the sigmoid objective")
@@ -126,6 +139,11 @@ class Recipe(Section):
         if self.schedule.milestones and self.schedule.decay != "steps":
             raise ValueError("milestones belong to the decay 'steps'")
         return self
+
+    @property
+    def learns_by_softmax(self) -> bool:
+        """Whether the loss is the softmax cross-entropy of the labels, whose value at a guess is known."""
+        return self.method.name == "supervised" and self.objective.name == "softmax"
 
     def summary(self) -> str:
         """Return the settings that matter most in one line."""
@@ -290,7 +308,9 @@ def _explain(error: ValidationError, source: str) -> str:
 def _known_keys() -> list[str]:
     """Return every key of a recipe, dotted."""
     recipe = [key for key, _ in _leaves(Recipe().model_dump(mode="json")) if key != "augmentation"]
-    return [*recipe, *(f"augmentation.{name}" for name in Augmentation.__dataclass_fields__)]
+    methods = {f"method.{name}" for section in SECTIONS.values() for name in section.model_fields}
+    augmentation = {f"augmentation.{name}" for name in Augmentation.__dataclass_fields__}
+    return [*recipe, *sorted({*methods, *augmentation} - {*recipe})]
 
 
 def _nearest_key(key: str) -> str:

@@ -170,23 +170,21 @@ class RegularizationSettings(Section):
 
 
 class ObjectiveSettings(Section):
-    """The loss.
+    """The loss of labels, with the method "supervised".
 
     Attributes:
-        name: "softmax" or "sigmoid" cross-entropy, "task" for the loss that fits the task, or "masked-patches" (paper appendix
-            B.1.2), which needs no labels. A cross-entropy that does not fit the task is replaced by what does.
+        name: "softmax" or "sigmoid" cross-entropy, or "task" for the loss that fits the task. A cross-entropy that does not
+            fit the task is replaced by what does.
         head_bias: the head's bias at the start; -10 with "sigmoid" on the original's large sets.
         binary_targets: with "sigmoid", whether mixed labels count in full for both images' classes (DeiT III).
         mean_over_classes: with "sigmoid", whether the losses of the classes are averaged (torch's own, DeiT III), in place of
             summed (vit_jax, big_vision); it matters to clipping.
-        masked_share: of the patches, with "masked-patches".
     """
 
-    name: Literal["softmax", "sigmoid", "task", "masked-patches"] = "softmax"
+    name: Literal["softmax", "sigmoid", "task"] = "softmax"
     head_bias: float = 0.0
     binary_targets: bool = False
     mean_over_classes: bool = False
-    masked_share: float = Field(default=0.5, gt=0, lt=1)
 
 
 class HeadSettings(Section):

@@ -1,0 +1,1 @@
+"""How a network learns: one file a method, found by its name."""

@@ -1,0 +1,94 @@
+"""The batches that a method learns from: the views that it wants, partners to mix with, and its further sources."""
+
+from dataclasses import replace
+
+from vitral import distributed
+from vitral.data.loader import TrainingBatches
+from vitral.data.open import open_data
+from vitral.data.source import Source
+from vitral.events import Listener, ignore
+from vitral.images.augment import Augmentation
+from vitral.images.pillow_operations import Colour
+from vitral.images.policies import GREY
+from vitral.seeds import derive
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
+from vitral.training.methods.mixing import mixes
+from vitral.training.methods.registry import method_of
+from vitral.training.methods.views import ExtraSource
+from vitral.training.settings.recipe import Recipe
+
+
+def training_batches(
+    source: Source,
+    recipe: Recipe,
+    *,
+    image_size: tuple[int, int],
+    augmentation: Augmentation,
+    task: Task = SINGLE_LABEL,
+    num_classes: int = 0,
+    fill: Colour = GREY,
+    listener: Listener = ignore,
+) -> TrainingBatches:
+    """Return this process's part of a run's batches.
+
+    Args:
+        source: the labelled images.
+        recipe: the settings; its method says which views of an image and which further sources it wants.
+        image_size: height and width, pixels.
+        augmentation: how the images vary, where the method does not say it of a view.
+        task: what a label is.
+        num_classes: of the labels; a single-label task does without it.
+        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
+        listener: hears of what is opened.
+
+    Raises:
+        DataError: the processes cannot share a batch evenly, or a further source cannot be opened.
+    """
+    method = method_of(recipe)
+    extra = {
+        name: _extra(name, wanted, recipe, image_size, augmentation, fill, listener)
+        for name, wanted in method.sources(recipe).items()
+    }
+    views = method.views(recipe)
+    first, *more = (view.augmentation or augmentation for view in views)
+    return TrainingBatches(
+        source,
+        batch_size=recipe.batch_size,
+        image_size=image_size,
+        augmentation=first,
+        seed=recipe.seed,
+        task=task,
+        num_classes=num_classes,
+        rank=distributed.rank(),
+        world=distributed.world(),
+        partner=mixes(recipe.mixing) and any(view.mixed for view in views),
+        fill=fill,
+        more=more,
+        extra=extra,
+    )
+
+
+def _extra(
+    name: str,
+    wanted: ExtraSource,
+    recipe: Recipe,
+    image_size: tuple[int, int],
+    augmentation: Augmentation,
+    fill: Colour,
+    listener: Listener,
+) -> TrainingBatches:
+    source = open_data(wanted.data, listener=listener).splits["train"]
+    first, *more = (view.augmentation or replace(augmentation, repeats=1) for view in wanted.views)
+    return TrainingBatches(
+        source,
+        batch_size=wanted.batch_size,
+        image_size=image_size,
+        augmentation=first,
+        seed=derive(recipe.seed, f"extra {name}"),
+        rank=distributed.rank(),
+        world=distributed.world(),
+        labelled=False,
+        fill=fill,
+        more=more,
+    )

@@ -1,0 +1,63 @@
+"""Supervised classification: learn what the labels say."""
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.models.model import Model, Outputs
+from vitral.models.stochastic_depth import BatchPart
+from vitral.objectives.balance import balance_loss
+from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
+from vitral.tasks.task import OWN_LOSS, Targets, Task
+from vitral.training.methods.method import Method
+from vitral.training.methods.views import Part
+from vitral.training.settings.methods import SupervisedSettings
+from vitral.training.settings.recipe import Recipe
+
+
+class TrainingOutputs(nn.Module):
+    """A network whose call gives all its training outputs."""
+
+    def __init__(self, network: Model) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor, part: BatchPart | None = None) -> Outputs:
+        """Return what the network gives for a batch of images, or a part of one."""
+        return self.network.outputs(images, part)
+
+
+class Supervised(Method):
+    """The recipe's loss of the labels, with what balances experts; both heads of a distilled network learn from the labels."""
+
+    Settings = SupervisedSettings
+    plain = True
+
+    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
+        super().__init__(network, recipe, task)
+        self.module = TrainingOutputs(network)
+
+    def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the mean loss and the share of images that the task finds right."""
+        outputs: Outputs = call(part.images, part.of_batch)
+        loss = self.loss_of(outputs.logits, part.targets)
+        if outputs.distillation_logits is not None:
+            loss = (loss + self.loss_of(outputs.distillation_logits, part.targets)) / 2
+        if outputs.auxiliary:
+            loss = loss + balance_loss(outputs.auxiliary)
+        right = self.task.right(outputs.logits.detach(), part.targets).float().mean()
+        return loss, {"accuracy": right}
+
+    def loss_of(self, logits: Float[Tensor, "batch classes"], targets: Targets) -> Tensor:
+        """Return the loss of one head."""
+        objective, smoothing = self.recipe.objective, self.recipe.regularization.label_smoothing
+        if objective.name == OWN_LOSS:
+            return self.task.loss(logits, targets, label_smoothing=smoothing)
+        if objective.name == "sigmoid":
+            loss = sigmoid_cross_entropy(
+                logits, targets, label_smoothing=smoothing, binary_targets=objective.binary_targets
+            )
+            return loss / logits.shape[1] if objective.mean_over_classes else loss
+        return softmax_cross_entropy(logits, targets, label_smoothing=smoothing)

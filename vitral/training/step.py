@@ -1,0 +1,146 @@
+"""One training step: forward, backward, rate, step, clear."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from vitral import distributed
+from vitral.data.batch import Batch
+from vitral.models.experts import MixtureOfExperts
+from vitral.seeds import derive
+from vitral.training.methods.method import Method
+from vitral.training.methods.views import Normalize, Preparation
+from vitral.training.optimization.averaging import Average
+from vitral.training.optimization.optimizers import set_learning_rate
+from vitral.training.optimization.precision import autocast
+from vitral.training.optimization.sharpness import Figures, sharp_gradients, weighted
+from vitral.training.optimization.state import OptimizerState, Stateful, Weights
+from vitral.training.optimization.statistics import Statistics
+from vitral.training.parallel import Engine
+from vitral.training.settings.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a step, over all processes; the figures stay on the device until they are asked for.
+
+    Attributes:
+        finite: whether loss and gradient are finite numbers; if not, nothing was changed.
+        names: of the figures.
+        sums: the figures, summed over the processes.
+        norm: of the gradient before it was clipped.
+    """
+
+    finite: bool
+    names: tuple[str, ...]
+    sums: Tensor
+    norm: Tensor
+
+    def figures(self) -> dict[str, float]:
+        """Fetch the means over the batch: "loss", with SAM where the weights stood before; the method's; "gradient_norm"."""
+        world = distributed.world()
+        means = {name: value / world for name, value in zip(self.names, self.sums.tolist(), strict=True)}
+        return means | {"gradient_norm": float(self.norm)}
+
+
+class Step:
+    """Makes a run's steps.
+
+    Args:
+        method: what is trained, and how.
+        recipe: the settings.
+        normalize: from values 0 to 255 to the network's input.
+    """
+
+    def __init__(self, method: Method, recipe: Recipe, normalize: Normalize) -> None:
+        self.method, self.recipe, network = method, recipe, method.network
+        self.device = next(network.parameters()).device
+        self.engine = Engine(method, recipe)
+        self.optimizers = method.optimizers()
+        decay = recipe.averaging.decay
+        self.average = None if decay is None else Average(method.module, decay)
+        views, classes = method.views(recipe), network.num_classes
+        self.prepare = Preparation(recipe, views, normalize, num_classes=classes, device=self.device)
+        self.statistics = Statistics(method.module)
+        rates = recipe.regularization
+        experts = any(isinstance(layer, MixtureOfExperts) for layer in network.modules())
+        # What draws by element must draw otherwise in every process; stochastic depth draws by example, and the same in all.
+        self.own_draws = bool(rates.dropout or rates.attention_dropout or experts or method.draws_by_image)
+
+    def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
+        """Learn from one batch at a learning rate; a loss or gradient that is no finite number changes nothing."""
+        statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
+        figures = self.learn(batch, step, statistics)
+        norm = self.engine.clip(self.recipe.optimizer.clip_norm)
+        outcome = over_all_processes(figures, norm)
+        if outcome.finite:
+            for optimizer in self.optimizers:
+                set_learning_rate(optimizer, rate, backbone_rate)
+                optimizer.step()
+            if self.average is not None:
+                self.average.update(step)
+            self.method.after_step(step)
+        else:
+            self.statistics.put(statistics)
+        self.method.module.zero_grad()
+        return outcome
+
+    def learn(self, batch: Batch, step: int, statistics: list[Tensor]) -> Figures:
+        """Add up a batch's gradients; return the means of this process's loss and figures."""
+        gradients, settings = partial(self.gradients, step=step), self.recipe.optimizer
+        if settings.sam_rho is None:
+            return gradients(batch)
+        return sharp_gradients(
+            batch,
+            gradients,
+            module=self.method.module,
+            optimizers=self.optimizers,
+            statistics=self.statistics,
+            before=statistics,
+            rho=settings.sam_rho,
+            images=settings.sam_images,
+        )
+
+    def gradients(self, batch: Batch, *, step: int, share: float = 1.0, together: bool = True) -> Figures:
+        """Add to the gradients `share` times those of a batch's mean loss, part by part; return the means of its figures.
+
+        Unless `together`, the processes do not bring their gradients together.
+        """
+        seed = derive(self.recipe.seed, "dropout", step, *([distributed.rank()] if self.own_draws else []))
+        pieces = list(batch.cut(-(-len(batch) // (self.recipe.compute.accumulation or 1))))
+        parts: list[tuple[Figures, float]] = []
+        for number, piece in enumerate(pieces):
+            part = self.prepare(piece, step)  # one at a time: a large batch as float32 would fill the memory by itself
+            # Torch's own generator, seeded by the step, has no state to save; each part draws the same, as in the original.
+            torch.manual_seed(seed)
+            weight = len(piece) / len(batch)
+            last = together and number == len(pieces) - 1
+            with self.engine.accumulating(last=last):
+                with autocast(self.device, self.recipe.precision):
+                    loss, figures = self.method.loss(self.engine.call, part)
+                (loss * (weight * share)).backward()  # type: ignore[no-untyped-call]
+            parts.append(({name: value.detach() for name, value in {"loss": loss, **figures}.items()}, weight))
+        return weighted(parts)
+
+    def states(self) -> dict[str, Stateful]:
+        """Return everything that a checkpoint holds, by the name that it has there."""
+        module = self.method.module
+        average = {} if self.average is None else {"average": self.average}
+        return {
+            "model": Weights(module),
+            **average,
+            "optimizer": OptimizerState(module, self.optimizers),
+            "method": self.method,
+        }
+
+    def weights_are_finite(self) -> bool:
+        """Tell whether every weight is a finite number."""
+        return bool(torch.stack([torch.isfinite(p).all() for p in self.method.module.parameters()]).all())
+
+
+def over_all_processes(figures: Figures, norm: Tensor) -> Outcome:
+    """Add up the processes' figures; whether the step counts is the one thing that is fetched from the device."""
+    sums = distributed.total(torch.stack([value.double() for value in figures.values()]))
+    return Outcome(bool(torch.isfinite(sums[0] + norm)), tuple(figures), sums, norm)
