@@ -103,7 +103,7 @@ def train_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[],
 
 def vitral_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tensor]:
     """Return Vitral's step, its blocks compiled."""
-    from vitral.models.catalog import create_model
+    from vitral.models.create import create_model
 
     model = create_model(case.vitral, num_classes=1000).cuda().train()
     for block in model.blocks():

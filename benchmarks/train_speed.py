@@ -71,7 +71,7 @@ def timm_step(case: Case) -> Callable[[], None]:
 
 def vitral_step(case: Case) -> Callable[[], None]:
     """Return Vitral's training step."""
-    from vitral.models.catalog import create_model
+    from vitral.models.create import create_model
     from vitral.objectives.classification import softmax_cross_entropy
     from vitral.training.allocator import keep_freed_memory
     from vitral.training.optimization.optimizers import build_optimizer

@@ -5,8 +5,9 @@ python docs/paper_runs.py
 
 import math
 
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.families import build
 from vitral.training.settings.recipe import load_recipe
 
 PEAK = 989e12  # an H100's or H200's dense bf16 FLOP/s by its data sheet

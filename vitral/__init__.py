@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.explanation.explain import explain as explain
-    from vitral.models.catalog import create_model as create_model
     from vitral.models.catalog import list_models as list_models
+    from vitral.models.create import create_model as create_model
     from vitral.studies.sweep import finetune as finetune
     from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
@@ -38,7 +38,7 @@ _HOMES = {
     "VitralError": "vitral.errors",
     "check": "vitral.checks.check_data:check_data",
     "convert": "vitral.classifier.convert",
-    "create_model": "vitral.models.catalog",
+    "create_model": "vitral.models.create",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
     "finetune": "vitral.studies.sweep",

@@ -19,7 +19,7 @@ from vitral.cli.main import main
 from vitral.data.open import open_data
 from vitral.data.subset import Joined, Subset
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 from vitral.report.check_page import write_check_page
 
 

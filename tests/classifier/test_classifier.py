@@ -16,7 +16,7 @@ from vitral.errors import ImageError, ModelError
 from vitral.events import Event, Progress, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 
 NAMES = ("10", "2", "<b>fox|hen</b>")

@@ -16,7 +16,7 @@ from vitral.classifier.convert import FORMATS
 from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 
 TARGETS = [
     ("vitral", "folder"),

@@ -15,8 +15,8 @@ from vitral.classifier.folder import is_classifier, read, save, update_provenanc
 from vitral.classifier.provenance import Provenance
 from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
 from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL

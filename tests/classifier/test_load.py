@@ -11,7 +11,7 @@ from vitral.classifier.folder import save
 from vitral.classifier.load import as_classifier, load
 from vitral.errors import ModelError, WeightsError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 
@@ -99,3 +99,13 @@ def test_what_is_not_there_is_said_with_the_nearest_name(
     monkeypatch.chdir(saved.parents[1])
     with pytest.raises(WeightsError, match=said):
         load(name)
+
+
+def test_a_network_that_is_no_longer_listed_opens_from_its_folder(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="It is 'vit-mu16-gap' with patch_size=32"):
+        vitral.load("vit-mu32-gap")
+    unlisted = vitral.create_model("vit-mu16-gap", patch_size=32, num_classes=3)
+    save(Classifier(unlisted, PHOTOS, NAMES), tmp_path / "one")
+    again = vitral.load(tmp_path / "one")
+    assert again.model.config == unlisted.config
+    assert "vit-mu16-gap with patch_size 32x32" in (tmp_path / "one" / "README.md").read_text()

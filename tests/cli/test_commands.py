@@ -21,8 +21,9 @@ from tests.cli.conftest import QUICK, Refused, type_command, write_images
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import app, main
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
+from vitral.models.families import build
 from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
 from vitral.weights.save import write_weights
 

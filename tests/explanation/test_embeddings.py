@@ -11,7 +11,8 @@ from vitral.errors import ModelError
 from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
+from vitral.models.families import build
 from vitral.models.stem import StemConfig
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig

@@ -14,10 +14,10 @@ from vitral.explanation.gradcam import class_activation
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.bit import BiTConfig
-from vitral.models.catalog import build
 from vitral.models.coatnet import CoAtNetConfig
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.resnet import ResNet, ResNetConfig
 from vitral.models.t2t import T2TConfig

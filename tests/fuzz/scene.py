@@ -26,7 +26,7 @@ from tests.conftest import TINY
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 
 Thing = Mapping[str, Any]  # what is made: its kind, its path, and what the kind needs
 CLASSES = ("a", "b", "c")  # of the classifier that scenes have

@@ -25,7 +25,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save as save_classifier
 from vitral.errors import VitralError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.containers import read_tensors
 

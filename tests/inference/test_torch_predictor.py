@@ -11,7 +11,7 @@ from vitral.errors import ModelError
 from vitral.inference.evaluating import evaluating
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.bit import BiTConfig
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.resnet import ResNetConfig
 from vitral.models.t2t import T2TConfig

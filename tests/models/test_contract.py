@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from vitral.errors import ModelError
 from vitral.models.bit import BiTConfig
-from vitral.models.catalog import build, family
 from vitral.models.coatnet import CoAtNetConfig
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.cost import count_macs
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
+from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
 from vitral.models.record import record
 from vitral.models.resnet import ResNetConfig

@@ -13,10 +13,11 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.errors import ModelError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.training.planning.prepare import adapt_network
 from vitral.training.settings.recipe import build_recipe

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.codec import config_from_json, config_to_json
+from vitral.models.families import build
 from vitral.models.initialization import TRUNCATED_STD
 from vitral.models.model import Model
 from vitral.models.vit_config import ViTConfig

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.models.attention import Attention, Mask, attend, attention_scores
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 from vitral.models.kernels import condition
 from vitral.models.kernels.gelu import TanhGelu
 from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear, fused_linear

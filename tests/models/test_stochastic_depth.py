@@ -2,7 +2,7 @@
 
 import torch
 
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.vit_config import ViTConfig
 

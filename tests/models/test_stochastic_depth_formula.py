@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import vitral.models
-from vitral.models.catalog import VARIANTS, build
+from vitral.models.catalog import VARIANTS
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.families import build
 
 HEADER = '''"""What each variant costs at its native size and 1,000 classes: parameters, multiply-accumulates of one image.
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vitral.errors import ModelError
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.objectives.masked_patches import (

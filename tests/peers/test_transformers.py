@@ -125,7 +125,7 @@ CUT = Preprocessing(resampler="torch", resize="crop", crop_fraction=0.9, antiali
     [
         ("vit-ti16", {}, ORIGINAL),
         ("vit-ti16", {}, PHOTOS),
-        ("vit-ti32", {"image_size": 192}, CUT),
+        ("vit-ti16", {"image_size": 192, "patch_size": (32, 32)}, CUT),
         ("deit-ti16", {}, SQUASHED),
         ("deit-ti16-distilled", {}, SQUASHED),
         ("bit-r50x1", {}, ORIGINAL),
@@ -135,8 +135,8 @@ CUT = Preprocessing(resampler="torch", resize="crop", crop_fraction=0.9, antiali
 def test_transformers_opens_what_we_write_with_our_probabilities(
     variant: str, changes: dict[str, Any], preprocessing: Preprocessing, tmp_path: Path, photo: Path
 ) -> None:
-    from vitral.models.catalog import build, replace
     from vitral.models.catalog import variant as config_of
+    from vitral.models.families import build, replace
 
     size = changes.pop("image_size", 224)
     model = build(replace(config_of(variant), num_classes=5, image_size=(size, size), **changes))

@@ -14,7 +14,7 @@ from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.fewshot import extract_features
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import build
+from vitral.models.families import build
 
 BATCH_SIZE = 2
 SIZES = (1, 4, 5)  # of two processes the second has none, as many as the first, and none in the last round

@@ -19,8 +19,8 @@ from vitral.data.digits import open_digits
 from vitral.errors import VitralError
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
 from vitral.models.experts import ExpertsConfig
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.methods.batches import training_batches

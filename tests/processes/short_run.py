@@ -12,7 +12,7 @@ from vitral.data.digits import open_digits
 from vitral.data.loader import TrainingBatches
 from vitral.errors import VitralError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.settings.recipe import build_recipe

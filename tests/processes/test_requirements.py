@@ -24,7 +24,7 @@ from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.sampling import batch_indices
 from vitral.errors import ImageError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import train
 from vitral.training.records.checkpoints import load_newest

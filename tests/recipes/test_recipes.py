@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from vitral.cli.main import app
-from vitral.models.catalog import VARIANTS, build
+from vitral.models.catalog import VARIANTS
+from vitral.models.families import build
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.planning.length import fit_length
 from vitral.training.planning.network import network_config

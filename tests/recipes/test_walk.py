@@ -19,7 +19,8 @@ from vitral.cli.console import ConsoleListener
 from vitral.cli.main import main
 from vitral.events import Event, Progress
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import VARIANTS, build
+from vitral.models.catalog import VARIANTS
+from vitral.models.families import build
 from vitral.training.planning import estimate
 from vitral.training.planning.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
@@ -52,8 +53,8 @@ STARTS = {
     "demo": "vit-nano4",
     "finetune-imagenet-518": "vit-h14",
     "sam-finetune-efficientnet": "efficientnet-b0",
-    "scaling-vit-finetune-518": "vit-b14-map",
-    "scaling": "vit-l16-map",
+    "scaling-vit-finetune-518": "vit-g14-map",
+    "scaling": "vit-b16-map",
     "t2t": "t2t-vit-14",
     "visualatom": "deit-ti16",
     "vmoe": "vmoe-s32-last2",

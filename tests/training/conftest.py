@@ -10,7 +10,7 @@ from torch import Tensor
 from vitral.data.digits import open_digits
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import TrainingResult, train

@@ -10,7 +10,7 @@ from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
 from vitral.images.augment import Augmentation
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 from vitral.training.finetune import finetune
 from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
 from vitral.training.settings.recipe import load_recipe
@@ -61,7 +61,7 @@ def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
 
 
 def test_a_size_is_one_that_the_patches_divide() -> None:
-    assert fitting_size(create_model("vit-mu14", num_classes=2).config, 384) == 378
+    assert fitting_size(create_model("vit-mu16", num_classes=2, patch_size=14).config, 384) == 378
     assert fitting_size(create_model("vit-mu16", num_classes=2).config, 384) == 384
 
 

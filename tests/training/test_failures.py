@@ -19,7 +19,7 @@ from vitral.evaluation.evaluate import evaluate
 from vitral.events import Event, Message
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.finetune import finetune
 

@@ -8,7 +8,7 @@ from vitral.data.digits import open_digits
 from vitral.data.generated import open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 from vitral.training.planning.cost import fit_machine
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.estimate import measure

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm, set_learning_rate

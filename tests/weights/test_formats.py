@@ -20,9 +20,10 @@ from vitral.classifier.convert import settings
 from vitral.classifier.folder import save
 from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.codec import config_to_json
 from vitral.models.experts import ExpertsConfig
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.stem import StemConfig
 from vitral.weights.dialect import Stored

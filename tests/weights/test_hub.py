@@ -11,7 +11,7 @@ import pytest
 
 import vitral
 from tests.weights.hub_server import HubServer, hub
-from vitral.models.catalog import create_model
+from vitral.models.create import create_model
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
 
 
 def test_a_single_file_is_fetched(server: HubServer, tmp_path: Path) -> None:
-    written = vitral.convert("vit-mu32", tmp_path / "weights.npz", format="original")
+    written = vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
     server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes(), "README.md": b"# ViT"}
     fetched = type_command(server, tmp_path, "convert", "hf:lab/vit", "here", "--format", "vitral")
     assert fetched.returncode == 0, fetched.stderr
-    assert vitral.load(tmp_path / "here").model.num_classes == create_model("vit-mu32").num_classes
+    assert vitral.load(tmp_path / "here").model.num_classes == create_model("vit-mu16").num_classes
 
 
 @pytest.mark.parametrize(

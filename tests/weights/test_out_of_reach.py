@@ -35,7 +35,7 @@ def test_a_hub_out_of_reach_is_one_line_without_retries(tmp_path: Path, argument
 
 
 def test_what_was_fetched_earlier_serves_a_hub_out_of_reach(tmp_path: Path) -> None:
-    written = vitral.convert("vit-mu32", tmp_path / "weights.npz", format="original")
+    written = vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
     with hub() as server:
         server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes()}
         first, _ = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "one", "--format", "vitral")

@@ -3,8 +3,8 @@
 import json
 
 from vitral.classifier.classifier import Classifier
-from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
+from vitral.models.naming import describe
 from vitral.printable import printable
 
 

@@ -14,8 +14,8 @@ from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.layout import CARD, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
-from vitral.models.catalog import build
 from vitral.models.codec import config_from_json, config_to_json
+from vitral.models.families import build
 from vitral.paths import is_regular
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL

@@ -12,8 +12,9 @@ from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import WeightsError, did_you_mean
 from vitral.images.preprocessing import PHOTOS
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
-from vitral.models.catalog import build, list_models, variant
-from vitral.models.codec import changed
+from vitral.models.catalog import instead_of, list_models
+from vitral.models.create import configure
+from vitral.models.families import build
 from vitral.paths import is_folder, look_at
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
@@ -93,7 +94,7 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
 
 def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
     if name in list_models():
-        model = build(changed(variant(name), architecture))
+        model = build(configure(name, architecture))
         random = Provenance(source=f"{RANDOM} ({name})")
         provenance = replace(random, notes=(random.doubt(),))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
@@ -102,9 +103,7 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
     if "/" in name and _is_path(name):
         hub = f"; for a Hub id write hf:{name}" if HUB_ID.fullmatch(name) else ""
         raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")
-    raise WeightsError(
-        f"'{name}' is no file, no classifier folder, no model name and no Hub id.{did_you_mean(name, list_models())}"
-    )
+    raise WeightsError(f"'{name}' is no file, no classifier folder, no model name and no Hub id.{instead_of(name)}")
 
 
 def _is_path(name: str) -> bool:

@@ -6,9 +6,10 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_table
-from vitral.errors import ModelError, did_you_mean
-from vitral.models.catalog import family, list_models, variant
+from vitral.errors import ModelError
+from vitral.models.catalog import instead_of, list_models, variant
 from vitral.models.costs import COSTS
+from vitral.models.families import family
 from vitral.weights.published import published_formats
 
 
@@ -34,7 +35,7 @@ def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(nega
     word = (filter or "").lower()
     rows = [row for row in map(_row, list_models()) if word in f"{row.name} {row.family} {' '.join(row.published)}"]
     if not rows:
-        hint = did_you_mean(word, list_models())
+        hint = instead_of(filter or "")
         raise ModelError(f"No network's name, family or formats hold '{filter}'.{hint} 'vitral models' lists them all.")
     if json:
         print_json([asdict(row) for row in rows])

@@ -9,9 +9,9 @@ from torch import Tensor
 from vitral.inference.evaluating import evaluating
 from vitral.inference.predictor import Attended, ClassMaps, Predictor
 from vitral.inference.recording import attend, has_attention, last_maps
-from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Features, Images, Logits, Model
+from vitral.models.naming import describe
 
 
 class TorchPredictor(Predictor):

@@ -1,71 +1,21 @@
-"""Every named variant as one row, and the way from a name or a config to a network."""
+"""Every named variant as one row."""
 
 import dataclasses
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
+from typing import Any, Literal, cast
 
 from vitral.errors import ModelError, did_you_mean
-from vitral.models.bit import BiT, BiTConfig
-from vitral.models.coatnet import CoAtNet, CoAtNetConfig, Kind
-from vitral.models.cvt import CvT, CvTConfig
-from vitral.models.efficientnet import EfficientNet, EfficientNetConfig
+from vitral.models.bit import BiTConfig
+from vitral.models.coatnet import CoAtNetConfig, Kind
+from vitral.models.cvt import CvTConfig
+from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
-from vitral.models.model import Model, ModelConfig
-from vitral.models.resnet import ResNet, ResNetConfig
+from vitral.models.model import ModelConfig
+from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
-from vitral.models.t2t import T2TConfig, T2TViT
-from vitral.models.vit import ViT
-from vitral.models.vit_config import ViTConfig
-
-
-@dataclass(frozen=True)
-class Family:
-    """One architecture family.
-
-    Attributes:
-        title: what it is called in a sentence.
-        config: the type of its configs.
-        model: the type of its networks.
-        identity: the config's fields that make a variant; the others are size, head and regularisation.
-        finer: fields that tell apart variants of one identity, where they tell.
-    """
-
-    title: str
-    config: type[ModelConfig]
-    model: type[Model]
-    identity: tuple[str, ...]
-    finer: tuple[str, ...] = ()
-
-
-FAMILIES: dict[str, Family] = {
-    "vit": Family(
-        "ViT",
-        ViTConfig,
-        ViT,
-        (
-            "patch_size",
-            "dim",
-            "depth",
-            "mlp_dim",
-            "num_heads",
-            "pooling",
-            "stem",
-            "distilled",
-            "experts",
-            "layer_scale",
-            "class_position",
-        ),
-        ("gelu", "position_resize", "image_size"),
-    ),
-    "bit": Family("BiT", BiTConfig, BiT, ("stages", "width_factor")),
-    "resnet": Family("ResNet", ResNetConfig, ResNet, ("stages", "bottleneck")),
-    "t2t": Family("T2T-ViT", T2TConfig, T2TViT, ("tokens", "dim", "depth", "mlp_dim", "num_heads")),
-    "cvt": Family("CvT", CvTConfig, CvT, ("dims", "depths", "num_heads")),
-    "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
-    "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth")),
-}
+from vitral.models.t2t import T2TConfig
+from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
 
 
 @dataclass(frozen=True)
@@ -94,11 +44,23 @@ WIDTHS: dict[str, Width] = {
     "g": Width(1408, 40, 6144, 16),
     "G": Width(1664, 48, 8192, 16),
 }
-OWN_WIDTHS = ("nano", "micro")
-PATCHES = (8, 14, 16, 32)
+# Width, then patch and pooling of what is published or has a recipe; others are a variant with settings changed.
+# vit_jax/configs/models.py; gap: its GSAM models; map: Scaling ViT (g, G), big_vision (S, B); SAM with ViTs (S/8, S/14).
+VITS: dict[str, tuple[str, ...]] = {
+    "mu": ("4", "16", "16-gap"),
+    "nano": ("4", "16"),
+    "micro": ("8-gap",),
+    "ti": ("4", "16"),
+    "s": ("8", "14", "16", "16-gap", "16-map", "32", "32-gap"),
+    "b": ("8", "16", "16-gap", "16-map", "32", "32-gap"),
+    "l": ("16", "32"),
+    "h": ("14",),
+    "g": ("14", "14-map"),
+    "G": ("14", "14-map"),
+}
 SMALL_PATCH = 4  # for images of 32 pixels, such as CIFAR's and the digits
-SMALL_WIDTHS = ("mu", "nano", "micro", "ti", "s")
-POOLINGS = {"": "token", "-gap": "gap", "-map": "map"}
+# Names of the same making that were listed once, and what they are now.
+UNLISTED = re.compile(r"vit-([a-zA-Z]+)(4|8|14|16|32)(?:-(gap|map))?")
 
 # Stages of the stem, patch on its feature map, width of the encoder (vit_jax/configs/models.py; paper Table 2).
 HYBRIDS: dict[str, tuple[tuple[int, ...], int, str]] = {
@@ -179,18 +141,18 @@ EFFICIENTNETS: dict[str, tuple[float, float, int, float]] = {
 
 def _vits() -> dict[str, ViTConfig]:
     rows: dict[str, ViTConfig] = {}
-    for name, width in WIDTHS.items():
-        for patch in (SMALL_PATCH, *PATCHES) if name in SMALL_WIDTHS else PATCHES:
-            native = 32 if patch == SMALL_PATCH else 224
-            for suffix, pooling in POOLINGS.items():
-                rows[f"vit-{name}{patch}{suffix}"] = ViTConfig(
-                    image_size=(native, native),
-                    patch_size=(patch, patch),
-                    pooling=pooling,  # type: ignore[arg-type]
-                    initialization="vit" if pooling == "token" or name in OWN_WIDTHS else "big_vision",
-                    **dataclasses.asdict(width),
-                )
-    return rows
+    for name, kinds in VITS.items():
+        for kind in kinds:
+            patch, _, pooling = kind.partition("-")
+            rows[f"vit-{name}{kind}"] = _vit(WIDTHS[name], int(patch), pooling)
+    # Ours keeps the original's initialisation, which its recipe was tuned with.
+    return rows | {"vit-micro8-gap": dataclasses.replace(rows["vit-micro8-gap"], initialization="vit")}
+
+
+def _vit(width: Width, patch: int, pooling: str) -> ViTConfig:
+    native = 32 if patch == SMALL_PATCH else 224
+    config = ViTConfig(image_size=(native, native), patch_size=(patch, patch), **dataclasses.asdict(width))
+    return with_pooling(config, cast(Pooling, pooling or "token"))
 
 
 def _hybrids() -> dict[str, ViTConfig]:
@@ -315,115 +277,32 @@ def variant(name: str) -> Any:  # noqa: ANN401  # the family's own ModelConfig
     """Return the config behind a name such as "vit-b16".
 
     Raises:
-        ModelError: no variant has that name; the nearest one is offered.
+        ModelError: no variant has that name; the nearest one is offered, or how to make what the name says.
     """
     try:
         return VARIANTS[name]
     except KeyError:
-        hint = did_you_mean(name, VARIANTS)
-        raise ModelError(f"There is no model '{name}'.{hint} 'vitral models' lists them all.") from None
+        raise ModelError(f"There is no model '{name}'.{instead_of(name)} 'vitral models' lists them all.") from None
 
 
-def family(config: ModelConfig) -> str:
-    """Return the name of the family that a config is of."""
-    return next(name for name, row in FAMILIES.items() if type(config) is row.config)
+def instead_of(name: str) -> str:
+    """Return what to say to a name that no variant has: how to make it, or the nearest name; empty where there is none."""
+    return _how_to_make(name) or did_you_mean(name, VARIANTS)
 
 
-def build(config: ModelConfig, *, seed: int | None = 0, device: str | torch.device = "cpu") -> Model:
-    """Return the network of a config, with weights drawn from `seed`.
+def _how_to_make(name: str) -> str:
+    """Return which variant a size, patch and pooling of the family is, and with what settings; empty for other names."""
+    parsed = UNLISTED.fullmatch(name)
+    if parsed is None or parsed[1] not in WIDTHS:
+        return ""
+    wanted = _vit(WIDTHS[parsed[1]], int(parsed[2]), parsed[3] or "")
+    sizes = {f"vit-{parsed[1]}{kind}": cast(ViTConfig, VARIANTS[f"vit-{parsed[1]}{kind}"]) for kind in VITS[parsed[1]]}
+    fields = ("patch_size", "image_size", "pooling")  # a near one differs in few of them, and in none of the first
 
-    With `seed` None the parameters stay on the `meta` device, without memory, for a checkpoint to fill or for counting.
-    """
-    make: Any = FAMILIES[family(config)].model
-    with torch.device("meta"):
-        model: Model = make(config)
-    if seed is not None:
-        model.to_empty(device=device)
-        model.init_weights(seed)
-    return model.eval()
+    def differing(config: ViTConfig) -> list[str]:
+        return [field for field in fields if getattr(config, field) != getattr(wanted, field)]
 
-
-def create_model(
-    name: str,
-    *,
-    num_classes: int = 1000,
-    image_size: int | tuple[int, int] | None = None,
-    patch_size: int | None = None,
-    patch_stride: int | None = None,
-    seed: int = 0,
-) -> Model:
-    """Return a network by name with fresh weights, in evaluation mode.
-
-    Args:
-        name: a variant, such as "vit-b16", "r50-vit-b16" or "bit-r50x1"; `list_models()` has them all.
-        num_classes: logits.
-        image_size: pixels, an int or (height, width); the variant's own if None.
-        patch_size: pixels, in place of the variant's; of a Vision Transformer only.
-        patch_stride: pixels between patches; smaller than the patch, they overlap. The patch size if None.
-        seed: of the weights.
-
-    Raises:
-        ModelError: an unknown name, or a size that the network cannot take.
-    """
-    config = variant(name)
-    size = config.image_size if image_size is None else image_size
-    changes: dict[str, Any] = {
-        "num_classes": num_classes,
-        "image_size": (size, size) if isinstance(size, int) else tuple(size),
-    }
-    if patch_size is not None:
-        changes["patch_size"] = (patch_size, patch_size)
-    if patch_stride is not None:
-        changes["patch_stride"] = (patch_stride, patch_stride)
-    return build(replace(config, **changes), seed=seed)
-
-
-def replace(config: Any, **changes: Any) -> Any:  # noqa: ANN401  # the family's own ModelConfig
-    """Return a config with some fields changed.
-
-    Raises:
-        ModelError: the family has no such field, or the values do not go together.
-    """
-    known = {field.name for field in dataclasses.fields(config)}
-    for name in changes:
-        if name not in known:
-            title = FAMILIES[family(config)].title
-            raise ModelError(f"{title} has no setting '{name}'.{did_you_mean(name, known)}")
-    return dataclasses.replace(config, **changes)
-
-
-def describe(config: ModelConfig) -> str:
-    """Return the variant's name, or the family's where the config is of no variant."""
-    return variant_name(config) or FAMILIES[family(config)].title
-
-
-def variant_name(config: ModelConfig) -> str | None:
-    """Return the name of the variant that `config` is at some size, number of classes and regularisation, if any."""
-    row = FAMILIES[family(config)]
-
-    def same(other: ModelConfig, fields: tuple[str, ...]) -> bool:
-        return all(_shape(getattr(config, field)) == _shape(getattr(other, field)) for field in fields)
-
-    alike = [name for name, other in VARIANTS.items() if type(other) is type(config) and same(other, row.identity)]
-    for count in range(len(row.finer), 0, -1):
-        for name in alike:
-            if same(VARIANTS[name], row.finer[:count]):
-                return name
-    return alike[0] if alike else None
-
-
-def same_tensors(one: ModelConfig, other: ModelConfig) -> bool:
-    """Tell whether two configs differ in nothing but numerics, heads and routing, which tensors' shapes do not show."""
-    if type(one) is not type(other):
-        return False
-    fields = [field for field in FAMILIES[family(one)].identity if field not in ("num_heads", "layer_scale")]
-    return all(_shape(getattr(one, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
-
-
-def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config
-    """Return what of a stem or of experts makes a variant: their shapes, not their numerics or their routing."""
-    if isinstance(value, StemConfig):
-        return value.stages, value.width_factor
-    if isinstance(value, ExpertsConfig):
-        return value.blocks
-    return value
+    near, config = min(sizes.items(), key=lambda item: [field in differing(item[1]) for field in fields])
+    values = {"patch_size": parsed[2], "image_size": wanted.image_size[0], "pooling": wanted.pooling}
+    settings = " and ".join(f"{field}={values[field]}" for field in differing(config))
+    return f" It is '{near}' with {settings}: settings of a recipe, arguments of create_model."

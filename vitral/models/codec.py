@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 from vitral.described import fits
 from vitral.errors import ModelError, did_you_mean
-from vitral.models.catalog import FAMILIES, family, replace
+from vitral.models.families import FAMILIES, family, replace
 from vitral.models.model import ModelConfig
 
 REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is made

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.models.model import ModelConfig
 from vitral.models.stem import ResNetStem
 from vitral.models.vit_config import ViTConfig

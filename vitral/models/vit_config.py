@@ -1,8 +1,9 @@
 """Everything that makes one Vision Transformer, checked before it is built."""
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS
@@ -11,6 +12,16 @@ from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import LATER, ModelConfig
 from vitral.models.position import PositionKind, PositionResize
 from vitral.models.stem import StemConfig
+
+Pooling = Literal["token", "gap", "map"]
+Initialization = Literal["vit", "big_vision", "deit"]
+WORDS = {
+    "position": PositionKind,
+    "pooling": Pooling,
+    "gelu": Gelu,
+    "position_resize": PositionResize,
+    "initialization": Initialization,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +61,7 @@ class ViTConfig(ModelConfig):
     mlp_dim: int = 3072
     num_heads: int = 12
     position: PositionKind = "learned"
-    pooling: Literal["token", "gap", "map"] = "token"
+    pooling: Pooling = "token"
     representation_size: int | None = None
     gelu: Gelu = "tanh"
     registers: int = 0
@@ -63,11 +74,12 @@ class ViTConfig(ModelConfig):
     position_resize: PositionResize = field(default="bilinear", metadata=LATER)
     class_position: bool = field(default=True, metadata=LATER)
     even_depth: bool = field(default=False, metadata=LATER)
-    initialization: Literal["vit", "big_vision", "deit"] = field(default="vit", metadata=LATER)
+    initialization: Initialization = field(default="vit", metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
         ModelConfig.__post_init__(self)
+        _check_words(self)
         _check_widths(self)
         _check_extras(self)
         unit = self.stem.stride if self.stem else 1
@@ -106,6 +118,26 @@ class ViTConfig(ModelConfig):
         return (self.pooling == "token") + self.distilled
 
 
+def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the config of a Vision Transformer with another pooling, drawn as the source of that pooling draws.
+
+    A class token is vit_jax's, mean and attention pooling are big_vision's; DeiT's networks stay DeiT's.
+    """
+    if config.pooling == pooling:
+        return config
+    source = {"vit": "big_vision", "big_vision": "vit"}
+    other = (config.initialization == "vit") != (pooling == "token")
+    initialization = source.get(config.initialization, config.initialization) if other else config.initialization
+    return dataclasses.replace(config, pooling=pooling, initialization=initialization)
+
+
+def _check_words(config: ViTConfig) -> None:
+    for name, kind in WORDS.items():
+        value, known = getattr(config, name), get_args(kind)
+        if value not in known:
+            raise ModelError(f"{name} must be one of {', '.join(known)}, not '{value}'.")
+
+
 def _check_widths(config: ViTConfig) -> None:
     positive = ("dim", "depth", "mlp_dim", "num_heads")
     for name in positive:
@@ -129,8 +161,6 @@ def _check_extras(config: ViTConfig) -> None:
         raise ModelError("A network with a distillation head has no representation layer before its heads.")
     if config.experts and not all(0 <= block < config.depth for block in config.experts.blocks):
         raise ModelError(f"Experts stand in blocks {config.experts.blocks}, but there are only {config.depth} blocks.")
-    if config.initialization not in ("vit", "big_vision", "deit"):
-        raise ModelError(f"initialization must be 'vit', 'big_vision' or 'deit', not '{config.initialization}'.")
     if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
         raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
     if config.layer_scale is not None and config.experts:

@@ -12,8 +12,8 @@ from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
 from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
-from vitral.models.catalog import describe
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.records.data_record import redrawn

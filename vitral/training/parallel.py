@@ -21,7 +21,6 @@ from torch.utils.checkpoint import checkpoint
 
 from vitral import distributed
 from vitral.errors import RecipeError
-from vitral.models.catalog import FAMILIES
 from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
 from vitral.models.model import Model
 from vitral.training.methods.method import Method

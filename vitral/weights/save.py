@@ -14,7 +14,7 @@ from torch import Tensor
 from vitral.errors import WeightsError
 from vitral.files import new_file, new_folder, sync_file, write_through
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.catalog import FAMILIES, family
+from vitral.models.families import FAMILIES, family
 from vitral.models.model import Model
 from vitral.outputs import check_folder
 from vitral.tasks.single_label import SINGLE_LABEL

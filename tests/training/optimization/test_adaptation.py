@@ -5,7 +5,7 @@ import torch
 
 from tests.training.conftest import CONFIG, Run
 from vitral.errors import RecipeError
-from vitral.models.catalog import build
+from vitral.models.families import build
 from vitral.training.optimization.adaptation import adapt, settle
 from vitral.training.settings.sections import AdaptationSettings
 

@@ -8,7 +8,8 @@ import torch
 
 from tests.training.conftest import CONFIG
 from vitral.errors import RecipeError
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
+from vitral.models.families import build
 from vitral.training.optimization import precision
 from vitral.training.optimization.adaptation import LowRank, adapt, settle
 from vitral.training.settings.sections import AdaptationSettings

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.conftest import CONFIG
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
+from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.adafactor import Adafactor, factored_axes
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD

@@ -12,7 +12,8 @@ from vitral.data.batch import Batch
 from vitral.data.digits import open_digits
 from vitral.data.loader import TrainingBatches
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, variant
+from vitral.models.catalog import variant
+from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.objectives.classification import softmax_cross_entropy
 from vitral.tasks.single_label import SINGLE_LABEL

@@ -1,10 +1,10 @@
 """The network that a run begins with."""
 
-import dataclasses
 from typing import Any
 
 from vitral.errors import ModelError
-from vitral.models.catalog import replace, variant
+from vitral.models.catalog import variant
+from vitral.models.create import configure
 from vitral.training.settings.recipe import Recipe
 
 DEFAULT_MODEL = "vit-ti16"
@@ -17,7 +17,8 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
     Raises:
         ModelError: the recipe names no model, or sets what the model's family has no place for.
     """
-    config = variant(recipe.model or DEFAULT_MODEL)
+    name = recipe.model or DEFAULT_MODEL
+    config = variant(name)
     rates = recipe.regularization
     changes: dict[str, Any] = {
         "num_classes": num_classes,
@@ -25,21 +26,20 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         "dropout": rates.dropout,
         "attention_dropout": rates.attention_dropout,
         "stochastic_depth": rates.stochastic_depth,
+        "image_size": recipe.image_size,
+        "patch_size": recipe.patch_size,
+        "patch_stride": recipe.patch_stride,
+        "position": recipe.position,
+        "pooling": recipe.pooling,
     }
-    if recipe.image_size is not None:
-        changes["image_size"] = (recipe.image_size, recipe.image_size)
-    if recipe.patch_stride is not None:
-        changes["patch_stride"] = (recipe.patch_stride, recipe.patch_stride)
-    if recipe.position is not None:
-        changes["position"] = recipe.position
     if recipe.head.representation:
         changes["representation_size"] = getattr(config, "dim", None)
     numbers = {} if recipe.experts.number is None else {"num_experts": recipe.experts.number}
     if wanted := {**numbers, **routing(recipe)}:
         if getattr(config, "experts", None) is None:
             raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
-        changes["experts"] = dataclasses.replace(config.experts, **wanted)
-    return replace(config, **changes)
+        changes["experts"] = wanted
+    return configure(name, {key: value for key, value in changes.items() if value is not None})
 
 
 def routing(recipe: Recipe) -> dict[str, float]:

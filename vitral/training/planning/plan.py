@@ -12,9 +12,9 @@ from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
 from vitral.events import Listener
 from vitral.images.augment import Augmentation
-from vitral.models.catalog import describe
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
+from vitral.models.naming import describe
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.request import Asked, Request
 from vitral.training.settings.recipe import Recipe

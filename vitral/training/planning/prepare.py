@@ -11,9 +11,10 @@ from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
 from vitral.errors import ModelError
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import build, variant
-from vitral.models.catalog import replace as replace_config
+from vitral.models.catalog import variant
 from vitral.models.experts import change_experts
+from vitral.models.families import build
+from vitral.models.families import replace as replace_config
 from vitral.seeds import derive
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.estimate import measure

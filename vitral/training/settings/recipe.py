@@ -15,6 +15,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from vitral.errors import RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
+from vitral.models.vit_config import Pooling
 from vitral.paths import is_regular
 from vitral.training.settings.methods import SECTIONS, MethodSettings, method_settings, older_spelling
 from vitral.training.settings.sections import (
@@ -51,8 +52,10 @@ class Recipe(Section):
         name: what it is called.
         model: the network of a run from random weights; None where it is given otherwise.
         image_size: pixels; None for the network's own.
+        patch_size: pixels, of a run from random weights; None for the network's own.
         patch_stride: pixels between patches of a run from random weights; None for the patch size.
         position: position embedding of a run from random weights; None for the network's own.
+        pooling: "token", "gap" or "map", of a run from random weights; None for the network's own.
         seed: of weights, order, augmentation and dropout.
         steps: updates in all; None to follow `epochs`.
         epochs: passes over the data; None to follow `steps`.
@@ -82,8 +85,10 @@ class Recipe(Section):
     name: str = "custom"
     model: str | None = None
     image_size: int | None = Field(default=None, ge=1)
+    patch_size: int | None = Field(default=None, ge=1)
     patch_stride: int | None = Field(default=None, ge=1)
     position: PositionKind | None = None
+    pooling: Pooling | None = None
     seed: int = Field(default=0, ge=0)
     steps: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)
     epochs: float | None = Field(default=None, gt=0)

@@ -7,10 +7,10 @@ from typing import Any
 
 from vitral.errors import VitralError
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
-from vitral.models.catalog import variant_name
 from vitral.models.coatnet import CoAtNetConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.model import ModelConfig
+from vitral.models.naming import variant_name
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Stored, cannot_hold
 

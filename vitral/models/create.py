@@ -1,0 +1,61 @@
+"""From a variant's name to a network."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vitral.models.catalog import variant
+from vitral.models.codec import changed
+from vitral.models.families import build
+from vitral.models.model import Model
+from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
+
+
+def configure(name: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return a variant's config with settings in place of its own.
+
+    Args:
+        name: a variant.
+        settings: fields of its config, as JSON values; a size may be one number for height and width.
+
+    Raises:
+        ModelError: an unknown name, a setting that the family has no place for, or values that do not go together.
+    """
+    config = variant(name)
+    if isinstance(config, ViTConfig) and "pooling" in settings:
+        config = with_pooling(config, settings["pooling"])
+    return changed(config, settings)
+
+
+def create_model(
+    name: str,
+    *,
+    num_classes: int = 1000,
+    image_size: int | tuple[int, int] | None = None,
+    patch_size: int | None = None,
+    patch_stride: int | None = None,
+    pooling: Pooling | None = None,
+    seed: int = 0,
+) -> Model:
+    """Return a network by name with fresh weights, in evaluation mode.
+
+    Args:
+        name: a variant, such as "vit-b16", "r50-vit-b16" or "bit-r50x1"; `list_models()` has them all.
+        num_classes: logits.
+        image_size: pixels, an int or (height, width); the variant's own if None.
+        patch_size: pixels, in place of the variant's; of a Vision Transformer only.
+        patch_stride: pixels between patches; smaller than the patch, they overlap. The patch size if None.
+        pooling: "token", "gap" or "map", in place of the variant's; of a Vision Transformer only.
+        seed: of the weights.
+
+    Raises:
+        ModelError: an unknown name, or a size that the network cannot take.
+    """
+    settings = {
+        "num_classes": num_classes,
+        "image_size": image_size,
+        "patch_size": patch_size,
+        "patch_stride": patch_stride,
+        "pooling": pooling,
+    }
+    given = {key: value for key, value in settings.items() if value is not None}
+    return build(configure(name, given), seed=seed)

@@ -1,0 +1,99 @@
+"""The architecture families, and the way from a config to a network."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitral.errors import ModelError, did_you_mean
+from vitral.models.bit import BiT, BiTConfig
+from vitral.models.coatnet import CoAtNet, CoAtNetConfig
+from vitral.models.cvt import CvT, CvTConfig
+from vitral.models.efficientnet import EfficientNet, EfficientNetConfig
+from vitral.models.model import Model, ModelConfig
+from vitral.models.resnet import ResNet, ResNetConfig
+from vitral.models.t2t import T2TConfig, T2TViT
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
+
+
+@dataclass(frozen=True)
+class Family:
+    """One architecture family.
+
+    Attributes:
+        title: what it is called in a sentence.
+        config: the type of its configs.
+        model: the type of its networks.
+        identity: the config's fields that make a variant; the others are size, head and regularisation.
+        finer: fields that tell apart variants of one identity, where they tell.
+    """
+
+    title: str
+    config: type[ModelConfig]
+    model: type[Model]
+    identity: tuple[str, ...]
+    finer: tuple[str, ...] = ()
+
+
+FAMILIES: dict[str, Family] = {
+    "vit": Family(
+        "ViT",
+        ViTConfig,
+        ViT,
+        (
+            "patch_size",
+            "dim",
+            "depth",
+            "mlp_dim",
+            "num_heads",
+            "pooling",
+            "stem",
+            "distilled",
+            "experts",
+            "layer_scale",
+            "class_position",
+        ),
+        ("gelu", "position_resize", "image_size"),
+    ),
+    "bit": Family("BiT", BiTConfig, BiT, ("stages", "width_factor")),
+    "resnet": Family("ResNet", ResNetConfig, ResNet, ("stages", "bottleneck")),
+    "t2t": Family("T2T-ViT", T2TConfig, T2TViT, ("tokens", "dim", "depth", "mlp_dim", "num_heads")),
+    "cvt": Family("CvT", CvTConfig, CvT, ("dims", "depths", "num_heads")),
+    "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
+    "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth")),
+}
+
+
+def family(config: ModelConfig) -> str:
+    """Return the name of the family that a config is of."""
+    return next(name for name, row in FAMILIES.items() if type(config) is row.config)
+
+
+def replace(config: Any, **changes: Any) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return a config with some fields changed.
+
+    Raises:
+        ModelError: the family has no such field, or the values do not go together.
+    """
+    known = {field.name for field in dataclasses.fields(config)}
+    for name in changes:
+        if name not in known:
+            title = FAMILIES[family(config)].title
+            raise ModelError(f"{title} has no setting '{name}'.{did_you_mean(name, known)}")
+    return dataclasses.replace(config, **changes)
+
+
+def build(config: ModelConfig, *, seed: int | None = 0, device: str | torch.device = "cpu") -> Model:
+    """Return the network of a config, with weights drawn from `seed`.
+
+    With `seed` None the parameters stay on the `meta` device, without memory, for a checkpoint to fill or for counting.
+    """
+    make: Any = FAMILIES[family(config)].model
+    with torch.device("meta"):
+        model: Model = make(config)
+    if seed is not None:
+        model.to_empty(device=device)
+        model.init_weights(seed)
+    return model.eval()

@@ -1,0 +1,65 @@
+"""Which variant a config is of."""
+
+from typing import Any
+
+from vitral.models.catalog import VARIANTS
+from vitral.models.experts import ExpertsConfig
+from vitral.models.families import FAMILIES, family
+from vitral.models.model import ModelConfig
+from vitral.models.stem import StemConfig
+
+SHOWN = (int, float, str, tuple)  # kinds of fields that a line can say
+MOST_CHANGED = 2  # fields in which a network may differ from a variant and still be called by it
+
+
+def describe(config: ModelConfig) -> str:
+    """Return the variant's name, that of a near one with what differs, or the family's."""
+    name = variant_name(config)
+    if name is not None:
+        return name
+    identity = FAMILIES[family(config)].identity
+    near = {
+        name: [field for field in identity if getattr(config, field) != getattr(other, field)]
+        for name, other in VARIANTS.items()
+        if type(other) is type(config)
+    }
+    name, fields = min(near.items(), key=lambda item: len(item[1]))
+    if len(fields) > MOST_CHANGED or any(not isinstance(getattr(config, field), SHOWN) for field in fields):
+        return FAMILIES[family(config)].title
+    return f"{name} with {' and '.join(f'{field} {_shown(getattr(config, field))}' for field in fields)}"
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401  # a field of any config
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def variant_name(config: ModelConfig) -> str | None:
+    """Return the name of the variant that `config` is at some size, number of classes and regularisation, if any."""
+    row = FAMILIES[family(config)]
+
+    def same(other: ModelConfig, fields: tuple[str, ...]) -> bool:
+        return all(_shape(getattr(config, field)) == _shape(getattr(other, field)) for field in fields)
+
+    alike = [name for name, other in VARIANTS.items() if type(other) is type(config) and same(other, row.identity)]
+    for count in range(len(row.finer), 0, -1):
+        for name in alike:
+            if same(VARIANTS[name], row.finer[:count]):
+                return name
+    return alike[0] if alike else None
+
+
+def same_tensors(one: ModelConfig, other: ModelConfig) -> bool:
+    """Tell whether two configs differ in nothing but numerics, heads and routing, which tensors' shapes do not show."""
+    if type(one) is not type(other):
+        return False
+    fields = [field for field in FAMILIES[family(one)].identity if field not in ("num_heads", "layer_scale")]
+    return all(_shape(getattr(one, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
+
+
+def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config
+    """Return what of a stem or of experts makes a variant: their shapes, not their numerics or their routing."""
+    if isinstance(value, StemConfig):
+        return value.stages, value.width_factor
+    if isinstance(value, ExpertsConfig):
+        return value.blocks
+    return value
