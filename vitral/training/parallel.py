@@ -22,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from vitral import distributed
 from vitral.errors import RecipeError
 from vitral.models.experts import MixtureOfExperts, Rows, shared_rows
+from vitral.models.families import FAMILIES
 from vitral.models.model import Model
 from vitral.training.methods.method import Method
 from vitral.training.optimization.optimizers import clip_by_global_norm, global_norm
