@@ -13,7 +13,8 @@ from vitral.data.digits import open_digits
 from vitral.errors import ModelError
 from vitral.evaluation import fewshot
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
-from vitral.evaluation.fewshot import extract_features, fit_linear_probe, score_baselines
+from vitral.evaluation.fewshot import extract_features, score_baselines
+from vitral.evaluation.probes import fit_linear_probe
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import Predictor

@@ -9,7 +9,7 @@ from torch import Tensor
 from vitral.data.digits import open_digits
 from vitral.data.subset import Subset
 from vitral.errors import DataError, ModelError
-from vitral.events import Event, Progress
+from vitral.events import Event, Progress, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.batching import collect, in_batches
 
@@ -42,6 +42,9 @@ def test_no_image_is_read_before_its_batch_is_asked_for() -> None:
 def test_an_empty_batch_is_refused_rather_than_no_prediction_given(batch_size: int) -> None:
     with pytest.raises(ModelError, match=f"not {batch_size}; set batch_size"):
         next(in_batches([("one", torch.zeros(3, 2, 2))], batch_size))
+    source = open_digits().splits["validation"]
+    with pytest.raises(ModelError, match=f"not {batch_size}; set batch_size"):
+        collect(means, source, SMALL, batch_size=batch_size, workers=0, limit=None, purpose="look", listener=ignore)
 
 
 def means(images: Tensor) -> Tensor:
@@ -65,4 +68,4 @@ def test_every_image_of_a_source_has_its_own_row(batch_size: int) -> None:
 def test_a_source_without_images_is_refused() -> None:
     empty = Subset(open_digits().splits["validation"], [])
     with pytest.raises(DataError, match="no images"):
-        collect(means, empty, SMALL, batch_size=4, workers=0, limit=None, purpose="look", listener=lambda event: None)
+        collect(means, empty, SMALL, batch_size=4, workers=0, limit=None, purpose="look", listener=ignore)

@@ -25,8 +25,7 @@ def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[
     Raises:
         ModelError: `batch_size` is below 1.
     """
-    if batch_size < 1:
-        raise ModelError(f"A batch has at least one image, not {batch_size}; set batch_size to 1 or more.")
+    _check_batch_size(batch_size)
     images = iter(images)
     while batch := list(islice(images, batch_size)):
         names, prepared = zip(*batch, strict=True)
@@ -66,10 +65,12 @@ def collect(
         Stopped: `stop` said so.
         DataError: the source is empty.
         ImageError: an image cannot be read.
+        ModelError: `batch_size` is below 1.
     """
     count = min(len(source), limit) if source.endless and limit is not None else len(source)
     if count == 0:
         raise DataError("There are no images to evaluate; name a split that has some.")
+    _check_batch_size(batch_size)
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     done = 0
     mine = load_evaluation(
@@ -94,3 +95,8 @@ def collect(
     order = indices.argsort()
     assert torch.equal(indices[order], torch.arange(count)), f"{len(indices)} images were counted, not {count}"
     return values[order], labels[order]
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ModelError(f"A batch has at least one image, not {batch_size}; set batch_size to 1 or more.")

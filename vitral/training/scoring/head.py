@@ -7,7 +7,8 @@ from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.fewshot import extract_features, fit_linear_probe
+from vitral.evaluation.fewshot import extract_features
+from vitral.evaluation.probes import fit_linear_probe
 from vitral.events import Listener, Message
 
 PROBE_IMAGES = 4000  # of an endless source, to fit a head on
