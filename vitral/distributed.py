@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from vitral.advice import argument
 from vitral.errors import TrainingError
 
 Value = TypeVar("Value")
@@ -123,6 +124,6 @@ def losing_a_process() -> Iterator[None]:
         if dist.is_initialized() and any(phrase in text for phrase in lost):
             raise TrainingError(
                 f"Process {rank()} of {world()} lost another process of the job ({text[:120]}); start the job again with "
-                "--resume, or let torchrun do it (--max-restarts)."
+                f"{argument('resume', True)}, or let torchrun do it (--max-restarts)."
             ) from error
         raise

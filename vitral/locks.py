@@ -20,6 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.files import storage_errors
 from vitral.owners import Owner, this_process
@@ -152,6 +153,6 @@ class _Lock:
 
 def _in_use(folder: Path, holder: str) -> str:
     return (
-        f"{holder[0].upper()}{holder[1:]} is working in '{folder}'; wait until it has ended, or choose another --out. "
-        f"(If that process is gone, the lock expires within {DEAD_SECONDS:.0f} seconds.)"
+        f"{holder[0].upper()}{holder[1:]} is working in '{folder}'; wait until it has ended, or choose another "
+        f"{argument('out')}. (If that process is gone, the lock expires within {DEAD_SECONDS:.0f} seconds.)"
     )

@@ -5,14 +5,15 @@ Every writer checks here before it computes, so that a mistyped name costs neith
 
 import os
 import stat
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
+from vitral.advice import argument
 from vitral.errors import StorageError
 from vitral.files import LONGEST_NAME, foreign_files, kind_of
 
 SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
-ADVICE = "choose another name, or add --overwrite"
+ADVICE = f"choose another name, or add {argument('overwrite', True)}"
 
 
 def check_file(
@@ -30,12 +31,9 @@ def check_file(
         StorageError: it may not be written; what is there is untouched.
     """
     target = Path(path)
-    check_location(target)
-    status = _status(target)
+    status = _standing(target, "file", stat.S_ISREG)
     if status is None:
         return
-    if not stat.S_ISREG(status.st_mode):
-        raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a file; choose another name.")
     if target.resolve().is_relative_to("/dev") or target.resolve().is_relative_to("/proc"):
         raise StorageError(f"'{target}' belongs to the system; choose another name.")
     ours = bool(mark) and _has_mark(target, mark)
@@ -65,12 +63,8 @@ def check_folder(
         StorageError: it may not be written; what is there is untouched.
     """
     target = Path(path)
-    check_location(target)
-    status = _status(target)
-    if status is None:
+    if _standing(target, "folder", stat.S_ISDIR) is None:
         return
-    if not stat.S_ISDIR(status.st_mode):
-        raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a folder; choose another name.")
     refuse_inputs(target, inputs)
     if others := foreign_files(target, own):
         raise StorageError(
@@ -78,6 +72,15 @@ def check_folder(
         )
     if foreign_files(target, ()) and not (replace or overwrite):
         raise StorageError(f"'{target}' already exists; {ADVICE}.")
+
+
+def _standing(target: Path, kind: str, is_kind: Callable[[int], bool]) -> os.stat_result | None:
+    """Return the status of what is at a path that can be written and is of the kind that is to be; None if nothing is."""
+    check_location(target)
+    status = _status(target)
+    if status is not None and not is_kind(status.st_mode):
+        raise StorageError(f"'{target}' is {kind_of(status.st_mode)}, not a {kind}; choose another name.")
+    return status
 
 
 def check_location(target: Path) -> None:

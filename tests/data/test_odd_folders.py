@@ -50,7 +50,7 @@ def test_a_broken_link_is_one_line_or_left_out(make: Make) -> None:
     (root / "b" / "self.png").symlink_to("self.png")
     (root / "b" / "note.txt").symlink_to("nowhere.txt")
     (root / "lost").symlink_to("nowhere")
-    with pytest.raises(ImageError, match=r"2 of 12 .*gone.png' is a link that leads nowhere.*--skip-bad-images"):
+    with pytest.raises(ImageError, match=r"2 of 12 .*gone.png' is a link that leads nowhere.*`skip_bad_images=True`"):
         open_data(root)
     data = open_data(root, skip_bad_images=True)
     assert count(data) == 10
@@ -205,7 +205,7 @@ def test_nested_folders(
     data = open_data(spec, classes=reading)
     assert data.class_names == expected
     assert count(data) == sum(folders.values())
-    told = "--classes leaf, top or path" in notes(data)
+    told = "`classes` leaf, top or path" in notes(data)
     assert told == (
         reading is None
         and any("/" in name for name in folders)

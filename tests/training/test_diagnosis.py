@@ -12,9 +12,11 @@ from PIL import Image
 
 from tests.cli.conftest import QUICK
 from vitral.classifier.load import load
+from vitral.cli.command_line import command_of
 from vitral.cli.main import main
 from vitral.evaluation.fewshot import Baselines
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
+from vitral.training.planning.request import Asked
 from vitral.training.scoring.diagnosis import (
     Circumstances,
     diagnose,
@@ -32,7 +34,7 @@ RUN = Circumstances(
     learning_rate=1e-3,
     last_loss=1.0,
     budget_seconds=None,
-    command="vitral finetune --data photos",
+    asked=Asked("fine-tune", data="photos"),
     pretrained="ViT-B_16.npz",
 )
 
@@ -85,7 +87,10 @@ def test_the_commonest_class_is_what_chance_means_on_uneven_data() -> None:
 def test_below_its_own_probe_or_the_bare_pixels_is_a_failure() -> None:
     below_probe = diagnose(scored(100), baselines(0.8), RUN)
     assert "its own frozen features: 50.0% of 200 test images right, against 80.0%" in below_probe[0].problem
-    assert "adaptation.method=probe" in below_probe[0].command
+    remedy = below_probe[0].remedy
+    assert remedy is not None
+    assert remedy.overrides == ("adaptation.method=probe",)
+    assert below_probe[0].sentence().endswith("vitral.finetune('photos', overrides=['adaptation.method=probe'])")
     below_pixels = diagnose(scored(100), baselines(0.4, pixels=0.81), RUN)
     assert "the bare pixels" in below_pixels[0].problem
     assert "81.0%" in below_pixels[0].problem
@@ -112,7 +117,8 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
 def test_the_likely_reason_and_what_helps(changes: dict[str, object], reason: str, command: str) -> None:
     found = diagnose(scored(20), None, replace(RUN, **changes))[0]  # type: ignore[arg-type]
     assert reason in found.reason
-    assert found.command == f"vitral finetune --data photos {command}"
+    assert found.remedy is not None
+    assert command_of(found.remedy) == f"vitral finetune --data photos {command}"
 
 
 def test_scores_of_training_images_are_not_judged() -> None:
@@ -132,7 +138,7 @@ def test_the_loss_at_the_end_is_of_training_rows() -> None:
 
 
 def test_a_late_command_is_called_late() -> None:
-    assert "190 s, where --time said 120 s" in too_late(190.0, 120.0).problem
+    assert "190 s, where `time` said 120 s" in too_late(190.0, 120.0).problem
 
 
 def write_noise(root: Path) -> None:

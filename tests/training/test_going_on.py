@@ -18,6 +18,7 @@ from PIL import Image
 
 from tests.cli.conftest import write_images
 from vitral import locks
+from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
 from vitral.events import Event, Message
@@ -179,7 +180,7 @@ def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -
 
 
 def test_changed_data_are_a_matter_of_going_on(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="--data-changed belongs to --resume"):
+    with pytest.raises(TrainingError, match="`data_changed=True` belongs to `resume=True`"):
         Folder(tmp_path).begin(data_changed=True)
 
 
@@ -215,8 +216,8 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
     shutil.rmtree(folder.run)
     result = folder.begin(seed=5)
     assert folder.weights() == resumed
-    assert "--set steps=6" in result.command()
-    assert "--seed 5 --no-baselines" in result.command()
+    assert "--set steps=6" in commands_of(result)
+    assert "--seed 5 --no-baselines" in commands_of(result)
 
 
 def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:
@@ -255,12 +256,12 @@ class TestLength:
         assert "was changed from 6 to 8 steps after step 6" in (folder.run / "recipe.toml").read_text()
 
     def test_the_report_says_what_was_asked_last_and_what_the_recipe_gives(self, folder: Folder) -> None:
-        asked, again = folder.go_on().command().splitlines()
+        asked, again = commands_of(folder.go_on()).splitlines()
         assert "steps=6" in asked
         assert again.endswith("# the same weights again")
         folder.go_on(time="60s", overrides=("steps=8",))
-        asked, again = folder.go_on().command().splitlines()  # what is not said anew holds
-        assert "--time 60s" in asked
+        asked, again = commands_of(folder.go_on()).splitlines()  # what is not said anew holds
+        assert "--time 1m" in asked
         assert "steps=8" in asked
         assert "steps=6" not in asked
         first = (folder.run / "recipe.toml").read_text().splitlines()[0]

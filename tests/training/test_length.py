@@ -113,10 +113,10 @@ def tiny() -> Classifier:
 def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     recipe = load_recipe("scratch", ["steps=100_000_000_000", "batch_size=64"])
     measured = measure(tiny(), recipe)
-    with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*--time") as refused:
+    with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*`time='8h'`") as refused:
         fit_machine(recipe, measured, MachineFacts(), None)
     assert "\n" not in str(refused.value)
-    assert "cut to the 60 s of --time" in fit_machine(recipe, measured, MachineFacts(), 60.0)[2][-1]
+    assert "cut to the 60 s of `time`" in fit_machine(recipe, measured, MachineFacts(), 60.0)[2][-1]
 
 
 @pytest.mark.parametrize(

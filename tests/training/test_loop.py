@@ -64,7 +64,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(
     run: Run, other_run: Run, step: int, number: signal.Signals, workers: int
 ) -> None:
     run.train()
-    with pytest.raises(TrainingInterrupted, match=f"saved after step {step} of 30.*--resume") as stopped:
+    with pytest.raises(TrainingInterrupted, match=f"saved after step {step} of 30.*`resume=True`") as stopped:
         other_run.train(listener=StopAt(step, number), workers=workers)
     assert stopped.value.exit_code == 128 + number
     other_run.train(resume=True, workers=workers)
@@ -161,7 +161,7 @@ def test_too_many_bad_batches_stop_the_run(run: Run) -> None:
 
 def test_a_run_is_not_begun_twice(run: Run) -> None:
     run.train()
-    with pytest.raises(TrainingError, match="already holds a run; go on with it by --resume"):
+    with pytest.raises(TrainingError, match="already holds a run; go on with it by `resume=True`"):
         run.train()
 
 

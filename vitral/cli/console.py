@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from vitral.classifier.classifier import Classifier
+from vitral.cli.wording import spoken
 from vitral.distributed import is_main
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
@@ -54,7 +55,7 @@ class ConsoleListener:
             if event.verdict:
                 return  # the summary's first lines
             style = "yellow" if event.warning else None
-            self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
+            self.progress.console.print(printable(spoken(event.text)), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
             self.lines(event)
         elif isinstance(event, ProgressEvent):
@@ -81,7 +82,15 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
     """Print a value as JSON for a program to read; not-a-number becomes null."""
     if not is_main():
         return
-    print(printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
+    print(printable_json(json.dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
+
+
+def _spoken(value: Any) -> Any:  # noqa: ANN401  # whatever JSON holds
+    if isinstance(value, dict):
+        return {key: _spoken(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spoken(one) for one in value]
+    return spoken(value) if isinstance(value, str) else value
 
 
 def print_table(columns: list[str], rows: list[list[str]], *, title: str | None = None) -> None:
@@ -99,4 +108,4 @@ def print_table(columns: list[str], rows: list[list[str]], *, title: str | None 
 def print_line(text: str) -> None:
     """Print one line to standard output."""
     if is_main():
-        print(printable(text))
+        print(printable(spoken(text)))

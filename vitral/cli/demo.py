@@ -5,6 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.studies.demo import demo as run_demo
 
@@ -21,7 +22,7 @@ def demo(
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:
-        study = run_demo(out, listener=listener)
+        study = run_demo(out, command="vitral demo", speech=COMMANDS, listener=listener)
     if json:
         print_json(study.to_json())
         return

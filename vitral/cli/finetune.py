@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.reporting import announce, show_plan, write_run_report
+from vitral.cli.reporting import announce, result_json, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
@@ -88,6 +88,6 @@ def finetune(
         report = write_run_report(result, listener=listener)
     result = result.at_its_end()
     if json:
-        print_json({**result.to_json(), "report": str(report)})
+        print_json(result_json(result, report))
     else:
         announce(result, report)

@@ -11,6 +11,7 @@ from rich.console import Console
 from vitral import __version__
 from vitral.cli import interrupts, started
 from vitral.cli.commands import COMMANDS, EPILOGUE
+from vitral.cli.wording import spoken
 from vitral.errors import TrainingInterrupted, VitralError
 from vitral.printable import printable
 
@@ -102,7 +103,7 @@ def _job() -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> int:
-    line = printable(" ".join(message.split()))
+    line = printable(" ".join(spoken(message).split()))
     if os.environ.get("RANK", "0") != "0":
         line = f"process {os.environ['RANK']}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -1,7 +1,9 @@
 """The end of a training command: its report beside the run, its scores on the screen."""
 
 from pathlib import Path
+from typing import Any
 
+from vitral.cli.command_line import COMMANDS, command_of, next_commands
 from vitral.cli.console import print_json, print_line
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
@@ -24,8 +26,22 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     """Write the run's HTML report into its folder and return where it is."""
     target = result.run.folder / "report.html"
     listener(Message("Drawing the report …"))
-    write_report(run_report(result), target)
+    write_report(run_report(result, speech=COMMANDS), target)
     return target
+
+
+def result_json(result: RunResult, report: Path) -> dict[str, Any]:
+    """Return a run's result as JSON values, with the commands that would help."""
+    diagnosis = [
+        {
+            "problem": found.problem,
+            "reason": found.reason,
+            "command": "" if found.remedy is None else command_of(found.remedy),
+            "failed": found.failed,
+        }
+        for found in result.diagnosis
+    ]
+    return {**result.to_json(), "diagnosis": diagnosis, "report": str(report)}
 
 
 def announce(result: RunResult, report: Path) -> None:
@@ -36,5 +52,5 @@ def announce(result: RunResult, report: Path) -> None:
     print_line(result.evaluation.announcement(result.split))
     print_line(f"Classifier  {result.classifier_folder}")
     print_line(f"Report      {report}")
-    for line in result.next_commands():
+    for line in next_commands(result):
         print_line(line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vitral import distributed
+from vitral.advice import argument, function
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
 from vitral.data.names import ALL, NAMED, natural_key, some, unread_classes
@@ -143,7 +144,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     if len(every) > most:
         checked = [every[place] for place in np.linspace(0, len(every) - 1, most).astype(int)]
         notes.append(
-            f"Only {most:,} of the {len(every):,} images were decoded beforehand; 'vitral check' looks at all of them."
+            f"Only {most:,} of the {len(every):,} images were decoded beforehand; {function('check')} looks at all of them."
         )
     reasons = _unreadable(listing.store, checked, how.listener)
     bad = (*listing.bad, *(BadImage(listing.store.name(place), reason) for place, reason in reasons.items()))
@@ -152,7 +153,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
         more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise ImageError(
             f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}. "
-            "Mend or remove them, or go on without them by --skip-bad-images."
+            f"Mend or remove them, or go on without them by {argument('skip_bad_images', True)}."
         )
     kept = {
         split: [entry for entry in chosen if entry.store_index not in reasons]

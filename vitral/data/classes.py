@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from vitral.advice import argument
 from vitral.data.names import ALL, natural_key, some, split_named
 from vitral.errors import DataError, did_you_mean
 
@@ -169,7 +170,7 @@ def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
     classes = counts[used]
     return (
         f"The folders are nested: the {len(classes)} classes are the {DESCRIBED[used]} ({some(classes)}). "
-        f"--classes leaf, top or path chooses another reading{': ' + others if others else ''}.",
+        f"{argument('classes')} leaf, top or path chooses another reading{': ' + others if others else ''}.",
     )
 
 

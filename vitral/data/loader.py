@@ -20,6 +20,7 @@ from jaxtyping import Float32, Int64, UInt8
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from vitral.advice import argument
 from vitral.data.batch import Batch
 from vitral.data.sampling import Indices, batch_indices
 from vitral.data.source import Source
@@ -290,8 +291,8 @@ def _losing_a_worker() -> Iterator[None]:
             raise
         raise DataError(
             f"A process that prepares images was ended from outside ({text[:120] or type(error).__name__}), for want of "
-            "memory perhaps; go on with "
-            "--resume, fewer of them by --set workers=1, or none by --set workers=0."
+            f"memory perhaps; go on with {argument('resume', True)}, fewer of them by "
+            f"{argument('overrides', ['workers=1'])}, or none by {argument('overrides', ['workers=0'])}."
         ) from error
 
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+from vitral.advice import function
 from vitral.errors import ModelError, did_you_mean
 from vitral.models.bit import BiTConfig
 from vitral.models.coatnet import CoAtNetConfig, Kind
@@ -282,7 +283,8 @@ def variant(name: str) -> Any:  # noqa: ANN401  # the family's own ModelConfig
     try:
         return VARIANTS[name]
     except KeyError:
-        raise ModelError(f"There is no model '{name}'.{instead_of(name)} 'vitral models' lists them all.") from None
+        advice = f"{instead_of(name)} {function('list_models')} lists them all."
+        raise ModelError(f"There is no model '{name}'.{advice}") from None
 
 
 def instead_of(name: str) -> str:

@@ -21,6 +21,7 @@ from vitral.training.finetune import finetune
 from vitral.training.pretrain import pretrain
 from vitral.training.records.run_folder import clear_run
 from vitral.training.result import RunResult
+from vitral.training.speech import PYTHON, Speech
 
 SOURCE, DATA = "visualatom-mini", "digits"
 MODEL = "vit-nano4"
@@ -59,8 +60,14 @@ class DemoResult:
         }
 
 
-def demo(out: str | Path, *, listener: Listener = show) -> DemoResult:
+def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listener: Listener = show) -> DemoResult:
     """Run the whole pipeline into a folder; an earlier demo there is replaced.
+
+    Args:
+        out: the folder.
+        command: what was typed, for the report.
+        speech: in whose words the report speaks.
+        listener: hears messages and progress.
 
     Raises:
         StorageError: the folder holds something else than a demo.
@@ -79,7 +86,8 @@ def demo(out: str | Path, *, listener: Listener = show) -> DemoResult:
     arms = (_arm(PRETRAINED, tuned), _arm(SCRATCH, scratch))
     seconds = time.monotonic() - started
     page = folder / REPORT
-    write_report(_report(pretrained, tuned, scratch, arms, seconds), page)
+    shown = run_report(tuned[0], speech=speech)
+    write_report(replace(_report(shown, pretrained, tuned, scratch, arms, seconds), command=command), page)
     result = DemoResult(arms, tuned[0].classifier_folder, page, time.monotonic() - started)
     write_file(folder / MARK, json.dumps(result.to_json(), indent=2))
     return result
@@ -122,20 +130,24 @@ def _arm(name: str, results: list[RunResult]) -> Arm:
 
 
 def _report(
-    pretrained: RunResult, tuned: list[RunResult], scratch: list[RunResult], arms: tuple[Arm, Arm], seconds: float
+    shown: RunReport,
+    pretrained: RunResult,
+    tuned: list[RunResult],
+    scratch: list[RunResult],
+    arms: tuple[Arm, Arm],
+    seconds: float,
 ) -> RunReport:
     first = tuned[0]
     steps = first.training.steps
     curves = [*((PRETRAINED, result) for result in tuned), *((SCRATCH, result) for result in scratch)]
     low, high = (run.classifier.model.image_size[0] for run in (pretrained, first))
     return replace(
-        run_report(first),
+        shown,
         title="A Vision Transformer, pre-trained and fine-tuned",
         summary=(
             f"Pre-trained on generated images at {low} pixels, then fine-tuned on handwritten digits at {high}: "
             f"{arms[0].mean:.1%} of the test digits are read right, against {arms[1].mean:.1%} from scratch."
         ),
-        command="vitral demo",
         comparison=arms,
         comparison_note=(
             f"The same network on the same {steps} steps of the same digits, {len(SEEDS)} seeds each, scored on the "

@@ -19,7 +19,8 @@ from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
-from vitral.training.scoring.diagnosis import merged
+from vitral.training.scoring.diagnosis import Diagnosis, merged
+from vitral.training.speech import PYTHON, Speech
 
 MISTAKES, EXAMPLES = 8, 8
 SEARCHED = 64  # images among which examples classified right are looked for
@@ -27,8 +28,8 @@ DISTANCE_IMAGES, FEW = 64, 8  # the paper averaged over 128; with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
 
 
-def run_report(result: RunResult) -> RunReport:
-    """Return everything that one run's page shows."""
+def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
+    """Return everything that one run's page shows, in the words of Python or of another front end."""
     run = result.run
     split = result.split
     source = run.data.splits[split]
@@ -42,9 +43,9 @@ def run_report(result: RunResult) -> RunReport:
         title=f"{noun} on {run.data.name}",
         facts=run_facts(result),
         summary=evaluation.sentence(split),
-        verdict=tuple(Verdict(found.problem, found.reason, found.command) for found in merged(result.diagnosis)),
-        command=result.command(),
-        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
+        verdict=tuple(_verdict(found, speech) for found in merged(result.diagnosis)),
+        command=speech.again(result),
+        notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
         bad_images=run.data.bad_images,
         images=(training_images(result),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),),
@@ -61,6 +62,11 @@ def run_report(result: RunResult) -> RunReport:
         position_similarity=position_similarity(model) if attentive else None,
         attention_distance=attention_distance(predictor, first_images(result, source)) if attentive else None,
     )
+
+
+def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
+    command = "" if found.remedy is None else speech.ask(found.remedy)
+    return Verdict(speech.text(found.problem), speech.text(found.reason), command)
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.data.batch import Batch
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import TrainingInterrupted
@@ -167,8 +168,8 @@ class _Trainer:
         elif step >= total:
             self.listener(
                 Message(
-                    f"The run is finished: it made its {total} steps. To go on with it give it more --time, "
-                    "or another length by --set steps=N."
+                    f"The run is finished: it made its {total} steps. To go on with it give it more "
+                    f"{argument('time')}, or another length by {argument('overrides', ['steps=N'])}."
                 )
             )
 
@@ -333,8 +334,8 @@ class _Trainer:
             self.writer.wait()
             number = request.signal or signal.SIGTERM  # another process of the job heard it
             raise TrainingInterrupted(
-                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}; go on with --resume "
-                f"--out {self.folder}.",
+                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}; go on with "
+                f"{argument('resume', True)} {argument('out', str(self.folder))}.",
                 exit_code=128 + number,
             )
         return validated

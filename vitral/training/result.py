@@ -1,7 +1,6 @@
 """What a run gave."""
 
 import dataclasses
-import shlex
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,8 +13,6 @@ from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.budget import overrun
 from vitral.training.planning.plan import Plan, Run
-from vitral.training.records.asked import command_of, last_asked
-from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
 
 
@@ -85,17 +82,6 @@ class RunResult:
         """The split that `evaluation` is of."""
         return self.run.data.scored_split()
 
-    def command(self) -> str:
-        """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
-        run = self.run
-        asked = last_asked(run.folder) or run.session.command
-        start = None if run.kind == "pre-train" else run.plan.start
-        again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)
-        rerun = shlex.join(command_of(again, recipe=str(run.folder / RECIPE_FILE)))
-        remarks = kept_remarks(run.folder)
-        gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
-        return f"{shlex.join(command_of(asked))}\n{rerun}  # {gives}"
-
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
         return {
@@ -107,19 +93,3 @@ class RunResult:
             "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
             "evaluation": self.evaluation.to_json(),
         }
-
-    def next_commands(self) -> list[str]:
-        """Return the commands that a user would want next, ready to paste."""
-        example = self.run.data.splits[self.split].describe(0)
-        image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
-        data, folder = shlex.quote(self.run.session.request.asked.required_data()), shlex.quote(str(self.run.folder))
-        scores = f"  vitral evaluate --data {data} --classifier {folder}"
-        if self.failed:
-            helps = dict.fromkeys(f"  {found.command}" for found in self.diagnosis if found.command)
-            return ["Next:", *helps, scores]
-        return [
-            "Next:",
-            scores + (" --split train" if self.split == "train" else ""),
-            f"  vitral predict {image} --classifier {folder}",
-            f"  vitral explain {image} --classifier {folder}",
-        ]

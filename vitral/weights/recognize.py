@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import function
 from vitral.errors import WeightsError
 from vitral.weights.beside import said_beside
 from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
@@ -130,8 +131,8 @@ def recognize(container: Container) -> Recognized:
     if dialect is None:
         first = ", ".join(list(container.shapes)[:3])
         raise WeightsError(
-            f"'{source}' holds no architecture that is known (its tensors: {first}, …); 'vitral models' lists what is, and "
-            "in whose formats."
+            f"'{source}' holds no architecture that is known (its tensors: {first}, …); {function('list_models')} lists what "
+            "is, and in whose formats."
         )
     try:
         found = dialect.read(stored)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vitral.advice import argument
 from vitral.errors import ModelError
 from vitral.images.augment import Augmentation
 from vitral.training.planning.facts import DataFacts, MachineFacts, WeightsFacts
@@ -173,7 +174,8 @@ def _method(situation: Situation) -> tuple[str, str]:
         if seconds > patience:
             return (
                 "probe",
-                f"all of them would take a CPU about {seconds / 60:.0f} minutes; --recipe finetune does it anyway",
+                f"all of them would take a CPU about {seconds / 60:.0f} minutes; "
+                f"{argument('recipe', 'finetune')} does it anyway",
             )
     if situation.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
         return "lora", f"{a_class:.0f} images a class are few for so many weights"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from vitral.advice import argument
 from vitral.errors import RecipeError
 from vitral.training.planning.durations import YEAR, rounded
 from vitral.training.planning.facts import MachineFacts, Measured
@@ -27,7 +28,7 @@ class Cost:
         """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
         cut = ""
         if budget_seconds is not None and budget_seconds < self.seconds:
-            cut = f", cut to the {rounded(budget_seconds)} of --time"
+            cut = f", cut to the {rounded(budget_seconds)} of {argument('time')}"
         return (
             f"Expected: about {rounded(self.seconds)} of training at {self.images_per_second:.3g} images/s{cut}; "
             f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
@@ -62,6 +63,6 @@ def fit_machine(
         raise RecipeError(
             f"The recipe '{recipe.name}' would train for about {rounded(cost.seconds)} on this machine "
             f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
-            "Give the run a budget with --time 8h, or fewer steps with --set steps=1000."
+            f"Give the run a budget with {argument('time', '8h')}, or fewer steps with {argument('overrides', ['steps=1000'])}."
         )
     return fitted, cost, [*reasons, cost.sentence(budget_seconds)]

@@ -56,3 +56,8 @@ def written(seconds: float) -> str:
     """Return a number of seconds as one would ask for it: whole minutes as minutes, all else as seconds, exactly."""
     minutes, rest = divmod(seconds, MINUTE)
     return f"{minutes:.0f}m" if minutes and not rest else f"{seconds:.12g}s"
+
+
+def proposed(seconds: float) -> float:
+    """Return a number of seconds as a round budget to propose: from two minutes on in whole minutes."""
+    return float(MINUTE * round(seconds / MINUTE)) if seconds >= 2 * MINUTE else float(round(seconds))

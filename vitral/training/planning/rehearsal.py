@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, replace
 
 from vitral import distributed
+from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
@@ -13,6 +14,7 @@ from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
+from vitral.training.planning.durations import written
 from vitral.training.planning.plan import Run
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
@@ -130,9 +132,10 @@ def within_time(run: Run, listener: Listener) -> tuple[Run, Source | None, Budge
 
 def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
     split = run.data.scored_split()
+    validation, scored = counts["validation"], counts["scored"]
     return (
-        f"To keep --time, each validation is of {allowed.validation:,} of {counts['validation']:,} images and the score of "
-        f"{allowed.scored:,} of {counts['scored']:,} {split} images; 'vitral evaluate' scores all."
+        f"To keep {argument('time')}, each validation is of {allowed.validation:,} of {validation:,} images and the score of "
+        f"{allowed.scored:,} of {scored:,} {split} images; {function('evaluate')} scores all."
     )
 
 
@@ -156,8 +159,9 @@ def too_short(budget: float, spent: float, ending: float, step: float) -> str:
     pace = float(f"{step:.2g}")
     least = math.ceil(MARGIN * (before + more))
     useful = math.ceil(MARGIN * (before + more + WORTHWHILE_STEPS * pace))
+    given, enough, better = (argument("time", written(seconds)) for seconds in (budget, least, useful))
     return (
-        f"--time {budget:g}s is too short: {before} s went by before training could begin, and one step with scoring and "
-        f"report takes about {more} s more. With a fifth to spare that makes --time {least}s; for {WORTHWHILE_STEPS} more "
-        f"steps of {pace:g} s give it --time {useful}s."
+        f"{given} is too short: {before} s went by before training could begin, and one step with scoring and "
+        f"report takes about {more} s more. With a fifth to spare that makes {enough}; for {WORTHWHILE_STEPS} more "
+        f"steps of {pace:g} s give it {better}."
     )

@@ -5,14 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.errors import TrainingError
 from vitral.models.catalog import list_models
-from vitral.training.planning.durations import asked_seconds
+from vitral.training.planning.durations import asked_seconds, written
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 Kind = Literal["fine-tune", "pre-train"]
+FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
@@ -63,10 +65,29 @@ class Asked:
         """
         if self.data is None:
             raise TrainingError(
-                "Which data? Name a folder, file, address or built-in set with --data, or for --resume the --out of a run that "
-                "began."
+                f"Which data? Name a folder, file, address or built-in set with {argument('data')}, or for "
+                f"{argument('resume', True)} the {argument('out')} of a run that began."
             )
         return self.data
+
+    def call(self) -> str:
+        """Return what one would type in Python to ask for this."""
+        given: dict[str, object] = {
+            "source": self.source,
+            "model": self.model,
+            "classes": self.classes,
+            "recipe": self.recipe,
+            "overrides": list(self.overrides) or None,
+            "image_size": self.image_size,
+            "time": None if self.budget_seconds is None else written(self.budget_seconds),
+            "seed": self.seed,
+            "skip_bad_images": self.skip_bad_images or None,
+            "sweep": self.sweep or None,
+            "baselines": None if self.baselines or self.kind == "pre-train" else False,
+        }
+        words = [] if self.data is None else [repr(self.data)]
+        words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"vitral.{FUNCTIONS[self.kind]}({', '.join(words)})"
 
 
 def ask(

@@ -1,5 +1,6 @@
 """From a request and the facts to the plan: a pure function, which reads nothing and builds nothing."""
 
+from vitral.advice import argument, function
 from vitral.training.planning.automatic import choose_recipe, fitting_size, situation_of
 from vitral.training.planning.cost import fit_machine
 from vitral.training.planning.facts import Facts
@@ -67,8 +68,8 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
     fine, coarse = default_models(facts.machine.gpu_bytes)
     name = fine if facts.data.side < FINE_PATCHES_BELOW else coarse
     reason = (
-        f"No weights were given (--from), so a {name} learns from scratch; pre-trained weights would do better on few "
-        "images: a published file such as ViT-B_16.npz, or a run of 'vitral pretrain'."
+        f"No weights were given ({argument('source')}), so a {name} learns from scratch; pre-trained weights would do "
+        f"better on few images: a published file such as ViT-B_16.npz, or a run of {function('pretrain')}."
     )
     return name, "model", [reason]
 

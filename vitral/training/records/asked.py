@@ -6,15 +6,14 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from vitral.advice import argument, function
 from vitral.described import fits
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.training.planning.request import Asked
+from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.settings.recipe import may_change
-
-FLAGS = {"source": "--from", "image_size": "--image-size"}  # those not called as their field
 
 FIRST, LAST = (
     "request",
@@ -84,8 +83,9 @@ def go_on(folder: Path, asked: Asked) -> Asked:
     if first is None:
         return asked
     if first.kind != asked.kind:
-        verb = "finetune" if first.kind == "fine-tune" else "pretrain"
-        raise TrainingError(f"The run in '{folder}' is of 'vitral {verb}'; go on with it by that command.")
+        raise TrainingError(
+            f"The run in '{folder}' is of {function(FUNCTIONS[first.kind])}; go on with it by that command."
+        )
     settled = (folder / RECIPE_FILE).is_file() and not first.sweep
     same = (
         ("source", "sweep", "classes")
@@ -126,15 +126,16 @@ def _check_same(folder: Path, name: str, first: Asked, asked: Asked) -> None:
         return
     if isinstance(now, str) and isinstance(was, str) and Path(now).resolve() == Path(first.where, was).resolve():
         return
-    flag = FLAGS.get(name, f"--{name}")
-    began = f"{flag} {was}" if was not in (None, False) else f"no {flag}"
-    raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {flag} {now}.")
+    began = argument(name, was) if was not in (None, False) else f"no {argument(name)}"
+    raise TrainingError(f"The run in '{folder}' began with {began}; it cannot go on with {argument(name, now)}.")
 
 
 def _check_overrides(folder: Path, first: Asked, asked: Asked) -> None:
     for change in asked.overrides:
         if change not in first.overrides and change.partition("=")[0].strip() not in may_change():
-            raise TrainingError(f"The run in '{folder}' did not begin with --set {change}; it cannot go on with it.")
+            raise TrainingError(
+                f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot go on with it."
+            )
 
 
 def _from(where: str, name: str | None) -> str | None:
@@ -143,31 +144,3 @@ def _from(where: str, name: str | None) -> str | None:
         return name
     there = Path(where, name)
     return str(there) if there.exists() else name
-
-
-def command_of(asked: Asked, *, recipe: str | None = None) -> Sequence[str]:
-    """Return the words of the command line that asks for this, `recipe` in place of what says the settings."""
-    words = ["vitral", "finetune" if asked.kind == "fine-tune" else "pretrain"]
-    words += ["--data", asked.data] if asked.data is not None else []
-    pairs: list[tuple[str, str | int | None]] = [("--from", asked.source), ("--model", asked.model)]
-    pairs.append(("--classes", asked.classes))
-    if recipe is not None:
-        pairs.append(("--recipe", recipe))
-    else:
-        pairs += [("--recipe", asked.recipe), *(("--set", change) for change in asked.overrides)]
-        pairs += [
-            ("--image-size", asked.image_size),
-            ("--time", _duration(asked.budget_seconds)),
-            ("--seed", asked.seed),
-        ]
-    words += [part for flag, value in pairs if value is not None for part in (flag, str(value))]
-    switches = {
-        "--skip-bad-images": asked.skip_bad_images,
-        "--sweep": asked.sweep,
-        "--no-baselines": not asked.baselines,
-    }
-    return [*words, *(flag for flag, on in switches.items() if on)]
-
-
-def _duration(seconds: float | None) -> str | None:
-    return None if seconds is None else f"{seconds:g}s"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import argument
 from vitral.data.fingerprint import Inventory, changes
 from vitral.data.source import DataSet
 from vitral.described import fits
@@ -51,13 +52,13 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
         what = [*(f"no '{name}' any more" for name in gone), *(f"'{name}' is new" for name in new)]
         raise TrainingError(
             f"The classes of '{data.name}' are not those that the run in '{folder}' began with "
-            f"({_some(what) or 'they have another order'}); begin a new run on them, with --from {folder}."
+            f"({_some(what) or 'they have another order'}); begin a new run on them, with {argument('source', str(folder))}."
         )
     found = changes(kept.get("splits", {}), data.inventory) or ["it is another data set, or other images"]
     if not changed:
         raise TrainingError(
             f"The data changed since the run in '{folder}' began: {_some(found)}. Give it the data as they were, "
-            "or go on with these by --data-changed."
+            f"or go on with these by {argument('data_changed', True)}."
         )
     return found
 

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.files import write_file
 from vitral.training.settings.recipe import Recipe, first_difference, load_recipe
 
 RECIPE_FILE = "recipe.toml"
-EXACT = "# Run again on the same data, from the same weights, by the same means, and without --time: it gives the same weights."
+EXACT = (
+    "# Run again on the same data, from the same weights, by the same means, and without a time budget, it gives the same "
+    "weights."
+)
 NOT_EXACT = "# Run again, it does not give the same weights: "
 
 
@@ -35,7 +39,10 @@ def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, r
         TrainingError: the folder holds a run and `resume` is false, or the recipe is not that of the run.
     """
     if not resume and (folder / RECIPE_FILE).is_file():
-        raise TrainingError(f"'{folder}' already holds a run; go on with it by --resume, or choose another --out.")
+        raise TrainingError(
+            f"'{folder}' already holds a run; go on with it by {argument('resume', True)}, "
+            f"or choose another {argument('out')}."
+        )
     begun = recipe_begun(folder, recipe)
     longer = begun is not None and recipe.steps != begun.steps
     distributed.barrier()  # nobody reads what the main process is about to write

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.layout import CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
@@ -16,6 +17,7 @@ from vitral.training.records.recipe_file import RECIPE_FILE
 
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
 REPORT_FILE = "report.html"
+RESUME, OVERWRITE = argument("resume", True), argument("overwrite", True)  # as messages name them
 SWEEP = "sweep"  # where the runs lie that try a setting
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
@@ -89,21 +91,21 @@ def _has_trained(folder: Path) -> bool:
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
-        raise TrainingError("--resume goes on with a run, and --overwrite begins it anew; say one of them.")
+        raise TrainingError(f"{RESUME} goes on with a run, and {OVERWRITE} begins it anew; say one of them.")
     check_location(folder)
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
-        raise StorageError(f"'{folder}' is not a folder; choose another --out.")
+        raise StorageError(f"'{folder}' is not a folder; choose another {argument('out')}.")
     begun = holds_run(folder)
     if begun and not resume and not overwrite:
         raise TrainingError(
-            f"'{folder}' already holds a run; go on with it by --resume, choose another --out, or say --overwrite."
+            f"'{folder}' already holds a run; go on with it by {RESUME}, choose another {argument('out')}, or say {OVERWRITE}."
         )
     others = foreign_files(folder, ())
     if others and not begun and not overwrite:
         raise StorageError(
-            f"'{folder}' holds something else ('{others[0]}') and no run; choose another --out, or say --overwrite."
+            f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {OVERWRITE}."
         )
     if others and not resume:
         refuse_inputs(folder, inputs)

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
@@ -31,13 +32,14 @@ def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool
             it says of a new run that its data changed.
     """
     if out is None and distributed.may_restart():
-        raise TrainingError("Name the run's folder with --out, so that a restart by torchrun finds it.")
+        raise TrainingError(f"Name the run's folder with {argument('out')}, so that a restart by torchrun finds it.")
     if out is not None and not str(out).strip():
-        raise TrainingError("--out is empty; name a folder, or leave it out for one below runs/.")
+        raise TrainingError(f"{argument('out')} is empty; name a folder, or leave it out for one below runs/.")
     if data_changed and not resume:
-        raise TrainingError("--data-changed belongs to --resume: a run that begins takes the data as they are.")
+        changed, going_on = argument("data_changed", True), argument("resume", True)
+        raise TrainingError(f"{changed} belongs to {going_on}: a run that begins takes the data as they are.")
     if resume and out is None:
-        raise TrainingError("Which run should go on? Name its folder with --out.")
+        raise TrainingError(f"Which run should go on? Name its folder with {argument('out')}.")
     return resume or distributed.is_restart()
 
 

@@ -1,17 +1,19 @@
-"""Whether a run failed, what is the likely reason, and which command would help: said before anything else of it."""
+"""Whether a run failed, what is the likely reason, and which run would help: said before anything else of it."""
 
 import math
-import shlex
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from vitral.advice import argument, function
 from vitral.evaluation.fewshot import Baselines
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
+from vitral.training.planning.durations import proposed
 from vitral.training.planning.plan import Run
+from vitral.training.planning.request import Asked
 
 FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
@@ -20,7 +22,7 @@ RECENT = 3  # rows of the log, whose mean is the loss at the end
 RANDOM = "random weights"  # how the source of a network that nothing has trained begins
 PRETRAINED = "hf:google/vit-base-patch16-224-in21k"  # a start to propose where random weights learned too little
 LOWER = 0.1  # by which a learning rate that was too high is lowered
-UNTOLD = "That is neither success nor failure: score it on more labelled images with 'vitral evaluate'."
+UNTOLD = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
 LONGER = 4  # times, that a run which made too few updates is made longer
 
 
@@ -31,22 +33,22 @@ class Diagnosis:
     Attributes:
         problem: what was found, one sentence with its figures.
         reason: the likely reason, one sentence.
-        command: what would help, ready to paste; empty if no command does.
+        remedy: what to ask for in its place, where that may help.
         failed: whether the result is of no use; if not, it is only weaker than something simpler seems.
     """
 
     problem: str
     reason: str
-    command: str = ""
+    remedy: Asked | None = None
     failed: bool = True
 
     def sentence(self) -> str:
         """Return everything in one line."""
-        return f"{self.problem} {self.reason}" + (f" This may help: {self.command}" if self.command else "")
+        return f"{self.problem} {self.reason}" + (f" This may help: {self.remedy.call()}" if self.remedy else "")
 
 
 def merged(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
-    """Return what is to be said of a result, the problems of one reason and command as one, in their order."""
+    """Return what is to be said of a result, the problems of one reason and remedy as one, in their order."""
     said: dict[Diagnosis, list[str]] = {}
     for found in diagnosis:
         said.setdefault(replace(found, problem=""), []).append(found.problem)
@@ -65,7 +67,7 @@ class Circumstances:
         learning_rate: the recipe's peak.
         last_loss: mean training loss of the last updates; None if unknown.
         budget_seconds: the time that it was given; None for as long as it needs.
-        command: what made the run, without its folder: "vitral finetune --data photos/".
+        asked: what made the run: its kind, data and trained weights.
         pretrained: weights to propose as a start; empty for a run that cannot have any.
     """
 
@@ -76,7 +78,7 @@ class Circumstances:
     learning_rate: float
     last_loss: float | None
     budget_seconds: float | None
-    command: str
+    asked: Asked
     pretrained: str = "ViT-B_16.npz"
 
 
@@ -109,15 +111,15 @@ def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumst
     pixels = max(baselines.pixel_linear or 0.0, baselines.pixel_neighbour or 0.0)
     for simple, figure in (("the bare pixels", pixels), ("its own frozen features", probe)):
         if significantly_below(share, evaluation.num_examples, figure, baselines.num_test):
-            reason, command = _likely(len(evaluation.class_names), run)
+            reason, remedy = _likely(len(evaluation.class_names), run)
             yield Diagnosis(
-                f"Worse than a simple classifier on {simple}: {reached}, against {figure:.1%}.", reason, command
+                f"Worse than a simple classifier on {simple}: {reached}, against {figure:.1%}.", reason, remedy
             )
     if share < probe:
         yield Diagnosis(
             f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
             f"The difference is within what {evaluation.num_examples} images can tell.",
-            f"{run.command} --set adaptation.method=probe",
+            _with(run, "adaptation.method=probe"),
             failed=False,
         )
 
@@ -128,39 +130,38 @@ def recent_loss(history: Sequence[Mapping[str, float]]) -> float | None:
     return statistics.fmean(losses[-RECENT:]) if losses else None
 
 
-def _likely(classes: int, run: Circumstances) -> tuple[str, str]:
-    """Return the likely reason why a network learned too little, and the command that would help."""
+def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
+    """Return the likely reason why a network learned too little, and what to ask for in its place."""
     if run.last_loss is not None and run.last_loss > GUESSING_MARGIN * math.log(classes):
         lower = LOWER * run.learning_rate
         return (
             f"The loss ended at {run.last_loss:.3g}, above the {math.log(classes):.3g} of guessing: the learning rate of "
             f"{run.learning_rate:g} is too high.",
-            f"{run.command} --set optimizer.lr={lower:g}",
+            _with(run, f"optimizer.lr={lower:g}"),
         )
     if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
         return (
             f"The network began with random weights, for which {run.train_images:,} images are few; start from trained ones.",
-            f"{run.command} --from {run.pretrained}",
+            replace(run.asked, source=run.pretrained),
         )
     if run.steps < FEW_STEPS:
-        longer = (
-            f"--time {_asked(LONGER * run.budget_seconds)}"
-            if run.budget_seconds
-            else f"--set steps={LONGER * FEW_STEPS}"
-        )
-        return f"Only {run.steps} updates were made.", f"{run.command} {longer}"
+        longer = _with(run, f"steps={LONGER * FEW_STEPS}")
+        if run.budget_seconds is not None:
+            longer = replace(run.asked, budget_seconds=proposed(LONGER * run.budget_seconds))
+        return f"Only {run.steps} updates were made.", longer
+    if run.from_scratch and run.pretrained:
+        return "The network began with random weights.", replace(run.asked, source=run.pretrained)
     if run.from_scratch:
-        start = f" --from {run.pretrained}" if run.pretrained else f" --set steps={LONGER * run.steps}"
-        return "The network began with random weights.", run.command + start
+        return "The network began with random weights.", _with(run, f"steps={LONGER * run.steps}")
     return (
         f"Training spoiled the features that the network came with: the learning rate of {run.learning_rate:g} may be too "
         "high for so few images; let the head alone learn.",
-        f"{run.command} --set adaptation.method=probe",
+        _with(run, "adaptation.method=probe"),
     )
 
 
-def _asked(seconds: float) -> str:
-    return f"{seconds / 60:.0f}m" if seconds >= 120 else f"{seconds:.0f}s"
+def _with(run: Circumstances, change: str) -> Asked:
+    return replace(run.asked, overrides=(change,))
 
 
 def significantly_below(share: float, trials: int, other: float, other_trials: int) -> bool:
@@ -173,7 +174,7 @@ def significantly_below(share: float, trials: int, other: float, other_trials: i
 def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
     """Return what is wrong with a command that missed its time budget."""
     return Diagnosis(
-        f"Longer than it was given: {seconds:.0f} s, where --time said {budget_seconds:.0f} s.",
+        f"Longer than it was given: {seconds:.0f} s, where {argument('time')} said {budget_seconds:.0f} s.",
         "The machine became slower at the end than it was while the run was planned, or too little time was given.",
         failed=False,
     )
@@ -184,9 +185,8 @@ def diagnose_run(
 ) -> tuple[Diagnosis, ...]:
     """Return what is wrong with a run's result, the worst first; nothing if all is well."""
     train, tuned = run.data.splits["train"], run.kind == "fine-tune"
-    verb, start = ("finetune", run.plan.start) if tuned else ("pretrain", None)
     scratch = run.classifier.provenance.source.startswith(RANDOM)
-    kept = "" if start is None or scratch else f" --from {shlex.quote(start)}"
+    asked = run.session.request.asked
     circumstances = Circumstances(
         split=run.data.scored_split(),
         train_images=None if train.endless else len(train),
@@ -195,7 +195,7 @@ def diagnose_run(
         learning_rate=run.recipe.optimizer.lr,
         last_loss=recent_loss(training.history) if run.recipe.learns_by_softmax else None,
         budget_seconds=run.session.budget_seconds,
-        command=f"vitral {verb} --data {shlex.quote(run.session.request.asked.required_data())}{kept}",
+        asked=Asked(asked.kind, data=asked.data, source=run.plan.start if tuned and not scratch else None),
         pretrained=PRETRAINED if tuned else "",
     )
     return diagnose(evaluation, baselines, circumstances)

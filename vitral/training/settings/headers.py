@@ -15,7 +15,7 @@ class Header:
     """A recipe as its own comment lines describe it.
 
     Attributes:
-        name: what `--recipe` takes.
+        name: by which it is asked for.
         title: what it trains, one sentence.
         command: the command line that runs it.
         expected: the result to expect.

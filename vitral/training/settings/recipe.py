@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
+from vitral.advice import function
 from vitral.errors import RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
@@ -271,7 +272,7 @@ def _read(source: str | Path) -> str:
             return str(entry.read_text(encoding="utf-8"))
     hint = did_you_mean(name, list_recipes())
     raise RecipeError(
-        f"There is no recipe file and no recipe '{name}'.{hint} 'vitral recipes' lists those that come with it."
+        f"There is no recipe file and no recipe '{name}'.{hint} {function('list_recipes')} lists those that come with it."
     )
 
 

@@ -38,7 +38,7 @@ class OptimizerSettings(Section):
     Attributes:
         name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb" or "adafactor".
         lr: learning rate at the peak.
-        sweep: rates that `--sweep` tries in its place, ascending; empty for four about it.
+        sweep: rates that a sweep tries in its place, ascending; empty for four about it.
         weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
         decay_on: what weight decay applies to: "kernels" (matrices and convolutions: no biases, norms, tokens or position
             tables) or "all" parameters of the network, as in the V-MoE paper, SAM and T2T-ViT's transfer.

@@ -1,0 +1,105 @@
+"""Only the command line knows a flag or a command: messages name arguments and functions, which it says in its own words."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import vitral
+from vitral.advice import NAMED, argument, function, respelled
+from vitral.cli.commands import COMMANDS
+from vitral.cli.main import main
+from vitral.cli.wording import ARGUMENTS, spoken
+from vitral.cli.wording import COMMANDS as SAID
+from vitral.errors import VitralError
+from vitral.training.planning.request import ask
+
+ROOT = Path(vitral.__file__).parent
+SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]
+OWN_FLAGS = {"--from", "--set", "--no-baselines", *(f"--{name.replace('_', '-')}" for name in ARGUMENTS)}
+A_COMMAND = re.compile(rf"\bvitral ({'|'.join(COMMANDS)})\b")
+IMPORTED = re.compile(r"from vitral import|import vitral")
+
+
+def strings(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string of a file, its docstrings too, with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_below_the_command_line_names_a_flag_or_a_command(path: Path) -> None:
+    for line, text in strings(path):
+        flags = OWN_FLAGS & set(re.findall(r"--[a-z][a-z-]*", text))
+        assert not flags, f"{path}:{line} names {flags}: say argument(...), see vitral/advice.py"
+        commands = A_COMMAND.search(text)
+        assert commands is None, f"{path}:{line} names a command: say function(...), see vitral/advice.py"
+
+
+def named(path: Path) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("argument", "function"):
+            first = node.args[0] if node.args else None
+            if isinstance(first, ast.Constant):
+                yield node.func.id, str(first.value)
+
+
+def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None:
+    every = {kind_and_name for path in SOURCES for kind_and_name in named(path)}
+    assert {name for kind, name in every if kind == "argument"} <= set(ARGUMENTS)
+    assert {name for kind, name in every if kind == "function"} <= set(SAID)
+    assert len(every) > 10
+    parameters = {name for one in (vitral.finetune, vitral.pretrain) for name in inspect.signature(one).parameters}
+    assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (
+            f"choose another {argument('out')}, or say {argument('overwrite', True)}.",
+            "choose another --out, or say --overwrite.",
+        ),
+        (argument("source", "my photos/x.npz"), "--from 'my photos/x.npz'"),
+        (argument("overrides", ["steps=9", "name=a`b"]), "--set steps=9 --set 'name=a`b'"),
+        (argument("baselines", False), "--no-baselines"),
+        (f"{function('list_models')} lists them", "'vitral models' lists them"),
+        ("a file `x=1` and `out of order` stay", "a file `x=1` and `out of order` stay"),
+        ("`time=8h`", "`time=8h`"),
+    ],
+)
+def test_the_command_line_says_flags_and_commands(message: str, said: str) -> None:
+    assert spoken(message) == said
+
+
+def test_what_is_named_can_be_found_again() -> None:
+    message = f"{argument('time', '8h')} or {function('check')}"
+    assert respelled(message, argument=lambda name, value: f"{name}:{value}", function=str.upper) == "time:8h or CHECK"
+    assert respelled(message, argument=lambda name, value: None, function=lambda name: None) == message
+    assert len(NAMED.findall(message)) == 2
+
+
+def test_one_mistake_is_told_to_each_in_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "letter.txt").write_text("mine")
+    with pytest.raises(VitralError, match="choose another `out`, or say `overwrite=True`"):
+        vitral.finetune("digits", out="run")
+    assert main(["finetune", "--data", "digits", "--out", "run"]) == 1
+    assert "choose another --out, or say --overwrite." in capsys.readouterr().err
+
+
+def test_what_was_asked_is_typed_in_python_too() -> None:
+    asked = ask("fine-tune", "photos", source="b16.npz", overrides=["steps=9"], time="90s", baselines=False)
+    assert asked.call() == (
+        "vitral.finetune('photos', source='b16.npz', overrides=['steps=9'], time='90s', baselines=False)"
+    )
+    assert ask("pre-train", None, model="vit-b16", time=600, baselines=False).call() == (
+        "vitral.pretrain(model='vit-b16', time='10m')"
+    )

@@ -1,0 +1,70 @@
+"""What one would type: the command lines behind a request, and those that a user would want next."""
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+from vitral.cli.wording import flag, spoken
+from vitral.training.planning.durations import written
+from vitral.training.planning.request import FUNCTIONS, Asked
+from vitral.training.records.asked import last_asked
+from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
+from vitral.training.result import RunResult
+from vitral.training.speech import Speech
+
+
+def command_of(asked: Asked, *, recipe: str | None = None) -> str:
+    """Return the command line that asks for this, `recipe` in place of what says the settings."""
+    pairs: list[tuple[str, str | int | None]] = [
+        ("data", asked.data),
+        ("source", asked.source),
+        ("model", asked.model),
+        ("classes", asked.classes),
+        ("recipe", recipe or asked.recipe),
+    ]
+    if recipe is None:
+        pairs += [("overrides", change) for change in asked.overrides]
+        pairs += [
+            ("image_size", asked.image_size),
+            ("time", None if asked.budget_seconds is None else written(asked.budget_seconds)),
+            ("seed", asked.seed),
+        ]
+    words = ["vitral", FUNCTIONS[asked.kind]]
+    words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
+    switches = {
+        "skip_bad_images": asked.skip_bad_images,
+        "sweep": asked.sweep,
+        "baselines": asked.kind == "fine-tune" and not asked.baselines,
+    }
+    return shlex.join([*words, *(flag(name) for name, on in switches.items() if on)])
+
+
+def commands_of(result: RunResult) -> str:
+    """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
+    run = result.run
+    asked = last_asked(run.folder) or run.session.command
+    start = None if run.kind == "pre-train" else run.plan.start
+    again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)
+    remarks = kept_remarks(run.folder)
+    gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
+    return f"{command_of(asked)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
+
+
+COMMANDS = Speech(text=spoken, ask=command_of, again=commands_of)
+
+
+def next_commands(result: RunResult) -> list[str]:
+    """Return the commands that a user would want next, ready to paste."""
+    example = result.run.data.splits[result.split].describe(0)
+    image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
+    data, folder = shlex.quote(result.run.session.request.asked.required_data()), shlex.quote(str(result.run.folder))
+    scores = f"  vitral evaluate --data {data} --classifier {folder}"
+    if result.failed:
+        remedies = dict.fromkeys(found.remedy for found in result.diagnosis if found.remedy is not None)
+        return ["Next:", *(f"  {command_of(remedy)}" for remedy in remedies), scores]
+    return [
+        "Next:",
+        scores + (" --split train" if result.split == "train" else ""),
+        f"  vitral predict {image} --classifier {folder}",
+        f"  vitral explain {image} --classifier {folder}",
+    ]

@@ -1,0 +1,55 @@
+"""Messages in the words of the command line: which flag an argument is, and which command a function."""
+
+import shlex
+
+from vitral.advice import respelled
+
+FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # those not called as their argument
+ARGUMENTS = (
+    *(
+        "baselines",
+        "classes",
+        "classifier",
+        "data",
+        "data_changed",
+        "image_size",
+        "model",
+        "out",
+        "overrides",
+        "overwrite",
+    ),
+    *("recipe", "resume", "seed", "skip_bad_images", "source", "split", "sweep", "time"),
+)
+COMMANDS = {
+    "check": "check",
+    "evaluate": "evaluate",
+    "explain": "explain",
+    "finetune": "finetune",
+    "list_models": "models",
+    "list_recipes": "recipes",
+    "predict": "predict",
+    "pretrain": "pretrain",
+}
+
+
+def flag(name: str) -> str:
+    """Return the flag of an argument."""
+    return FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def spoken(text: str) -> str:
+    """Return a message with flags and commands in place of arguments and functions."""
+    return respelled(text, argument=_flags, function=_command)
+
+
+def _flags(name: str, value: object) -> str | None:
+    if name not in ARGUMENTS:
+        return None
+    if value is None or isinstance(value, bool):
+        return flag(name)
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join(f"{flag(name)} {shlex.quote(str(one))}" for one in values)
+
+
+def _command(name: str) -> str | None:
+    return f"'vitral {COMMANDS[name]}'" if name in COMMANDS else None

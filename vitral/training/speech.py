@@ -1,0 +1,25 @@
+"""In whose words a report speaks: Python's, unless a front end gives its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vitral.training.planning.request import Asked
+from vitral.training.result import RunResult
+
+
+@dataclass(frozen=True)
+class Speech:
+    """The words for what a user could do.
+
+    Attributes:
+        text: a message, its arguments and functions in these words; see `vitral.advice`.
+        ask: what one would type to ask for a run.
+        again: what one would type to ask for a run that is finished, and to run its recipe again.
+    """
+
+    text: Callable[[str], str]
+    ask: Callable[[Asked], str]
+    again: Callable[[RunResult], str]
+
+
+PYTHON = Speech(text=str, ask=Asked.call, again=lambda result: result.run.session.command.call())
