@@ -140,7 +140,7 @@ def test_other_data_are_refused_or_noted(folder: Folder, change: Any) -> None:  
     before = (folder.run / "run.json").read_bytes()
     with pytest.raises(TrainingError, match=said) as refused:
         folder.go_on()
-    assert "--data-changed" in str(refused.value)
+    assert "`data_changed=True`" in str(refused.value)
     assert "\n" not in str(refused.value)
     assert (folder.run / "run.json").read_bytes() == before
     assert not (folder.run / "classifier").exists()

@@ -146,7 +146,7 @@ def test_a_killed_worker_is_one_line() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "was ended from outside" in done.stdout
-    assert "--set workers=0" in done.stdout
+    assert "`overrides=['workers=0']`" in done.stdout
     assert done.stdout.count("\n") == 1
 
 
