@@ -86,7 +86,7 @@ def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path, number: signal.Signa
     os.killpg(process.pid, number)  # to the workers too, as a terminal sends it
     _, errors = process.communicate(timeout=30)
     assert process.returncode == code
-    assert b"--resume" in errors
+    assert b"`resume=True`" in errors
     assert b"Traceback" not in errors
     finish(folder)
     assert digest(folder) == digest(tmp_path / "whole")
