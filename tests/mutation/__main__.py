@@ -34,7 +34,7 @@ track_dependencies = false
 use_git_change_detection = false
 timeout_multiplier = 2.0
 timeout_constant = 30.0  # seconds, twice: a busy machine must not pass for an endless loop
-pytest_add_cli_args = ["-k", {chosen}]
+pytest_add_cli_args = ["-k", {chosen}, "-p", "no:unraisableexception"]  # which collects garbage, two thirds of the time
 pytest_add_cli_args_test_selection = {tests}
 """
 NAMES = (
@@ -70,7 +70,7 @@ def mutate_room(room: dict[str, Any]) -> dict[str, dict[str, Any]]:
         with (tree / "pyproject.toml").open("a", encoding="utf-8") as file:
             file.write(config)
         all_names = {module: names_of(module, tree) for module in room["modules"]}
-        drawn = {module: sample(names) for module, names in all_names.items()}
+        drawn = {module: sample(names, room.get("sample", SAMPLE)) for module, names in all_names.items()}
         names = [name for part in drawn.values() for name in part]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         environment.pop("PYTHONPATH", None)  # or the tests would import what is not mutated
@@ -88,9 +88,9 @@ def mutate_room(room: dict[str, Any]) -> dict[str, dict[str, Any]]:
         }
 
 
-def sample(names: list[str]) -> list[str]:
+def sample(names: list[str], size: int) -> list[str]:
     """Return all of a few names, and some of many."""
-    return names if len(names) <= SAMPLE else sorted(random.Random(SEED).sample(names, SAMPLE))
+    return names if len(names) <= size else sorted(random.Random(SEED).sample(names, size))
 
 
 def statuses_of(tree: Path) -> dict[str, str]:
