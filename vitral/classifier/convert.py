@@ -1,6 +1,5 @@
 """From any classifier to another library's files, or to a classifier folder."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
 from vitral.layout import CLASSIFIER_FILES
 from vitral.outputs import check_file, check_folder
+from vitral.overrides import override
 from vitral.weights.beside import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
@@ -80,24 +80,12 @@ def _check_target(target: Path, format_name: str, source: str | Path, *, overwri
 
 
 def settings(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return KEY=VALUE changes as the nested mapping that `load` takes; values are JSON, or text where they are not.
+    """Return KEY=VALUE changes of an architecture as the nested mapping that `load` takes.
 
     Raises:
-        WeightsError: one has no "=".
+        WeightsError: one is no such change, or contradicts another.
     """
-    made: dict[str, Any] = {}
-    for override in overrides:
-        key, sign, text = override.partition("=")
-        if not sign or not key:
-            raise WeightsError(f"'{override}' is no change of the architecture; write KEY=VALUE, such as num_heads=8.")
-        *parts, last = key.split(".")
-        place = made
-        for part in parts:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise WeightsError(f"'{override}' contradicts another change of '{part}'.")
-        try:
-            place[last] = json.loads(text)
-        except ValueError:
-            place[last] = text
-    return made
+    changes: dict[str, Any] = {}
+    for change in overrides:
+        override(changes, change, error=WeightsError, example="num_heads=8")
+    return changes

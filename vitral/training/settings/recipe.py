@@ -17,6 +17,7 @@ from vitral.errors import RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.models.vit_config import Pooling
+from vitral.overrides import override
 from vitral.paths import is_regular
 from vitral.training.settings.methods import SECTIONS, MethodSettings, method_settings, older_spelling
 from vitral.training.settings.sections import (
@@ -216,12 +217,12 @@ def change_recipe(values: dict[str, Any], overrides: Sequence[str], source: str)
         RecipeError: an unknown key or an impossible value.
     """
     for one, other in (("steps", "epochs"), ("epochs", "steps")):
-        if any(override.startswith(f"{one}=") for override in overrides):
+        if any(change.startswith(f"{one}=") for change in overrides):
             values.pop(other, None)  # a length that the user gives replaces the recipe's, in whatever unit
-    if any(override.startswith(("steps=", "epochs=", "schedule.")) for override in overrides):
+    if any(change.startswith(("steps=", "epochs=", "schedule.")) for change in overrides):
         values.get("schedule", {}).pop("bends", None)  # of the length that it had
-    for override in overrides:
-        _apply(values, override)
+    for change in overrides:
+        _apply(values, change)
     return build_recipe(values, source)
 
 
@@ -276,19 +277,11 @@ def _read(source: str | Path) -> str:
     )
 
 
-def _apply(values: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
-    if not separator or not key.strip():
-        raise RecipeError(f"'{override}' is no change to a recipe; write KEY=VALUE, such as optimizer.lr=0.01.")
-    *sections, leaf = key.strip().split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise RecipeError(f"'{key}' names no setting: '{section}' is a value, not a section.")
-    try:
-        values[leaf] = tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
-        values[leaf] = None if text == "none" and _may_be_left_out(key.strip()) else text
+def _apply(values: dict[str, Any], change: str) -> None:
+    key, _, text = change.partition("=")
+    if text == "none" and _may_be_left_out(key.strip()):
+        change = f"{key}=null"
+    override(values, change, error=RecipeError, example="optimizer.lr=0.01")
 
 
 def _may_be_left_out(key: str) -> bool:
