@@ -11,9 +11,9 @@ from vitral.data.sampling import WINDOW, batch_indices
 from vitral.data.share import share_out
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
-from vitral.data.subset import Joined, Subset
+from vitral.data.subset import Joined, Renumbered, Subset
 from vitral.images.decode import Pixels, Shrink
-from vitral.tasks.task import Label
+from vitral.tasks.task import Label, classes_of
 
 
 def epoch(number: int, examples: int, shards: tuple[int, ...] = (), seed: int = 0) -> list[int]:
@@ -232,6 +232,44 @@ def test_joined_sources_follow_one_another() -> None:
     assert all(type(end) is int for end in joined.shards)
 
 
+class Labelled(Numbered):
+    """A source with labels as given."""
+
+    def __init__(self, given: Sequence[Label], *, endless: bool = False) -> None:
+        super().__init__(len(given), shards=(1, len(given)), endless=endless)
+        self.given = given
+
+    def label(self, index: int) -> Label:
+        return self.given[index]
+
+    def labels(self) -> np.ndarray:
+        return np.array([(*classes_of(label), -1)[0] for label in self.given])
+
+
+def test_an_endless_sources_images_without_a_class_count_as_minus_one() -> None:
+    part = Subset(Labelled([2, None, (3, 1), ()], endless=True), [1, 0, 2, 3])
+    assert part.labels().tolist() == [-1, 2, 3, -1]
+    assert [part.label(index) for index in range(4)] == [None, 2, (3, 1), ()]
+
+
+def test_classes_get_their_new_numbers_and_nothing_else_changes() -> None:
+    whole = Labelled([2, 0, None, 1, (0, 2), ()])
+    source = Renumbered(whole, np.array([5, 0, 3]))
+    assert len(source) == 6
+    labels = [source.label(index) for index in range(6)]
+    assert labels == [3, 5, None, 0, (3, 5), ()]
+    assert all(type(number) is int for label in labels for number in classes_of(label))
+    assert source.labels().tolist() == [3, 5, -1, 0, 5, -1]
+    assert (source.endless, source.shards) == (False, (1, 6))
+    assert Renumbered(Labelled([0], endless=True), np.array([1])).endless is True
+    for index in range(6):
+        assert source.image(index)[0, 0, 0] == index
+        assert source.describe(index) == f"number {index}"
+        assert source.encoded(index) == Path(f"{index}.png")
+    source.image(2, shrink)
+    assert whole.shrinks[-1] is shrink
+
+
 def entries(classes: Sequence[str], start: int = 0) -> list[Entry]:
     return [Entry(index, f"{index}.png", (name,) if name else (), 1) for index, name in enumerate(classes, start)]
 
@@ -317,6 +355,16 @@ def test_a_class_that_stands_in_other_parts_alone_is_moved_to_the_first() -> Non
 
 
 def test_images_without_a_label_are_shared_out_as_a_class_of_their_own() -> None:
-    splits, _ = shared({"all": entries(["cat"] * 10 + [""] * 10)})
+    splits, _ = shared({"all": entries(["cat"] * 10 + ["dog"] * 10 + [""] * 10)})
     for split, count in (("train", 8), ("validation", 1), ("test", 1)):
-        assert [sum(place < 10 for place in splits[split]), sum(place >= 10 for place in splits[split])] == [count] * 2
+        assert [sum(index // 10 == part for index in splits[split]) for part in range(3)] == [count] * 3
+    ten_dogs = stratified(np.repeat([0, 1, -1], 10), (0.1, 0.1), seed=0, purpose="folder")
+    assert [part.tolist() for part in ten_dogs] == list(splits.values())
+
+
+def test_only_what_brings_a_missing_class_is_moved_to_the_first_part() -> None:
+    for first in range(20):
+        hashes = {first: "same", 20: "same"}
+        splits, _ = shared({"all": entries(["cat"] * 20 + ["dog"] + [""] * 20)}, hashes)
+        assert [sum(index > 20 for index in splits[split]) for split in ("train", "validation", "test")] == [16, 2, 2]
+        assert sum(index < 20 for index in splits["test"]) >= 1

@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from vitral.errors import ModelError
+from vitral.models.catalog import variant
 from vitral.models.families import build
+from vitral.models.stochastic_depth import BatchPart
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.objectives.masked_patches import (
@@ -135,3 +137,27 @@ def test_overlapping_patches_are_refused(changes: dict[str, object]) -> None:
         ModelError, match=r"^Masked patch prediction needs a Vision Transformer with a plain grid of pat"
     ):
         predictor(**changes)
+
+
+def test_a_network_without_patches_is_refused() -> None:
+    with pytest.raises(
+        ModelError, match=r"^Masked patch prediction needs a Vision Transformer with a plain grid of pat"
+    ):
+        MaskedPatchPrediction(build(variant("resnet-18"), seed=None), share=0.5, seed=0)
+
+
+def test_a_part_of_a_batch_loses_the_branches_that_it_would_lose_in_the_whole() -> None:
+    module = predictor(stochastic_depth=0.5, depth=3).train()
+    network = module.network
+    assert isinstance(network, ViT)
+    images, part = torch.randn(4, 3, 8, 12), BatchPart(5, 9)
+    torch.manual_seed(3)
+    logits, corrupted = module(images, part)
+    torch.manual_seed(3)
+    choose_patches(4, 6, 0.5)
+    patches = network.patches(images)
+    patches = patches.with_tokens(module.corrupt(patches.tokens, corrupted))
+    encoded = network.normalize(network.transform(network.embed(patches), part=part))
+    torch.testing.assert_close(logits, module.colour_head(encoded.patches))
+    torch.manual_seed(3)
+    assert not torch.allclose(module(images)[0], logits)
