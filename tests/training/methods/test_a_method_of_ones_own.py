@@ -1,0 +1,118 @@
+"""A method from one file, and nothing changed elsewhere, keeps every promise: the same bits after a kill, alone and shared."""
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vitral
+from tests.processes.test_ranks import ENVIRONMENT, command, same_bits
+from tests.training.conftest import CONFIG, Run
+from tests.training.methods import mutual
+from tests.training.methods.mutual import Mutual, Pair
+from tests.training.test_loop import PoisonAt, StopAt
+from vitral.errors import RecipeError, TrainingError, TrainingInterrupted
+from vitral.events import ignore
+from vitral.models.families import build
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.records.checkpoints import load_newest
+from vitral.training.settings.recipe import load_recipe
+
+METHOD: dict[str, Any] = {"method": {"name": "mutual"}}
+
+
+def train(folder: Path, ranks: int, **changes: Any) -> int:  # noqa: ANN401
+    target = [str(Path(mutual.__file__)), str(folder), json.dumps(METHOD | changes)]
+    options = ("--max-restarts=3",) if ranks > 1 else ()
+    done = subprocess.run(
+        command(ranks, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
+    return done.returncode
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    newest = load_newest(folder / "checkpoints", lambda event: None)
+    assert newest is not None
+    return newest.tensors()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_and_gone_on_with_it_ends_in_the_same_bits(tmp_path: Path, ranks: int) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert train(whole, ranks) == 0
+    if train(killed, ranks, kill=13):  # torchrun starts it again by itself
+        assert train(killed, ranks) == 0
+    assert (tmp_path / "killed-killed").exists()
+    assert same_bits(whole, killed)
+    one, other = tensors(whole), tensors(killed)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    held = {"model/one.", "model/other.", "optimizer/one.", "optimizer/other.", "method/teacher/", "method/clock"}
+    assert {start for start in held if any(name.startswith(start) for name in one)} == held
+
+
+def test_both_networks_learn_and_the_teacher_is_delivered(run: Run) -> None:
+    model, result = run.train(steps=60, averaging={}, optimizer={"lr": 0.01}, **METHOD)
+    saved = tensors(run.folder)
+    first = build(CONFIG, seed=1)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, saved[f"method/teacher/{name}"])
+        assert not torch.equal(saved[f"model/one.{name}"], saved[f"model/other.{name}"])
+    assert not torch.equal(saved["model/one.head.weight"], first.head.weight)
+    assert not torch.equal(saved["method/teacher/head.weight"], saved["model/one.head.weight"])
+    losses = [row["loss"] for row in result.history if "loss" in row]
+    assert losses[-1] < 0.95 * losses[0]
+    assert all("agreement" in row for row in result.history if "loss" in row)
+
+
+def test_stopped_and_gone_on_with_it_ends_in_the_same_bits(run: Run, other_run: Run) -> None:
+    run.train(**METHOD)
+    with pytest.raises(TrainingInterrupted):
+        other_run.train(listener=StopAt(17, signal.SIGTERM), workers=1, **METHOD)
+    other_run.train(resume=True, workers=1, **METHOD)
+    assert run.bits() == other_run.bits()
+
+
+def test_its_optimizers_follow_the_recipes_curve(run: Run) -> None:
+    method = Mutual(build(CONFIG, seed=1), run.recipe(**METHOD), SINGLE_LABEL)
+    adam, sgd = method.optimizers()
+    assert isinstance(method.module, Pair)
+    ours = {id(parameter) for group in (*adam.param_groups, *sgd.param_groups) for parameter in group["params"]}
+    assert ours == {id(parameter) for parameter in method.module.parameters()}
+
+
+def test_a_run_is_not_gone_on_with_by_another_method(run: Run) -> None:
+    run.train(**METHOD)
+    with pytest.raises(TrainingError, match=r"began with another 'method"):
+        run.train(resume=True)
+
+
+def test_a_bad_batch_moves_neither_teacher_nor_optimizers(run: Run, other_run: Run) -> None:
+    bad = range(3 * 29, 3 * 30)  # each step normalises three views
+    run.train(
+        steps=29, normalize=PoisonAt(10**9), checkpoint={"every_steps": 29}, schedule={"decay": "constant"}, **METHOD
+    )
+    _, result = other_run.train(
+        normalize=PoisonAt(*bad), checkpoint={"every_steps": 30}, schedule={"decay": "constant"}, **METHOD
+    )
+    assert result.skipped == (29,)
+    before, after = tensors(run.folder), tensors(other_run.folder)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_command_names_it_like_any_other(tmp_path: Path) -> None:
+    settings = ["method.name=mutual", "method.weight=0.1", "steps=3", "batch_size=8", "workers=0"]
+    result = vitral.pretrain(
+        "digits", model="vit-nano4", image_size=16, out=tmp_path / "run", overrides=settings, listener=ignore
+    )
+    assert "weight = 0.1" in (tmp_path / "run" / "recipe.toml").read_text()
+    assert result.training.steps == 3
+    with pytest.raises(RecipeError, match=r"unknown key 'method.weights'.* Did you mean 'method.weight'"):
+        load_recipe("scratch", ["method.name=mutual", "method.weights=0.1"])
+    with pytest.raises(RecipeError, match=r"no method 'mutuals', only .*Did you mean 'mutual'"):
+        load_recipe("scratch", ["method.name=mutuals"])
