@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vitral.errors import ModelError
@@ -51,6 +52,18 @@ class TokenGrid:
         if self.grid is None:
             raise ModelError("Tokens that were dropped or merged make no feature map.")
         return self.patches.transpose(1, 2).reshape(len(self.tokens), -1, *self.grid)
+
+    def append(self, tokens: Tokens) -> "TokenGrid":
+        """Return these tokens with others after them, (batch, tokens, dim)."""
+        both = torch.cat([self.tokens, tokens.to(self.tokens.dtype)], dim=1)
+        return TokenGrid(both, self.grid, self.prefix, self.suffix + tokens.shape[1], self.losses)
+
+    def keep(self, indices: Int64[Tensor, "batch kept"]) -> "TokenGrid":
+        """Return these tokens with some of the patches only, those of `indices` in that order; they lie on no grid."""
+        patches = self.patches
+        kept = patches.gather(1, indices[:, :, None].expand(-1, -1, patches.shape[2]))
+        tokens = torch.cat([self.tokens[:, : self.prefix], kept, self.appended], dim=1)
+        return TokenGrid(tokens, None, self.prefix, self.suffix, self.losses)
 
     def with_tokens(self, tokens: Tokens) -> "TokenGrid":
         """Return the same grid with other values: as many tokens in the same order."""
