@@ -1,11 +1,63 @@
-"""Whether a value from a JSON file has the type of a dataclass's field: no file is trusted."""
+"""Dataclasses from the JSON values that describe them, each checked against its field's type: no file is trusted."""
 
+import dataclasses
 import math
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from vitral.errors import VitralError, did_you_mean
 
 MOST = 1 << 31  # any integer is below this: a size, a count or a width
+SHOWN = 60  # letters of a value that a message repeats
+# Of a field that a description written by an earlier version may lack; its default is what that version did.
+LATER = {"later": True}
+
+Described = TypeVar("Described")
+
+
+def read_described(
+    kind: type[Described], values: object, what: str, error: type[VitralError] = VitralError
+) -> Described:
+    """Return the dataclass that JSON values describe; dataclasses among its fields are read likewise.
+
+    Args:
+        kind: the dataclass. A field whose metadata is `LATER` may be missing.
+        values: by the fields' names; lists become tuples.
+        what: what a message calls it, such as "The architecture".
+        error: the kind of error for what is wrong.
+
+    Raises:
+        VitralError: of that kind: no mapping, an unknown or missing field, or a value of another type.
+    """
+    if not isinstance(values, Mapping):
+        raise error(f"{what} is described by its fields, not by {short(values)}.")
+    fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    for name in values:
+        if name not in fields:
+            raise error(f"{what} has an unknown field {short(name)}.{did_you_mean(str(name), fields)}")
+    required = [name for name, field in fields.items() if not field.metadata.get("later")]
+    if missing := sorted(set(required) - values.keys()):
+        raise error(f"{what} lacks the field '{missing[0]}'.")
+    hints = get_type_hints(kind)
+    return kind(**{name: _field(name, hints[name], value, what, error) for name, value in values.items()})
+
+
+def _field(name: str, hint: Any, value: Any, what: str, error: type[VitralError]) -> Any:  # noqa: ANN401  # JSON values
+    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    part = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+    if part is not None and isinstance(value, Mapping):
+        return read_described(part, value, what, error)  # type: ignore[arg-type]
+    plain = part is None
+    if not (fits(hint, value) if plain else value is None and type(None) in kinds):
+        raise error(f"{what}'s '{name}' cannot be {short(value)}.")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def short(value: Any) -> str:  # noqa: ANN401  # a JSON value
+    """Return a value as a message repeats it."""
+    text = repr(value)
+    return text if len(text) < SHOWN else f"{text[:SHOWN]}…"
 
 
 def fits(hint: Any, value: Any) -> bool:  # noqa: ANN401  # a type, and a JSON value

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from vitral.described import fits
-from vitral.errors import VitralError, did_you_mean
+from vitral.described import LATER, read_described
+from vitral.errors import VitralError
 from vitral.images.decode import Pixels
 
 Resize = Literal["squash", "crop"]
@@ -57,7 +57,7 @@ class Preprocessing:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     # Absent from what earlier versions wrote, which means the default.
-    resampler: Resampler = dataclasses.field(default="float32", metadata={"later": True})
+    resampler: Resampler = dataclasses.field(default="float32", metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse impossible settings."""
@@ -155,22 +155,7 @@ class Preprocessing:
         Raises:
             VitralError: a field is unknown, missing or impossible.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(values, Mapping):
-            raise VitralError("Preprocessing must be an object of its fields.")
-        for name in values:
-            if name not in known:
-                raise VitralError(f"Preprocessing has an unknown field '{name}'.{did_you_mean(name, known)}")
-        needed = [field.name for field in dataclasses.fields(cls) if not field.metadata.get("later")]
-        if missing := [name for name in needed if name not in values]:
-            raise VitralError(f"Preprocessing lacks the field '{missing[0]}'.")
-        hints = get_type_hints(cls)
-        if wrong := [name for name, value in values.items() if not fits(hints[name], value)]:
-            raise VitralError(f"Preprocessing has a field of the wrong type, '{wrong[0]}'.")
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**fields)
+        return read_described(cls, values, "Preprocessing")
 
 
 def _interpolate(pixels: Tensor, size: tuple[int, int], interpolation: Interpolation, *, antialias: bool) -> Tensor:

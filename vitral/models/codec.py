@@ -1,18 +1,16 @@
 """Configs as JSON values: written, read back, and changed by what a user or a file says."""
 
 import dataclasses
-import types
 from collections.abc import Mapping
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-from vitral.described import fits
+from vitral.described import read_described, short
 from vitral.errors import ModelError, did_you_mean
 from vitral.models.families import FAMILIES, family, replace
 from vitral.models.model import ModelConfig
 
 REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is made
 MOST_LAYERS, MOST_FACTOR = 1000, 16.0  # of those, a number and a factor; a damaged description may say anything
-SHOWN = 60  # letters of a value that a message repeats
 PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
 
 
@@ -67,38 +65,22 @@ def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the f
     name = named.pop("family", None)
     if not isinstance(name, str) or name not in FAMILIES:
         raise ModelError(f"The architecture family {name!r} is not known to this version.")
+    _check_counts(named)
     try:
-        return _from_json(FAMILIES[name].config, named)
+        return read_described(FAMILIES[name].config, named, "The architecture", ModelError)
     except (TypeError, ValueError, AttributeError) as error:
         raise ModelError(f"The architecture cannot be built: {error}.") from error
 
 
-def _from_json(kind: Any, values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # a config or a part of one
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for name in values:
-        if name not in fields:
-            raise ModelError(f"The architecture has an unknown field '{name}'.{did_you_mean(name, fields)}")
-    required = [name for name, field in fields.items() if not field.metadata.get("later")]
-    if missing := sorted(set(required) - values.keys()):
-        raise ModelError(f"The architecture lacks the field '{missing[0]}'.")
-    hints = get_type_hints(kind)
-    return kind(**{name: _value(name, hints[name], value) for name, value in values.items()})
+def _check_counts(values: Mapping[str, Any]) -> None:
+    for part in (values, *(value for value in values.values() if isinstance(value, Mapping))):
+        for name in part.keys() & set(REPEATED):
+            counts = part[name] if isinstance(part[name], list | tuple) else [part[name]]
+            if any(map(_is_beyond, counts)):
+                raise ModelError(f"The architecture's '{name}' of {short(part[name])} is more than any network has.")
 
 
-def _value(name: str, hint: Any, value: Any) -> Any:  # noqa: ANN401  # JSON values of any type
-    parts = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    part = next((part for part in parts if dataclasses.is_dataclass(part)), None)
-    if part is not None and isinstance(value, Mapping):
-        return _from_json(part, value)
-    plain = all(not dataclasses.is_dataclass(part) for part in parts)
-    if not (fits(hint, value) if plain else value is None and type(None) in parts):
-        raise ModelError(f"The architecture's '{name}' cannot be {_short(value)}.")
-    counts = value if isinstance(value, list | tuple) else [value]
-    if name in REPEATED and any(count > (MOST_LAYERS if isinstance(count, int) else MOST_FACTOR) for count in counts):
-        raise ModelError(f"The architecture's '{name}' of {_short(value)} is more than any network has.")
-    return _tuple(value)
-
-
-def _short(value: Any) -> str:  # noqa: ANN401  # JSON values of any type
-    text = repr(value)
-    return text if len(text) < SHOWN else f"{text[:SHOWN]}…"
+def _is_beyond(count: Any) -> bool:  # noqa: ANN401  # a JSON value
+    if not isinstance(count, int | float):
+        return False  # refused for its type
+    return count > (MOST_LAYERS if isinstance(count, int) else MOST_FACTOR)

@@ -16,10 +16,10 @@ from torch import distributed as dist
 from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn import functional
 
+from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.initialization import lecun_normal_
 from vitral.models.kernels.gelu import Gelu, gelu_layer
-from vitral.models.model import LATER
 from vitral.models.precision import full_precision
 from vitral.models.tokens import Losses, Tokens
 

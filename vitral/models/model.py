@@ -20,8 +20,7 @@ Features = Float[Tensor, "batch features"]
 Logits = Float[Tensor, "batch classes"]
 
 
-# A field that a description written by an earlier version may lack; its default is what that version did.
-LATER = {"later": True}
+HEADS = ("head.", "distillation_head.")  # what the names of the layers that give logits begin with
 # Beyond what anyone builds; a description from elsewhere must not keep us busy for hours.
 LARGEST, DEEPEST = 16_384, 1_000
 

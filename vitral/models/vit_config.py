@@ -5,11 +5,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.kernels.gelu import Gelu
-from vitral.models.model import LATER, ModelConfig
+from vitral.models.model import ModelConfig
 from vitral.models.position import PositionKind, PositionResize
 from vitral.models.stem import StemConfig
 

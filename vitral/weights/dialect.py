@@ -12,7 +12,7 @@ from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.families import build
-from vitral.models.model import ModelConfig
+from vitral.models.model import HEADS, ModelConfig
 from vitral.models.naming import same_tensors
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -91,7 +91,6 @@ class Dialect:
     rules: Callable[[Any], list[Rule]]
 
 
-HEADS = ("head.", "distillation_head.")
 NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
 
 

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
-from vitral.models.model import Model
-from vitral.training.optimization.optimizers import HEADS, layer_depths
+from vitral.models.model import HEADS, Model
+from vitral.training.optimization.optimizers import layer_depths
 from vitral.training.settings.sections import AdaptationSettings
 
 

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
-from vitral.models.model import Model
+from vitral.models.model import HEADS, Model
 from vitral.training.optimization.adafactor import Adafactor
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.optimization.lamb import Lamb
 from vitral.training.settings.sections import OptimizerSettings
-
-HEADS = ("head.", "distillation_head.")
 
 
 def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSettings) -> Optimizer:

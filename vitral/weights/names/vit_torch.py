@@ -13,7 +13,7 @@ from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_pre
 from vitral.weights.names.vit import grid_side
 
 # A file does not hold the number of heads; every published width has its own, and others have heads of 64 channels.
-HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
+HEADS_OF_WIDTH = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 HEAD_DIM = 64
 
 BACKBONE = "patch_embed.backbone"
@@ -60,6 +60,11 @@ def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
     return rules
 
 
+def heads_of_width(dim: int) -> int:
+    """Return how many attention heads a network of that width has, where the file does not say."""
+    return HEADS_OF_WIDTH.get(dim) or max(1, dim // HEAD_DIM)
+
+
 def read(stored: Stored) -> Reading:
     """Understand a file of DeiT's or timm's."""
     shapes = stored.shapes
@@ -95,7 +100,7 @@ def _config(shapes: Shapes, *, own: bool, third: bool) -> ViTConfig:
         dim=dim,
         depth=depth,
         mlp_dim=shapes["blocks.0.mlp.fc1.weight"][0],
-        num_heads=HEADS.get(dim) or max(1, dim // HEAD_DIM),
+        num_heads=heads_of_width(dim),
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 1000,
         pooling=pooling,
         representation_size=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else None,

@@ -10,7 +10,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_na
 from vitral.weights.layouts import Layout, Rule, joined, renamed
 from vitral.weights.names import transformers
 from vitral.weights.names.vit import grid_side
-from vitral.weights.names.vit_torch import HEAD_DIM, HEADS
+from vitral.weights.names.vit_torch import heads_of_width
 
 TRANSFORMERS_EPS = 1e-12  # its ViT's default, where the original has 1e-6
 VIT_IMAGES = Preprocessing(antialias=True, resampler="torch")
@@ -105,7 +105,7 @@ def read(stored: Stored) -> Reading:
         dim=dim,
         depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
         mlp_dim=shapes[mlp][0],
-        num_heads=int(stored.config.get("num_attention_heads") or HEADS.get(dim) or max(1, dim // HEAD_DIM)),
+        num_heads=int(stored.config.get("num_attention_heads") or heads_of_width(dim)),
         num_classes=shapes[classifier][0] if head else 1000,
         gelu=transformers.gelu_of(stored.config),
         representation_size=shapes.get(f"{base}pooler.dense.weight", (None,))[0],
