@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import list_models as list_models
     from vitral.models.create import create_model as create_model
+    from vitral.plugins import load_plugin as load_plugin
+    from vitral.plugins import register as register
     from vitral.studies.sweep import finetune as finetune
     from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
@@ -47,6 +49,8 @@ _HOMES = {
     "plan": "vitral.training.plan",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
+    "load_plugin": "vitral.plugins",
+    "register": "vitral.plugins",
 }
 
 __all__ = [
@@ -62,7 +66,9 @@ __all__ = [
     "load",
     "plan",
     "pretrain",
+    "load_plugin",
     "push",
+    "register",
 ]
 
 

@@ -6,6 +6,7 @@
     ├── ImageError      an image that cannot be read as an image
     ├── DataError       a folder or split that is not a dataset, or class names that do not match
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
+    ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
     ├── TrainingError   a run that cannot start, continue or be resumed
     │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
     └── StorageError    a file that could not be written: the disk is full or the folder read-only
@@ -40,6 +41,10 @@ class DataError(VitralError):
 
 class WeightsError(VitralError):
     """A weights file or classifier folder that cannot be loaded; the message names file and tensor."""
+
+
+class PluginError(VitralError):
+    """A plugin that cannot be loaded, or one that is needed and was not named."""
 
 
 class TrainingError(VitralError):

@@ -50,7 +50,7 @@ def test_clipping_adds_no_epsilon() -> None:
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adafactor"])
 def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
     model = build(tiny_config, seed=0)
-    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)  # type: ignore[arg-type]
+    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)
     optimizer = build_optimizer(model, model, settings)
     set_learning_rate(optimizer, 0.5, 0.5)
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -68,7 +68,7 @@ def test_decay_is_of_all_parameters_where_the_recipe_says_so(tiny_config: ViTCon
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(1.0)
-    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1, decay_on="all")  # type: ignore[arg-type]
+    settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1, decay_on="all")
     optimizer = build_optimizer(model, model, settings)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)

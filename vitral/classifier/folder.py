@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.needs import check_needs, needs
 from vitral.classifier.provenance import Provenance
 from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
@@ -62,6 +63,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "format": FORMAT,
         "version": SINGLE_LABEL_VERSION if classifier.task == SINGLE_LABEL else FORMAT_VERSION,
         "architecture": config_to_json(classifier.model.config),
+        **needs(classifier),
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
         "task": classifier.task.name,
@@ -83,9 +85,11 @@ def read(folder: Path) -> Classifier:
 
     Raises:
         WeightsError: a file is missing, damaged or does not fit the others; the message names it.
+        PluginError: it needs a plugin that was not loaded.
     """
     path = folder / DESCRIPTION
     description = _description(path)
+    check_needs(description, folder)
     try:
         config = config_from_json(description["architecture"])
         preprocessing = Preprocessing.from_json(description["preprocessing"])

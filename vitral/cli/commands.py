@@ -127,11 +127,14 @@ COMMANDS = {
     ),
 }
 
+PLUGIN = "--plugin"
+
 EPILOGUE = """Examples:
   vitral demo                      the whole pipeline on real data, in minutes
   vitral check photos/             damage, duplicates, leaks in a folder
   vitral finetune --data photos/   a classifier from a folder of class folders
   vitral predict photo.jpg         what is in it, says the newest classifier
 
-'vitral COMMAND --help' shows a command's flags and examples.
+'vitral COMMAND --help' shows a command's flags and examples. With any command, --plugin FILE.py adds networks, methods, data
+sources, augmentations or optimizers of your own (docs/plugins.md).
 """

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from vitral import __version__
 from vitral.cli import interrupts, started
-from vitral.cli.commands import COMMANDS, EPILOGUE
+from vitral.cli.commands import COMMANDS, EPILOGUE, PLUGIN
 from vitral.cli.wording import spoken
-from vitral.errors import TrainingInterrupted, VitralError
+from vitral.errors import PluginError, TrainingInterrupted, VitralError
 from vitral.printable import printable
 
 
@@ -49,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _refuse_empty(tokens)
         with _job():
+            tokens = _load_plugins(tokens)
             run, given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
             interrupts.as_ever()  # what had to be imported is
             run(*given.args, **given.kwargs)
@@ -58,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{error} 'vitral{command} --help' shows what there is.", 2)
     except TrainingInterrupted as interruption:
         return _fail(str(interruption), interruption.exit_code)
+    except PluginError as error:
+        return _fail(f"{error} A plugin is named by {PLUGIN} FILE.py with any command.", 1)
     except VitralError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt:
@@ -84,6 +87,33 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
         if not token.strip() or (sign and flag.startswith("--") and not value.strip()):
             name = flag if sign else before if before.startswith("--") else "An argument"
             raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out.")
+
+
+def _load_plugins(tokens: Sequence[str]) -> list[str]:
+    """Load the files that --plugin names, whatever the command, and return the other tokens.
+
+    Raises:
+        PluginError: one cannot be loaded.
+        CycloptsError: no file is named.
+    """
+    left, files = [], []
+    rest = iter(tokens)
+    for token in rest:
+        flag, sign, value = token.partition("=")
+        if token == "--":
+            left += [token, *rest]
+        elif flag != PLUGIN:
+            left.append(token)
+        elif file := value if sign else next(rest, ""):
+            files.append(file)
+        else:
+            raise CycloptsError(msg=f"{PLUGIN} needs a file.")
+    if files:
+        from vitral.plugins import load_plugin  # what a plugin imports, torch above all, is for those who have one
+
+        for file in files:
+            load_plugin(file)
+    return left
 
 
 @contextlib.contextmanager

@@ -8,8 +8,9 @@ from cyclopts import Parameter
 from vitral.cli.console import print_json, print_table
 from vitral.errors import ModelError
 from vitral.models.catalog import instead_of, list_models, variant
+from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
-from vitral.models.families import family
+from vitral.models.families import build, family
 from vitral.weights.published import published_formats
 
 
@@ -57,5 +58,5 @@ def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(nega
 
 def _row(name: str) -> Row:
     config = variant(name)
-    parameters, macs = COSTS[name]
+    parameters, macs = COSTS.get(name) or (count_parameters(build(config, seed=None)), count_macs(config))
     return Row(name, family(config), config.image_size, parameters, macs, published_formats(name))

@@ -24,11 +24,12 @@ from vitral.advice import argument
 from vitral.data.batch import Batch
 from vitral.data.sampling import Indices, batch_indices
 from vitral.data.source import Source
-from vitral.errors import DataError, ImageError
+from vitral.errors import DataError, ImageError, PluginError
 from vitral.images.augment import Augmentation, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
+from vitral.plugins import Needed
 from vitral.seeds import generator
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Targets, Task
@@ -171,12 +172,13 @@ class _Guarded(Dataset[Any]):
     """Items by number, with an image error as a value: out of a worker an exception would come wrapped in a traceback."""
 
     def __init__(self, fetch: Callable[[int], Any]) -> None:
+        self.needed = Needed()  # before what may be of a plugin: a worker that is spawned unpickles in this order
         self.fetch = fetch
 
     def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # whatever is fetched
         try:
             return self.fetch(number)
-        except (ImageError, DataError) as error:
+        except (ImageError, DataError, PluginError) as error:
             return error
 
 
@@ -260,7 +262,7 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Gener
             item = next(items, None)
         if item is None:
             return
-        if isinstance(item, ImageError | DataError):
+        if isinstance(item, ImageError | DataError | PluginError):
             raise item
         yield item
 

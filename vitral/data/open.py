@@ -2,9 +2,10 @@
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
+from vitral import plugins
 from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import Listing, Opening, assemble
@@ -17,7 +18,7 @@ from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
 from vitral.data.text_table import LIST_SUFFIX
-from vitral.errors import DataError, did_you_mean
+from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
 
@@ -48,6 +49,7 @@ def open_data(
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... beside the images |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
+    | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
     Args:
@@ -69,14 +71,23 @@ def open_data(
     how = Opening(class_names, skip_bad_images, trained_on, listener, verify, check_reading(classes))
     if name == DIGITS:
         return _in_order(open_digits(), class_names)
+    if (own := plugins.registered("data").get(name.partition(":")[0])) is not None:
+        return _in_order(_of_plugin(own, name), class_names)
     if name in PRESETS:
         return _in_order(open_generated(name), class_names)
     return assemble(list_data(name, how), how)
 
 
+def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
+    data = own(name.partition(":")[2])
+    if not isinstance(data, DataSet):
+        raise PluginError(f"The data source '{name}' gives a {type(data).__name__}; it must give a DataSet.")
+    return data
+
+
 def is_built_in(spec: str) -> bool:
-    """Tell whether a name is that of a built-in dataset."""
-    return spec == DIGITS or spec in PRESETS
+    """Tell whether a name is of a dataset that comes with Vitral, or with a plugin."""
+    return spec == DIGITS or spec in PRESETS or spec.partition(":")[0] in plugins.registered("data")
 
 
 def is_data_name(spec: str) -> bool:
@@ -104,7 +115,7 @@ def list_data(spec: str, how: Opening) -> Listing:
         return _list_address(spec, how.listener)
     path = Path(spec)
     if look_at(path) is None:
-        built_in = (DIGITS, *PRESETS)
+        built_in = (DIGITS, *PRESETS, *plugins.registered("data"))
         hint = did_you_mean(spec, built_in)
         raise DataError(
             f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"

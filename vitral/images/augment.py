@@ -15,7 +15,16 @@ from torch.nn import functional
 
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.pillow_operations import Colour
-from vitral.images.policies import GREY, Interpolation, Policy, Settings, apply_policy, check_magnitude, jitter
+from vitral.images.policies import (
+    GREY,
+    Interpolation,
+    Policy,
+    Settings,
+    apply_policy,
+    check_magnitude,
+    check_policy,
+    jitter,
+)
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Share = Annotated[float, Ge(0), Le(1)]
@@ -49,7 +58,7 @@ class Augmentation:
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
         policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
-            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's) or "none".
+            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's), "none", or a plugin's.
         operations: of a RandAugment, how many one after another.
         magnitude: of a RandAugment; 10 is as strong as AutoAugment at most. timm's goes no further, big_vision's up to 30.
         magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.
@@ -79,6 +88,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         """Refuse a magnitude that the policy's source does not define, by a `ValueError`."""
+        check_policy(self.policy)
         check_magnitude(self.policy, self.magnitude, self.magnitude_std)
 
 

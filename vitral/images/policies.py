@@ -8,11 +8,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vitral import plugins
+from vitral.errors import PluginError
 from vitral.images import pillow_operations, tensorflow_operations
 from vitral.images.decode import Pixels
 from vitral.images.pillow_operations import Canvas, Colour
 
-Policy = Literal["none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment"]
+POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment")
+Policy = str  # one of these, or of a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
@@ -150,6 +153,17 @@ class Settings:
     fill: Colour = GREY
 
 
+def check_policy(policy: Policy) -> None:
+    """Refuse a policy that there is not.
+
+    Raises:
+        ValueError: with the reason, one line.
+    """
+    known = (*POLICIES, *plugins.registered("augmentation"))
+    if policy not in known:
+        raise ValueError(f"there is no policy '{policy}'; there are {', '.join(known)}")
+
+
 def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> None:
     """Refuse a magnitude that the policy's source does not define.
 
@@ -167,6 +181,8 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
     """Return an image changed by a policy, a pure function of the image, the settings and the generator."""
     if settings.policy == "none":
         return image
+    if own := plugins.registered("augmentation").get(settings.policy):
+        return _checked(own(image, rng), image, settings.policy)
     if settings.policy == "big-vision-randaugment":
         return _big_vision_randaugment(image, settings, rng)
     change = {
@@ -175,6 +191,14 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
         "three-augment": _three_augment,
     }[settings.policy]
     return np.asarray(change(Image.fromarray(image), settings, rng))
+
+
+def _checked(changed: object, image: Pixels, policy: Policy) -> Pixels:
+    """Refuse what a plugin gives if it is not an image like the one that it was given."""
+    if isinstance(changed, np.ndarray) and changed.dtype == np.uint8 and changed.shape == image.shape:
+        return changed
+    what = f"{changed.dtype} {changed.shape}" if isinstance(changed, np.ndarray) else f"a {type(changed).__name__}"
+    raise PluginError(f"The augmentation '{policy}' gives {what}; it must give an array of uint8 {image.shape}.")
 
 
 def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:

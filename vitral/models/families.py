@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from vitral.errors import ModelError, did_you_mean
+from vitral import plugins
+from vitral.errors import ModelError, PluginError, did_you_mean
 from vitral.models.bit import BiT, BiTConfig
+from vitral.models.catalog import VARIANTS
 from vitral.models.coatnet import CoAtNet, CoAtNetConfig
 from vitral.models.cvt import CvT, CvTConfig
 from vitral.models.efficientnet import EfficientNet, EfficientNetConfig
@@ -64,6 +66,26 @@ FAMILIES: dict[str, Family] = {
     "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
     "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth")),
 }
+
+
+def _add(name: str, thing: object) -> None:
+    """Add a plugin's network, as a family of one variant.
+
+    Raises:
+        PluginError: it is no pair of a network's class and its config, or one of them is known already.
+    """
+    kind, config = thing if isinstance(thing, tuple) and len(thing) == 2 else (None, None)
+    if not (isinstance(kind, type) and issubclass(kind, Model) and isinstance(config, ModelConfig)):
+        raise PluginError(f"The network '{name}' must be registered as a pair: a Model class and a ModelConfig.")
+    if name in FAMILIES or name in VARIANTS or type(config) in [row.config for row in FAMILIES.values()]:
+        raise PluginError(f"The network '{name}' needs a name and a class of configs of its own.")
+    common = {field.name for field in dataclasses.fields(ModelConfig)}
+    identity = tuple(field.name for field in dataclasses.fields(config) if field.name not in common)
+    FAMILIES[name] = Family(name, type(config), kind, identity)
+    VARIANTS[name] = config
+
+
+plugins.subscribe("network", _add)
 
 
 def family(config: ModelConfig) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vitral.errors import VitralError, did_you_mean
+from vitral import plugins
+from vitral.errors import PluginError, VitralError, did_you_mean
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
@@ -20,6 +21,16 @@ def register(task: Task) -> None:
     known = _TASKS.setdefault(task.name, task)
     if known != task:
         raise VitralError(f"There is already a task '{task.name}'; give yours another name.")
+
+
+def _add(name: str, thing: object) -> None:
+    """Add a plugin's task."""
+    if not isinstance(thing, Task) or thing.name != name:
+        raise PluginError(f"The task '{name}' must be registered as an instance of Task that has that name.")
+    register(thing)
+
+
+plugins.subscribe("task", _add)
 
 
 def task_named(name: str) -> Task:

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import SGD, AdamW, Optimizer
 
+from vitral import plugins
+from vitral.errors import PluginError
 from vitral.models.model import HEADS, Model
 from vitral.training.optimization.adafactor import Adafactor
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
@@ -29,6 +31,8 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
         settings: the recipe's.
     """
     groups = list(_groups(model, network, settings))
+    if own := plugins.registered("optimizer").get(settings.name):
+        return _checked(own(groups, settings), settings.name)
     half = settings.momentum_dtype == "bfloat16"
     if settings.name == "sgd":
         momentum, nesterov = settings.momentum, settings.nesterov
@@ -43,6 +47,17 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
     if half:
         return HalfMomentumAdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
     return AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)
+
+
+def _checked(optimizer: object, name: str) -> Optimizer:
+    """Refuse what a plugin gives if the training cannot use it."""
+    if not isinstance(optimizer, Optimizer):
+        raise PluginError(f"The optimizer '{name}' gives a {type(optimizer).__name__}; it must give a torch optimizer.")
+    if not all({"scale", "backbone", "penalty"} <= group.keys() for group in optimizer.param_groups):
+        raise PluginError(
+            f"The optimizer '{name}' must keep the parameter groups that it is given, with all their keys."
+        )
+    return optimizer
 
 
 def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> Iterator[dict[str, Any]]:

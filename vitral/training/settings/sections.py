@@ -3,8 +3,18 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    model_validator,
+)
 
+from vitral import plugins
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
 from vitral.training.settings.schedules import CurveFrom, Decay, learning_rate
 
@@ -14,7 +24,17 @@ MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
 FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 
 Precision = Literal["auto", "bf16", "fp32"]
-OptimizerName = Literal["adam", "adamw", "sgd", "lamb", "adafactor"]
+OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "adafactor")
+
+
+def _known_optimizer(name: str) -> str:
+    known = (*OPTIMIZERS, *plugins.registered("optimizer"))
+    if name not in known:
+        raise ValueError(f"there is no optimizer '{name}'; there are {', '.join(known)}")
+    return name
+
+
+OptimizerName = Annotated[str, AfterValidator(_known_optimizer)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Spread = Annotated[float, Field(gt=0, le=1)]
@@ -36,7 +56,7 @@ class OptimizerSettings(Section):
     """Optimizer and clipping.
 
     Attributes:
-        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb" or "adafactor".
+        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb", "adafactor" or one of a plugin's.
         lr: learning rate at the peak.
         sweep: rates that a sweep tries in its place, ascending; empty for four about it.
         weight_decay: decoupled, times the learning rate; of SGD added to the gradient.

@@ -1,0 +1,165 @@
+"""A user's own ideas: networks, methods, tasks, data sources, augmentations and optimizers from a file of the user's.
+
+A plugin is a Python file that calls `register`; the rooms that know a kind of thing by name ask here for those that were added.
+Nothing is ever imported because a folder or a checkpoint says so: whoever needs a plugin names it, and is refused without it.
+"""
+
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any, Literal, get_args
+
+from vitral.errors import PluginError, one_line
+
+Kind = Literal["network", "method", "task", "data", "augmentation", "optimizer"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A file that was loaded.
+
+    Attributes:
+        path: where it is.
+        digest: SHA-256 of its content.
+        registered: kind and name of each thing that it added.
+    """
+
+    path: Path
+    digest: str
+    registered: tuple[tuple[Kind, str], ...]
+
+
+_things: dict[Kind, dict[str, Any]] = {kind: {} for kind in KINDS}
+_listeners: dict[Kind, list[Callable[[str, Any], None]]] = {kind: [] for kind in KINDS}
+_loaded: dict[Path, Plugin] = {}
+_noted: ContextVar[list[tuple[Kind, str]] | None] = ContextVar("noted", default=None)
+
+
+def register(kind: Kind, name: str, thing: Any, /) -> None:  # noqa: ANN401  # a class or a function, by kind
+    """Add something of the user's under a name, by which recipes and commands then know it.
+
+    Args:
+        kind: "network": a pair of a `vitral.models.model.Model` class and the config of the named variant;
+            "method": a class of `vitral.training.methods`; "task": an instance of one of `vitral.tasks`;
+            "data": a function from the text after "NAME:" in the data's name to a `DataSet`;
+            "augmentation": a function from an image, uint8 (height, width, 3), and a numpy generator to an image of the same
+            shape, a policy in the recipe; "optimizer": a function from parameter groups and the recipe's `OptimizerSettings`
+            to a torch optimizer.
+        name: not yet taken by another.
+        thing: see `kind`.
+
+    Raises:
+        PluginError: there is no such kind, or the name is taken.
+    """
+    if kind not in KINDS:
+        raise PluginError(f"'{kind}' is no kind of thing that can be registered; there are {', '.join(KINDS)}.")
+    if not name or not all(letter.isalnum() or letter in "-_." for letter in name):
+        raise PluginError(f"A {kind} cannot be called {name!r}: use letters, digits, hyphens, underscores and dots.")
+    if name in _things[kind]:
+        raise PluginError(f"Another {kind} is registered as '{name}' already; choose another name.")
+    for listener in _listeners[kind]:
+        listener(name, thing)
+    _things[kind][name] = thing
+    if (noted := _noted.get()) is not None:
+        noted.append((kind, name))
+
+
+def registered(kind: Kind) -> Mapping[str, Any]:
+    """Return what was added of a kind, by name."""
+    return MappingProxyType(_things[kind])
+
+
+def subscribe(kind: Kind, listener: Callable[[str, Any], None]) -> None:
+    """Call a function with the name and the thing of every one of a kind, those already registered first.
+
+    The function refuses what it cannot use by a `PluginError`.
+    """
+    for name, thing in _things[kind].items():
+        listener(name, thing)
+    _listeners[kind].append(listener)
+
+
+def load_plugin(path: str | Path) -> Plugin:
+    """Run a plugin's file, once in a process.
+
+    Raises:
+        PluginError: it cannot be read, fails, or registers nothing.
+    """
+    file = Path(path).resolve()
+    if file in _loaded:
+        return _loaded[file]
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise PluginError(f"The plugin '{path}' cannot be read: {error.strerror}.") from error
+    noted: list[tuple[Kind, str]] = []
+    token = _noted.set(noted)
+    try:
+        _run(file)
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"The plugin '{path}' fails: {type(error).__name__}: {one_line(error)}{_line(error, file)}."
+        ) from error
+    finally:
+        _noted.reset(token)
+    if not noted:
+        raise PluginError(f"The plugin '{path}' registers nothing; let it call vitral.register(kind, name, thing).")
+    plugin = Plugin(file, hashlib.sha256(content).hexdigest(), tuple(noted))
+    _loaded[file] = plugin
+    return plugin
+
+
+def loaded() -> tuple[Plugin, ...]:
+    """Return the plugins of this process, in the order in which they were loaded."""
+    return tuple(_loaded.values())
+
+
+def origin(kind: Kind, name: str) -> Plugin | None:
+    """Return the plugin that added a thing; None for what is Vitral's own, or was registered by a program."""
+    return next((plugin for plugin in _loaded.values() if (kind, name) in plugin.registered), None)
+
+
+class Needed:
+    """The plugins of this process as something that loads them wherever it is unpickled: in a worker that was spawned."""
+
+    def __reduce__(self) -> tuple[Callable[[Iterable[Path]], "Needed"], tuple[tuple[Path, ...]]]:
+        """Return how another process comes by them."""
+        return _needed, (tuple(_loaded),)
+
+
+def _needed(paths: Iterable[Path]) -> Needed:
+    for path in paths:
+        load_plugin(path)
+    return Needed()
+
+
+def _run(file: Path) -> ModuleType:
+    name = f"vitral_plugin_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise PluginError(f"The plugin '{file}' is no Python file; its name must end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # what it defines is pickled by this name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _line(error: Exception, file: Path) -> str:
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        line = trace.tb_lineno if trace.tb_frame.f_code.co_filename == str(file) else line
+        trace = trace.tb_next
+    line = error.lineno if isinstance(error, SyntaxError) else line
+    return "" if line is None else f" (line {line})"
