@@ -18,6 +18,8 @@ a traceback, and exits with status 1. Our own bugs are plain assertions.
 import difflib
 from collections.abc import Iterable
 
+NEAR = 0.6  # likeness of two names, 0 to 1, from which one may be meant by the other
+
 
 class VitralError(Exception):
     """The base class of all errors that a user can fix."""
@@ -73,7 +75,7 @@ class StorageError(VitralError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the known name nearest to `name`, or an empty string."""
-    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, list(known), n=1, cutoff=NEAR)
     return f" Did you mean '{nearest[0]}'?" if nearest else ""
 
 

@@ -36,10 +36,11 @@ def check_file(
         return
     if target.resolve().is_relative_to("/dev") or target.resolve().is_relative_to("/proc"):
         raise StorageError(f"'{target}' belongs to the system; choose another name.")
-    ours = bool(mark) and _has_mark(target, mark)
+    ours = bool(mark) and has_mark(target, mark)
     refuse_inputs(target, inputs, ours=ours)
     if status.st_size and not ours and not overwrite:
-        raise StorageError(f"'{target}' already exists, and this command did not write it; {ADVICE}.")
+        whose = ", and this command did not write it" if mark else ""  # without a mark nobody knows
+        raise StorageError(f"'{target}' already exists{whose}; {ADVICE}.")
 
 
 def check_folder(
@@ -143,7 +144,8 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _has_mark(path: Path, mark: bytes) -> bool:
+def has_mark(path: Path, mark: bytes) -> bool:
+    """Tell whether a file holds a mark near its beginning or end."""
     try:
         with open(path, "rb") as file:
             if mark in file.read(SEARCHED):

@@ -96,8 +96,22 @@ def test_another_file_is_written_over_only_if_that_is_said(
     assert "did not write it" in refused(*commands["scores.html"], str(tmp_path / "run.html"))
     convert = ("convert", "runs/photos", str(tmp_path / "weights.safetensors"), "--format", "timm")
     assert main(convert) == 0
-    assert "did not write it" in refused(*convert)
+    line = refused(*convert)
+    assert "already exists; choose another name" in line  # nobody knows who wrote it
+    assert "did not write" not in line
     assert main([*convert, "--overwrite"]) == 0
+
+
+def test_an_explanation_of_another_image_takes_another_name(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photos, run = there / "photos", str(there / "runs" / "photos")
+    monkeypatch.chdir(tmp_path)
+    for name in ("red", "green", "red", "green"):
+        assert main(["explain", str(photos / name / "0.jpg"), "--classifier", run]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in printed] == ["0-explained.jpg", "0-explained-2.jpg"] * 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-explained-2.jpg", "0-explained.jpg"]
 
 
 def test_what_is_no_file_is_not_replaced(refused: Refused, there: Path, tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ from vitral.owners import this_process
 from vitral.studies.run_report import run_report
 from vitral.training.finetune import finetune
 from vitral.training.planning.request import Asked
-from vitral.training.records.asked import begin, go_on, kept
+from vitral.training.records.asked import ask_again, begin, go_on, kept
+from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import data_changes, record_change, redrawn
+from vitral.training.records.resume import budget_left
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -192,6 +194,50 @@ def test_other_classes_are_never_gone_on_with(folder: Folder) -> None:
     for changed in (False, True):
         with pytest.raises(TrainingError, match="'blue' is new"):
             folder.go_on(data_changed=changed)
+
+
+def test_a_class_that_was_renamed_is_gone_on_with_if_that_is_said_and_noted(folder: Folder) -> None:
+    folder.cut_back()
+    (folder.photos / "red").rename(folder.photos / "rosy")
+    with pytest.raises(TrainingError, match="'rosy' is new.*if they only have new names, go on by `data_changed=True`"):
+        folder.go_on()
+    result = folder.go_on(data_changed=True)
+    assert result.classifier.class_names == ("green", "rosy")
+    (change,) = data_changes(folder.run)
+    assert change["what"][0] == "the class 'red' is now called 'rosy'"
+    assert json.loads((folder.run / "data.json").read_text())["class_names"] == ["green", "rosy"]
+    folder.go_on()  # they are the run's own now
+
+
+def test_a_name_that_changes_the_order_of_the_classes_is_another_class(folder: Folder) -> None:
+    folder.cut_back()
+    (folder.photos / "red").rename(folder.photos / "crimson")  # before green: its images would count as green's
+    with pytest.raises(TrainingError, match="'crimson' is new"):
+        folder.go_on(data_changed=True)
+
+
+def test_the_time_that_was_said_last_counts_from_where_it_was_said(folder: Folder) -> None:
+    """A run of 100 s that went on with 60 s more, and was killed 20 s later, has 40 s left."""
+    state = newest_state(folder.run / "checkpoints")
+    assert state is not None
+    run = json.loads((folder.run / "run.json").read_text())
+    run["request"]["budget_seconds"] = 100.0
+    (folder.run / "run.json").write_text(json.dumps(run))
+    asked = Asked("fine-tune")
+    assert budget_left(folder.run, asked) is None  # it is finished
+    path = next((folder.run / "checkpoints").glob("step-*6")) / "state.json"
+    kept_state = json.loads(path.read_text())
+
+    def stand(seconds: float) -> None:
+        path.write_text(json.dumps(kept_state | {"step": 5, "total_steps": 6, "seconds": seconds}))
+
+    stand(90.0)
+    assert budget_left(folder.run, asked) == pytest.approx(10.0)
+    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=90.0)
+    stand(110.0)
+    assert budget_left(folder.run, asked) == pytest.approx(40.0)
+    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=110.0)  # the same once more
+    assert budget_left(folder.run, asked) == pytest.approx(60.0)
 
 
 def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vitral.classifier.load import load
-from vitral.errors import RecipeError
+from vitral.errors import RecipeError, did_you_mean
 from vitral.events import ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.training.finetune import finetune
@@ -140,3 +140,13 @@ def test_another_layout_is_no_other_recipe_and_another_rate_is() -> None:
     recipe = load_recipe("finetune", ["steps=9"])
     assert first_difference(recipe, recipe.changed(["compute.accumulation=3", "steps=7", "workers=0"])) is None
     assert first_difference(recipe, recipe.changed(["optimizer.lr=0.7"])) == "optimizer.lr"
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"), [("nokey", ""), ("banana", ""), ("workrs", "workers"), ("optimiser.lr", "optimizer.lr")]
+)
+def test_only_a_near_name_is_offered(key: str, hint: str) -> None:
+    with pytest.raises(RecipeError, match="unknown key") as refused:
+        load_recipe("scratch", [f"{key}=1"])
+    assert str(refused.value).endswith(f"Did you mean '{hint}'?" if hint else f"'{key}'.")
+    assert did_you_mean("nokey", ["workers"]) == ""

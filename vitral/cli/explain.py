@@ -1,5 +1,6 @@
 """`vitral explain`: where did the network look?"""
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK
 from vitral.explanation.explain import explain as explain_image
 from vitral.images.encode import image_format
-from vitral.outputs import check_file
+from vitral.outputs import check_file, has_mark
 
 LONGEST_STEM = 60  # letters of the image's name in the drawing's
 
@@ -31,7 +32,8 @@ def explain(
     Args:
         image: a file.
         classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        out: where the drawing goes, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out.
+        out: where the drawing goes, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
+            IMAGE-explained-2.jpg and so on where that is of another image.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
         overwrite: replace a file there that is no such drawing.
         json: print JSON for a program, the grid of relevances included.
@@ -42,8 +44,19 @@ def explain(
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         explanation = explain_image(source, image)
+    if out is None:
+        target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=overwrite)
     if json:
         print_json({"source": str(image), "drawing": str(target), **explanation.to_json()})
     else:
         print_line(f"{image}: {explanation.label} {explanation.probability:.1%}; {explanation.method} in {target}")
+
+
+def _own_name(target: Path, mark: bytes) -> Path:
+    """Return the name, or the first with a number, that is free or has the drawing of the same image."""
+    for number in itertools.count(1):
+        name = target if number == 1 else target.with_stem(f"{target.stem}-{number}")
+        if not name.exists() or has_mark(name, mark):
+            return name
+    raise AssertionError("there are names without end")

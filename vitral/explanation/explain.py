@@ -1,5 +1,6 @@
 """`explain`: what a classifier says of an image, and which parts of the image it rests on."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from vitral.notebook import image
 from vitral.outputs import check_file
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
+DIGITS = 16  # of the hash of the image
 LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
 Method = Literal["attention rollout", "Grad-CAM"]
 Relevance = Float[Tensor, "batch rows columns"]  # at least 0
@@ -72,6 +74,12 @@ class Explanation:
         return image(encode(np.asarray(drawing), "JPEG"), f"{self.label} {self.probability:.1%}")
 
     @property
+    def mark(self) -> bytes:
+        """What a drawing of this very image, and of no other, holds."""
+        shape, pixels = str(self.photo.shape).encode(), np.ascontiguousarray(self.photo).tobytes()
+        return MARK + b" " + hashlib.sha256(shape + pixels).hexdigest()[:DIGITS].encode()
+
+    @property
     def image(self) -> Pixels:
         """The part of the image that the network saw, at the image's own resolution."""
         top, left, height, width = self.box
@@ -104,7 +112,7 @@ class Explanation:
         """
         check_file(path, mark=MARK, overwrite=overwrite)
         kind = image_format(path)
-        write_file(Path(path), encode(self.draw(style=style), kind, comment=MARK.decode()))
+        write_file(Path(path), encode(self.draw(style=style), kind, comment=self.mark.decode()))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the image as JSON values."""

@@ -29,10 +29,9 @@ from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import within_time
-from vitral.training.records.asked import ask_again
 from vitral.training.records.description import remarks_on, write_description
 from vitral.training.records.provenance import named_scores, provenance
-from vitral.training.records.resume import check_resumed
+from vitral.training.records.resume import check_resumed, note_what_is_new
 from vitral.training.records.training_images import write_training_images
 from vitral.training.result import RunResult
 from vitral.training.scoring.baselines import run_baselines
@@ -69,11 +68,7 @@ def execute(whole: Run) -> RunResult:
     if distributed.is_main():
         write_description(whole)
         if run.session.resume:
-            ask_again(
-                run.folder,
-                budget_seconds=run.session.command.budget_seconds if run.session.further else None,
-                overrides=run.session.command.overrides,
-            )
+            note_what_is_new(run.session)
         write_training_images(run.folder, run.data, batches, keep=run.session.resume)
     baselines = run_baselines(run, listener)
     training = train(

@@ -19,6 +19,7 @@ FIRST, LAST = (
     "request",
     "request_last",
 )  # in run.json: what was asked when the run began, and as later commands changed it
+TRAINED = "request_last_trained"  # in run.json: seconds trained when a time was last said
 
 
 def begin(folder: Path, asked: Asked) -> None:
@@ -54,16 +55,30 @@ def last_asked(folder: Path) -> Asked | None:
     return kept(folder, LAST) or kept(folder)
 
 
-def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence[str]) -> None:
-    """Write what a command that goes on with a run said anew: a time, or None, and settings."""
+def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence[str], trained: float) -> None:
+    """Write what a command that goes on with a run said anew: a time, or None, and settings.
+
+    Args:
+        folder: the run folder.
+        budget_seconds: the time; None where none was said.
+        overrides: the settings.
+        trained: seconds that the run had trained by then, which a time that is said now does not count.
+    """
     before = last_asked(folder)
     if before is None:
         return
     settings = {change.partition("=")[0].strip(): change for change in (*before.overrides, *overrides)}
     time = before.budget_seconds if budget_seconds is None else budget_seconds
     now = replace(before, budget_seconds=time, overrides=tuple(settings.values()))
-    if now != before:
-        write_file(folder / RUN_FILE, json.dumps(read_run(folder) | {LAST: asdict(now)}, indent=2))
+    told = {LAST: asdict(now)} | ({} if budget_seconds is None else {TRAINED: trained})
+    if now != before or budget_seconds is not None:
+        write_file(folder / RUN_FILE, json.dumps(read_run(folder) | told, indent=2))
+
+
+def trained_before(folder: Path) -> float:
+    """Return the seconds that a run had trained when its time was last said: 0 where that was at its beginning."""
+    seconds = read_run(folder).get(TRAINED, 0.0)
+    return float(seconds) if fits(float, seconds) else 0.0
 
 
 def _text(value: object) -> object:

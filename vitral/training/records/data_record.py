@@ -1,6 +1,7 @@
 """What a run's data were, so that a run is not gone on with on others without a word."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
         changed: whether the user said that they may have changed.
 
     Raises:
-        TrainingError: they did, and nothing was said; or the classes did, which one network cannot learn.
+        TrainingError: they did, and nothing was said; or the classes are others, which one network cannot learn.
     """
     kept = _read(folder)
     was = kept.get("fingerprint") or read_run(folder).get("data_fingerprint")
@@ -45,22 +46,45 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
     if not kept and "request" not in read_run(folder):
         return []  # begun by an earlier version, whose fingerprint was of something else
     names = kept.get("class_names", list(data.class_names))
-    if names != list(data.class_names):
-        gone, new = (
-            sorted(set(one) - set(other)) for one, other in ((names, data.class_names), (data.class_names, names))
-        )
-        what = [*(f"no '{name}' any more" for name in gone), *(f"'{name}' is new" for name in new)]
-        raise TrainingError(
-            f"The classes of '{data.name}' are not those that the run in '{folder}' began with "
-            f"({_some(what) or 'they have another order'}); begin a new run on them, with {argument('source', str(folder))}."
-        )
-    found = changes(kept.get("splits", {}), data.inventory) or ["it is another data set, or other images"]
+    renamed = _renamed(names, data.class_names)
+    if renamed is None or (renamed and not changed):
+        raise TrainingError(_other_classes(folder, data, names, renamed or {}))
+    before = {
+        split: {renamed.get(name, name): what for name, what in classes.items()}
+        for split, classes in kept.get("splits", {}).items()
+    }
+    found = [f"the class '{old}' is now called '{new}'" for old, new in renamed.items()]
+    found += changes(before, data.inventory)
+    found = found or ["it is another data set, or other images"]
     if not changed:
         raise TrainingError(
             f"The data changed since the run in '{folder}' began: {_some(found)}. Give it the data as they were, "
             f"or go on with these by {argument('data_changed', True)}."
         )
     return found
+
+
+def _renamed(names: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
+    """Return which classes have other names, the network's outputs being the same; None if it is not that alone.
+
+    An output of the network is a class by its place in their order: a name that stands at another place than its
+    predecessor would give the outputs of other classes to it.
+    """
+    if len(names) != len(now):
+        return None
+    renamed = {old: new for old, new in zip(names, now, strict=True) if old != new}
+    return None if set(renamed) & set(now) or set(renamed.values()) & set(names) else renamed
+
+
+def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: Mapping[str, str]) -> str:
+    gone, new = (sorted(set(one) - set(other)) for one, other in ((names, data.class_names), (data.class_names, names)))
+    what = [*(f"no '{name}' any more" for name in gone), *(f"'{name}' is new" for name in new)]
+    going_on = f"; if they only have new names, go on by {argument('data_changed', True)}" if renamed else ""
+    return (
+        f"The classes of '{data.name}' are not those that the run in '{folder}' began with "
+        f"({_some(what) or 'they have another order'}); begin a new run on them, with "
+        f"{argument('source', str(folder))}{going_on}."
+    )
 
 
 def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) -> None:

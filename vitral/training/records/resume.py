@@ -5,9 +5,9 @@ from pathlib import Path
 from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.training.planning.plan import Run
+from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
-from vitral.training.records.asked import kept, read_run
+from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
 from vitral.training.records.checkpoints import CHECKPOINTS, newest_state
 from vitral.training.records.data_record import check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
@@ -15,17 +15,19 @@ from vitral.training.records.recipe_file import RECIPE_FILE, recipe_begun
 
 
 def budget_left(folder: Path, asked: Asked) -> float | None:
-    """Return the seconds that a run which goes on may take: those said now, or what is left of those said first.
+    """Return the seconds that a run which goes on may take: those said now, or what is left of those said last.
 
     Once a budget has shortened the run, that plan holds, and no budget is needed any more.
     """
-    first = kept(folder)
-    if asked.budget_seconds is not None or first is None or first.budget_seconds is None:
+    last = last_asked(folder)
+    if asked.budget_seconds is not None or last is None or last.budget_seconds is None:
         return asked.budget_seconds
     state = newest_state(folder / CHECKPOINTS)
     if state is None:
-        return first.budget_seconds
-    return None if state.bend_step or state.step >= state.total_steps else first.budget_seconds - state.seconds
+        return last.budget_seconds
+    if state.bend_step or state.step >= state.total_steps:
+        return None
+    return last.budget_seconds - (state.seconds - trained_before(folder))
 
 
 def kept_start(folder: Path) -> str | None:
@@ -64,3 +66,14 @@ def check_resumed(run: Run, listener: Listener) -> None:
             refusal = error
     if refusal := distributed.broadcast(refusal):
         raise refusal
+
+
+def note_what_is_new(session: Session) -> None:
+    """Write into a run's folder what the command that goes on with it said anew."""
+    state = newest_state(session.folder / CHECKPOINTS)
+    ask_again(
+        session.folder,
+        budget_seconds=session.command.budget_seconds if session.further else None,
+        overrides=session.command.overrides,
+        trained=0.0 if state is None else state.seconds,
+    )

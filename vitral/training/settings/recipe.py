@@ -13,7 +13,7 @@ import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
 
 from vitral.advice import function
-from vitral.errors import RecipeError, did_you_mean, one_line
+from vitral.errors import NEAR, RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
 from vitral.models.position import PositionKind
 from vitral.models.vit_config import Pooling
@@ -321,7 +321,7 @@ def _nearest_key(key: str) -> str:
         spelled[last] = [name for name in known if name.rpartition(".")[2] == last]
     nearest = [leaf] if leaf in spelled else []
     for tried in (key, leaf):
-        nearest = nearest or difflib.get_close_matches(tried, sorted(spelled), n=1, cutoff=0.5)
+        nearest = nearest or difflib.get_close_matches(tried, sorted(spelled), n=1, cutoff=NEAR)
     return f" Did you mean {' or '.join(repr(name) for name in spelled[nearest[0]])}?" if nearest else ""
 
 
