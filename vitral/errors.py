@@ -9,6 +9,7 @@
     ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
     ├── TrainingError   a run that cannot start, continue or be resumed
     │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
+    ├── StudyError      many runs that cannot begin together, or that all failed
     └── StorageError    a file that could not be written: the disk is full or the folder read-only
 
 A message names the thing, says what is wrong and what to do. The command line prints only that, without
@@ -67,6 +68,10 @@ class TrainingInterrupted(TrainingError):
     def __init__(self, message: str, *, exit_code: int) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+class StudyError(VitralError):
+    """A study that cannot begin or go on, or whose runs all failed."""
 
 
 class StorageError(VitralError):

@@ -18,7 +18,7 @@ def demo(
     """Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.
 
     Args:
-        out: the folder of the result; an earlier demo there is replaced.
+        out: the folder of the result; an earlier demo there is replaced, one that was interrupted goes on.
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:

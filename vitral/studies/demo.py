@@ -10,16 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral.events import Event, Listener, Message, Progress
+from vitral.classifier.load import load
+from vitral.errors import StudyError
+from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
+from vitral.layout import CLASSIFIER
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.page import write_report
-from vitral.report.results import Arm, Curve, CurveGroup, RunReport
+from vitral.report.results import Arm as ShownArm
+from vitral.report.results import Curve, CurveGroup, RunReport
+from vitral.studies.claims import in_turn
+from vitral.studies.design import OWN_SEED, Arm, Cell, Design
+from vitral.studies.rows import read_rows
 from vitral.studies.run_report import run_report, training_images
-from vitral.training.finetune import finetune
-from vitral.training.pretrain import pretrain
-from vitral.training.records.run_folder import clear_run
+from vitral.studies.study import run_study
+from vitral.studies.trainings import Training, carry_out
+from vitral.training.planning.request import Asked
+from vitral.training.records.logs import read_metrics
+from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
 from vitral.training.result import RunResult
 from vitral.training.speech import PYTHON, Speech
 
@@ -27,8 +36,23 @@ SOURCE, DATA = "visualatom-mini", "digits"
 MODEL = "vit-nano4"
 SEEDS = (0, 1, 2)
 PRETRAINED, SCRATCH = "pre-trained, then fine-tuned", "from scratch"
+DESIGN = Design(
+    title="A small ViT on handwritten digits, with and without pre-training",
+    headline="top1",
+    arms=(
+        Arm("pretrained", Training(Asked("pre-train", SOURCE, model=MODEL, recipe="demo-pretrain")), OWN_SEED),
+        Arm(
+            "finetune",
+            Training(Asked("fine-tune", DATA, MODEL, recipe="demo-finetune")),
+            SEEDS,
+            "pretrained",
+            PRETRAINED,
+        ),
+        Arm("scratch", Training(Asked("fine-tune", DATA, MODEL, recipe="demo-scratch")), SEEDS, label=SCRATCH),
+    ),
+)
 MARK, REPORT = "demo.json", "report.html"
-RUNS_MADE = ("pretrained", *(f"{arm}-{seed}" for arm in ("finetune", "scratch") for seed in SEEDS))
+BEGUN = {"finished": False}  # in the mark, until the result takes its place
 
 
 @dataclass(frozen=True)
@@ -42,7 +66,7 @@ class DemoResult:
         seconds: from start to end.
     """
 
-    arms: tuple[Arm, Arm]
+    arms: tuple[ShownArm, ShownArm]
     classifier: Path
     report: Path
     seconds: float
@@ -61,7 +85,7 @@ class DemoResult:
 
 
 def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listener: Listener = show) -> DemoResult:
-    """Run the whole pipeline into a folder; an earlier demo there is replaced.
+    """Run the whole pipeline into a folder: an earlier demo there is replaced, one that was interrupted goes on.
 
     Args:
         out: the folder.
@@ -71,92 +95,83 @@ def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listene
 
     Raises:
         StorageError: the folder holds something else than a demo.
+        StudyError: a run failed.
     """
     started = time.monotonic()
     folder = Path(out)
-    _clear(folder)
-    listener(Message(f"1/3  Pre-training a small ViT on generated images ({SOURCE}), whose labels cost nothing."))
-    pretrained = pretrain(
-        SOURCE, model=MODEL, recipe="demo-pretrain", out=folder / "pretrained", listener=_named(listener, "pre-train")
+    _begin(folder)
+    listener(
+        Message(
+            f"A small ViT learns from generated images ({SOURCE}), whose labels cost nothing, then from {DATA} at a higher "
+            f"resolution; and the same network from {DATA} alone, on the same budget; {len(SEEDS)} seeds each."
+        )
     )
-    listener(Message(f"2/3  Fine-tuning it on {DATA} at a higher resolution, {len(SEEDS)} seeds."))
-    tuned = [_tune(folder, seed, pretrained.classifier_folder, "demo-finetune", listener) for seed in SEEDS]
-    listener(Message(f"3/3  Training the same network from scratch on the same budget, {len(SEEDS)} seeds."))
-    scratch = [_tune(folder, seed, MODEL, "demo-scratch", listener) for seed in SEEDS]
-    arms = (_arm(PRETRAINED, tuned), _arm(SCRATCH, scratch))
-    seconds = time.monotonic() - started
+    study = run_study(DESIGN, folder, listener=listener)
+    if study.failures:
+        failure = study.failures[0]
+        raise StudyError(f"The run '{failure.run}' of the demo failed: {failure.error}")
+    _, *compared = study.arms
+    tuned, scratch = (ShownArm(arm.name, arm.values(study.headline)) for arm in compared)
     page = folder / REPORT
-    shown = run_report(tuned[0], speech=speech)
-    write_report(replace(_report(shown, pretrained, tuned, scratch, arms, seconds), command=command), page)
-    result = DemoResult(arms, tuned[0].classifier_folder, page, time.monotonic() - started)
+    cells = DESIGN.cells(folder)
+    write_report(replace(_report(cells, (tuned, scratch), speech), command=command), page)
+    result = DemoResult((tuned, scratch), cells[1].folder / CLASSIFIER, page, time.monotonic() - started)
     write_file(folder / MARK, json.dumps(result.to_json(), indent=2))
     return result
 
 
-def _clear(folder: Path) -> None:
-    check_folder(folder, own=(MARK, REPORT, *RUNS_MADE), replace=(folder / MARK).is_file())
-    for run in RUNS_MADE:
-        clear_run(folder / run)
-    write_file(folder / MARK, "{}")
+def _begin(folder: Path) -> None:
+    """Make room for a demo, unless one was begun here and not finished: that goes on, in whatever process."""
+    runs = [cell.name for cell in DESIGN.cells(folder)]
+    check_folder(folder, own=(MARK, REPORT, STUDY_CELLS, *STUDY_FILES, *runs), replace=(folder / MARK).is_file())
+    with in_turn(folder):
+        if _mark(folder) == BEGUN:
+            return
+        clear_study(folder)
+        for run in runs:
+            clear_run(folder / run)
+        write_file(folder / MARK, json.dumps(BEGUN))
 
 
-def _tune(folder: Path, seed: int, source: str | Path, recipe: str, listener: Listener) -> RunResult:
-    name = recipe.removeprefix("demo-")
-    return finetune(
-        DATA,
-        source=source,
-        recipe=recipe,
-        out=folder / f"{name}-{seed}",
-        seed=seed,
-        baselines=seed == SEEDS[0],
-        listener=_named(listener, f"{name} {seed + 1}/{len(SEEDS)}"),
-    )
+def _mark(folder: Path) -> object:
+    try:
+        return json.loads((folder / MARK).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
-def _named(listener: Listener, task: str) -> Listener:
-    """Pass a run's progress on under a name of its own, and leave its messages out: seven runs would say the same."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Progress) and event.task == "train":
-            listener(replace(event, task=task))
-        elif isinstance(event, Message) and event.warning:
-            listener(replace(event, verdict=False))  # of seven results, which nobody says at the end
-
-    return listen
+def _first_tuned(cells: list[Cell]) -> RunResult:
+    """Return the result of the first fine-tuning, which may be another process's."""
+    work = DESIGN.arm("finetune").work
+    assert isinstance(work, Training)
+    return carry_out(work.asked_of(cells[1]), cells[1].folder, ignore)
 
 
-def _arm(name: str, results: list[RunResult]) -> Arm:
-    return Arm(name, tuple(result.evaluation.scores()["top1"] for result in results))
-
-
-def _report(
-    shown: RunReport,
-    pretrained: RunResult,
-    tuned: list[RunResult],
-    scratch: list[RunResult],
-    arms: tuple[Arm, Arm],
-    seconds: float,
-) -> RunReport:
-    first = tuned[0]
-    steps = first.training.steps
-    curves = [*((PRETRAINED, result) for result in tuned), *((SCRATCH, result) for result in scratch)]
-    low, high = (run.classifier.model.image_size[0] for run in (pretrained, first))
+def _report(cells: list[Cell], arms: tuple[ShownArm, ShownArm], speech: Speech) -> RunReport:
+    """Return what the page shows, all of it from what the runs left on the disk."""
+    first, rows = _first_tuned(cells), read_rows(cells)
+    pretraining = cells[0]
+    before = load(pretraining.folder / CLASSIFIER)
+    labels = {arm.name: arm.label for arm in DESIGN.arms}
     return replace(
-        shown,
+        run_report(first, speech=speech),
         title="A Vision Transformer, pre-trained and fine-tuned",
         summary=(
-            f"Pre-trained on generated images at {low} pixels, then fine-tuned on handwritten digits at {high}: "
-            f"{arms[0].mean:.1%} of the test digits are read right, against {arms[1].mean:.1%} from scratch."
+            f"Pre-trained on generated images at {before.model.image_size[0]} pixels, then fine-tuned on handwritten digits at "
+            f"{first.classifier.model.image_size[0]}: {arms[0].mean:.1%} of the test digits are read right, against "
+            f"{arms[1].mean:.1%} from scratch."
         ),
         comparison=arms,
         comparison_note=(
-            f"The same network on the same {steps} steps of the same digits, {len(SEEDS)} seeds each, scored on the "
-            f"{first.evaluation.num_examples} test digits; mean ± standard deviation. Pre-training took "
-            f"{pretrained.training.seconds:.0f} s once; the whole demo {seconds:.0f} s."
+            f"The same network on the same {first.training.steps} steps of the same digits, {len(arms[0].accuracies)} seeds "
+            f"each, scored on the {first.evaluation.num_examples} test digits; mean ± standard deviation. Pre-training took "
+            f"{rows[pretraining.name].seconds:.0f} s once; all runs together {sum(row.seconds for row in rows.values()):.0f} s."
         ),
         curves=(
-            CurveGroup("Pre-training", (Curve("pre-training", pretrained.training.history),)),
-            CurveGroup("On the digits", tuple(Curve(name, result.training.history) for name, result in curves)),
+            CurveGroup("Pre-training", (Curve("pre-training", read_metrics(pretraining.folder)),)),
+            CurveGroup(
+                "On the digits", tuple(Curve(labels[cell.arm], read_metrics(cell.folder)) for cell in cells[1:])
+            ),
         ),
-        images=(training_images(pretrained), training_images(first)),
+        images=(training_images(pretraining.folder, SOURCE), training_images(first.run.folder, first.run.data.name)),
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice, takewhile
+from pathlib import Path
 
 import torch
 
@@ -47,7 +48,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         command=speech.again(result),
         notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
         bad_images=run.data.bad_images,
-        images=(training_images(result),),
+        images=(training_images(run.folder, run.data.name),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),),
         baselines=result.baselines,
         evaluation=evaluation,
@@ -90,10 +91,16 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
     )
 
 
-def training_images(result: RunResult) -> Figure:
-    """Return the contact sheet of what the network saw."""
-    sheet = result.run.folder / "images" / "training.png"
-    return Figure(sheet.read_bytes(), f"Training images of {result.run.data.name} as the network saw them")
+def training_images(folder: Path, data: str) -> Figure:
+    """Return the contact sheet of what the network of a run saw.
+
+    Args:
+        folder: the run's.
+        data: the dataset's name.
+    """
+    return Figure(
+        (folder / "images" / "training.png").read_bytes(), f"Training images of {data} as the network saw them"
+    )
 
 
 def mistakes(

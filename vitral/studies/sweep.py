@@ -2,17 +2,22 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from time import monotonic
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
+from vitral import distributed
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
-from vitral.events import Message
+from vitral.events import Listener, Message
+from vitral.studies.design import OWN_SEED, Arm, Cell, Design
+from vitral.studies.study import reopen, run_study
 from vitral.tasks.task import Figure
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.planning.plan import Session
+from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import PAPERS, read_request
 from vitral.training.records.resume import kept_recipe, kept_start
 from vitral.training.records.run_folder import SWEEP
@@ -21,6 +26,8 @@ from vitral.training.run import run_once
 from vitral.training.settings.recipe import Recipe
 
 P = ParamSpec("P")
+
+ESTIMATE = "estimate"  # a folder that is named and never made
 
 # Training images below which so large a share is held out to choose by: the paper's 10 % of Pets and Flowers, 2 % of CIFAR.
 HELD_OUT = ((10_000, 0.10), (200_000, 0.02))
@@ -31,25 +38,84 @@ FACTORS = (1 / 3, 1.0, 3.0, 10.0)  # of the recipe's own rate, where it names no
 
 
 def sweep(session: Session) -> RunResult:
-    """Try each learning rate on held-out images, and train with the best on all that is not for the score."""
+    """Try each learning rate on held-out images, and train with the best on all that is not for the score.
+
+    The trials are a study below the run's folder: those that are finished are not repeated when the sweep goes on.
+    """
+    rates = tuple({f"{rate:g}": rate for rate in sweep_rates(session.request.recipe)}.values())
     choosing, judges = to_choose_by(session.data)
-    rates = sweep_rates(session.request.recipe)
-    parts = len(rates) + 1
-    share = None if session.budget_seconds is None else session.left() / parts
-    figures: dict[float, float] = {}
-    for number, rate in enumerate(rates, 1):
-        session.listener(Message(f"Sweep {number}/{parts}: learning rate {rate:g}."))
-        trial = replace(session, folder=session.folder / SWEEP / f"lr-{rate:g}", data=choosing)
-        baselines = session.command.baselines and number == 1
-        figures[rate] = run_once(_with_rate(trial, rate, share, baselines=baselines)).evaluation.headline()
+    share = None if session.budget_seconds is None else session.left() / (len(rates) + 1)
+    trials = _Trials(replace(session, data=choosing), rates, share)
+    folder = session.folder / SWEEP
+    if distributed.is_main() and (session.further or session.data_changed):
+        reopen(folder)  # every trial goes on: with more time, or noting that its data changed
+    study = run_study(trials.design(), folder, listener=session.listener)
+    figures = {rate: arm.mean(study.headline) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     headline = session.data.task.headline
     best = best_rate(figures, headline)
     tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())
+    parts = len(rates) + 1
     session.listener(
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
     last = replace(session, data=to_train_on(session.data), validate="test" in session.data.splits)
     return run_once(_with_rate(last, best, share, baselines=False))
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """The runs of a sweep that try a rate.
+
+    Attributes:
+        session: the command, with the data to choose by.
+        rates: to try.
+        share: seconds of each; None for as long as it takes.
+    """
+
+    session: Session
+    rates: tuple[float, ...]
+    share: float | None
+
+    def design(self) -> Design:
+        """Return the study that they are."""
+        arms = (Arm(f"lr-{rate:g}", _Trial(self, rate), OWN_SEED) for rate in self.rates)
+        data = self.session.data
+        return Design(f"Learning rates on {data.name}", data.task.headline.name, tuple(arms))
+
+    def of(self, rate: float, folder: Path) -> Session:
+        """Return the session of one trial."""
+        baselines = self.session.command.baselines and rate == self.rates[0]
+        return _with_rate(replace(self.session, folder=folder), rate, self.share, baselines=baselines)
+
+    @functools.cached_property
+    def seconds(self) -> float:
+        """What one trial is expected to take; the rate does not change that."""
+        if self.share is not None:
+            return self.share
+        return prepare(self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)).cost.seconds
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One learning rate."""
+
+    trials: _Trials
+    rate: float
+
+    def question(self) -> dict[str, Any]:
+        """Return the rate, and which images it learns and is judged by."""
+        return {"rate": self.rate, "data": self.trials.session.data.fingerprint}
+
+    def seconds(self) -> float:
+        """Return what the trial is expected to take."""
+        return self.trials.seconds
+
+    def run(self, cell: Cell, listener: Listener) -> dict[str, float]:
+        """Train with the rate, and return the scores on the images to choose by."""
+        rates = self.trials.rates
+        listener(Message(f"Sweep {rates.index(self.rate) + 1}/{len(rates) + 1}: learning rate {self.rate:g}."))
+        evaluation = run_once(self.trials.of(self.rate, cell.folder)).evaluation
+        return {**evaluation.scores(), self.trials.session.data.task.headline.name: evaluation.headline()}
 
 
 def _with_rate(session: Session, rate: float, share: float | None, *, baselines: bool) -> Session:

@@ -1,6 +1,7 @@
 """The run folder as files: which are a run's own, and when a run may begin in a folder."""
 
 import contextlib
+import fnmatch
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,9 @@ RUN_FILE = "run.json"  # what was asked for, what the run started from, on what 
 REPORT_FILE = "report.html"
 RESUME, OVERWRITE = argument("resume", True), argument("overwrite", True)  # as messages name them
 SWEEP = "sweep"  # where the runs lie that try a setting
+STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE = "study.json", "rows.jsonl", "study.md", "study.html"
+STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
+STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and who works on it
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
 FILES = (RECIPE_FILE, RUN_FILE, DATA_FILE, "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
@@ -116,7 +120,7 @@ def clear_run(folder: Path, *, remove: bool = True) -> None:
     for name in FILES if folder.is_dir() else ():
         (folder / name).unlink(missing_ok=True)
     for name, patterns in FOLDERS.items():
-        for path in (found for pattern in patterns for found in (folder / name).glob(pattern)):
+        for path in _named(folder / name, patterns):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
@@ -124,9 +128,23 @@ def clear_run(folder: Path, *, remove: bool = True) -> None:
         _remove_empty(folder / name)
     for trial in (folder / SWEEP).glob("lr-*"):
         clear_run(trial)
-    _remove_empty(folder / SWEEP)
+    clear_study(folder / SWEEP)
     if remove:
         _remove_empty(folder)
+
+
+def _named(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """Return what is in a folder by names that match, links to nothing among it."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return [entry for entry in entries if any(fnmatch.fnmatch(entry.name, pattern) for pattern in patterns)]
+
+
+def clear_study(folder: Path) -> None:
+    """Delete what a study wrote beside its runs, and the folder if it is empty then."""
+    for name in STUDY_FILES:
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / STUDY_CELLS, ignore_errors=True)
+    _remove_empty(folder)
 
 
 def _remove_empty(folder: Path) -> None:

@@ -1,0 +1,135 @@
+"""What a study found: figures of several arms over several seeds, and their table."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NO_VALUE = "–"
+
+
+@dataclass(frozen=True)
+class StudyArm:
+    """One side of a comparison.
+
+    Attributes:
+        name: what was done.
+        runs: the figures of every finished run by name, such as {"top1": 0.94}.
+    """
+
+    name: str
+    runs: tuple[Mapping[str, float], ...]
+
+    def values(self, figure: str) -> tuple[float, ...]:
+        """Return a figure of every run that has it."""
+        return tuple(run[figure] for run in self.runs if figure in run)
+
+    def mean(self, figure: str) -> float:
+        """Return the mean over the runs; not a number without one."""
+        return statistics.fmean(self.values(figure)) if self.values(figure) else math.nan
+
+    def deviation(self, figure: str) -> float:
+        """Return the standard deviation over the runs (n - 1); not a number of fewer than two."""
+        return statistics.stdev(self.values(figure)) if len(self.values(figure)) > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that failed.
+
+    Attributes:
+        run: its name: the arm's, with the seed.
+        error: why, in one line.
+    """
+
+    run: str
+    error: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study found so far.
+
+    Attributes:
+        title: its question.
+        headline: the figure that decides.
+        arms: in the study's order; one without a finished run has no figures.
+        failures: runs that failed.
+        left: runs that have not ended.
+    """
+
+    title: str
+    headline: str
+    arms: tuple[StudyArm, ...]
+    failures: tuple[Failure, ...] = ()
+    left: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run gave its figures."""
+        return not self.left and not self.failures
+
+    def arm(self, name: str) -> StudyArm:
+        """Return an arm by its name."""
+        return next(arm for arm in self.arms if arm.name == name)
+
+    def figures(self) -> list[str]:
+        """Return the names of all figures, the headline first."""
+        every = dict.fromkeys([self.headline, *(name for arm in self.arms for run in arm.runs for name in run)])
+        return [name for name in every if any(arm.values(name) for arm in self.arms)]
+
+    def remarks(self) -> list[str]:
+        """Return what a reader of the figures must know, one line each: runs that are left, and that failed."""
+        runs = sum(len(arm.runs) for arm in self.arms)
+        left = f"{self.left} of {runs + self.left + len(self.failures)} runs have not ended yet."
+        return [
+            *([left] if self.left else []),
+            *(f"{failure.run} failed: {failure.error}" for failure in self.failures),
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values, with mean and deviation of every figure."""
+        return {
+            "title": self.title,
+            "headline": self.headline,
+            "arms": [
+                {
+                    "name": arm.name,
+                    "runs": [dict(run) for run in arm.runs],
+                    "mean": {name: arm.mean(name) for name in self.figures()},
+                    "deviation": {name: arm.deviation(name) for name in self.figures()},
+                }
+                for arm in self.arms
+            ],
+            "failures": [{"run": failure.run, "error": failure.error} for failure in self.failures],
+            "left": self.left,
+        }
+
+
+def table_rows(study: Study) -> list[list[str]]:
+    """Return the table as texts: a heading, then for every arm its name, each figure as mean ± deviation, and its runs."""
+    names = study.figures()
+    heading = ["arm", *names, "runs"]
+    return [heading, *([arm.name, *(_cell(arm, name) for name in names), str(len(arm.runs))] for arm in study.arms)]
+
+
+def markdown_table(study: Study) -> str:
+    """Return the table, the title above it and what a reader must know below it, as Markdown."""
+    heading, *rows = ([text.replace("|", "\\|") for text in row] for row in table_rows(study))
+    rule = ["---", *["---:"] * (len(heading) - 1)]
+    lines = [_row(row) for row in (heading, rule, *rows)]
+    remarks = [f"- {remark}" for remark in study.remarks()]
+    return "\n".join([f"# {study.title}", "", *lines, *(["", *remarks] if remarks else []), ""])
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(arm: StudyArm, figure: str) -> str:
+    """Return mean and deviation; of one run its figure alone."""
+    mean, deviation = arm.mean(figure), arm.deviation(figure)
+    if math.isnan(mean):
+        return NO_VALUE
+    return f"{mean:.4g}" if math.isnan(deviation) else f"{mean:.4g} ± {deviation:.2g}"
