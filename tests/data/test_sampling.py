@@ -1,5 +1,6 @@
 """Order, splits and parts of a source, against what they promise, example by example."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -31,6 +32,20 @@ def test_an_epoch_is_a_permutation_of_its_own_whatever_the_batch_size() -> None:
         batches = [batch_indices(23, size, seed=0, step=step) for step in range(len(flat) // size)]
         assert np.concatenate(batches).tolist() == flat[: len(batches) * size].tolist()
     assert epoch(0, 23, seed=1) != orders[0]
+
+
+def stream(text: str) -> np.random.Generator:
+    """Return the generator that a text of seed, purpose and counters stands for, on any machine."""
+    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    return np.random.Generator(np.random.Philox(number))
+
+
+def test_the_order_is_drawn_from_a_stream_of_its_own_on_any_machine() -> None:
+    assert epoch(2, 9, seed=7) == stream("7/order/2").permutation(9).tolist()
+    endless = batch_indices(1000, 5, seed=7, step=3, endless=True)
+    assert endless.tolist() == stream("7/order/3").integers(0, 1000, 5).tolist()
+    members = stream("7/split/a/4").permutation(np.arange(20))
+    assert stratified(np.full(20, 4), (0.25,), seed=7, purpose="a")[1].tolist() == sorted(members[:5].tolist())
 
 
 def test_first_places_are_even_over_seeds() -> None:
@@ -112,6 +127,7 @@ def test_examples_within_a_window_are_shuffled_across_its_shards() -> None:
         ([10], (0.6, 0.6), [[8, 1, 1]]),
         ([6, 6], (0.34,), [[4, 2], [4, 2]]),
         ([10], (0.5, 0.4), [[1, 5, 4]]),
+        ([3], (0.6, 0.1), [[1, 1, 1]]),
     ],
 )
 def test_every_class_is_shared_out_by_itself(

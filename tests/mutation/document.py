@@ -1,5 +1,6 @@
 """The page on the mutation run: a table of the modules, and every survivor with its answer."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,10 +20,14 @@ mutmut changes the bodies of functions that have no decorator; tables and consta
 
 
 def document(results: Results, answers: Sequence[Mapping[str, str]]) -> tuple[str, int]:
-    """Return the page, and how many survivors have no answer."""
-    known = {(answer["module"], answer["after"]): answer["why"] for answer in answers}
+    """Return the page, and how many survivors have no answer.
+
+    Args:
+        results: what became of the mutants.
+        answers: each a regular expression for `before => after`, the module that it is about unless it is about all, and why.
+    """
     survivors = [
-        (module, mutant, known.get((module, mutant["after"]), ""))
+        (module, mutant, _answer(module, mutant, answers))
         for modules in results.values()
         for module, counts in modules.items()
         for mutant in counts["survived"]
@@ -35,6 +40,12 @@ def share_killed(results: Results) -> float:
     """Return the share of all mutants that were run."""
     counts = [counts for modules in results.values() for counts in modules.values()]
     return sum(count["killed"] for count in counts) / sum(count["run"] for count in counts)
+
+
+def _answer(module: str, mutant: Mutant, answers: Sequence[Mapping[str, str]]) -> str:
+    change = f"{mutant['before']} => {mutant['after']}"
+    fitting = (answer for answer in answers if answer.get("module", module) == module)
+    return next((answer["why"] for answer in fitting if re.search(answer["change"], change)), "")
 
 
 def _table(results: Results) -> Iterator[str]:
