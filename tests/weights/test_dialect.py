@@ -93,6 +93,7 @@ def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
         str(broken(stored, ValueError("it is odd.")))
         == "'some/file.npz' holds no whole network of its kind: it is odd."
     )
+    assert str(broken(stored, ValueError("it is of width X."))).endswith(": it is of width X.")
     assert isinstance(broken(stored, ValueError()), WeightsError)
 
 

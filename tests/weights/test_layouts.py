@@ -94,7 +94,7 @@ def test_flax_attention_kernels_give_each_head_its_own_channels(parts: int) -> N
 
 
 def test_a_flax_output_kernel_joins_the_heads() -> None:
-    kernel, heads = random(HEADS, HEAD_DIM, DIM), random(5, HEADS, HEAD_DIM)
+    kernel, heads = random(HEADS, HEAD_DIM, 5), random(5, HEADS, HEAD_DIM)
     (weight,) = goes_round(layouts.attention_output(HEADS), [kernel])
     expected = torch.einsum("bhk,hkd->bd", heads, kernel)
     torch.testing.assert_close(functional.linear(heads.flatten(1), weight), expected)
