@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-RUNS = Path("runs")  # a run that is not given a folder makes one in here
-CLASSIFIER = "classifier"  # in a run's folder: the classifier that it made
+RUNS = Path("runs")  # where a run makes its folder if none is given
+CLASSIFIER = "classifier"  # inside a run's folder: the classifier that it trained
 # The files of a classifier folder.
 DESCRIPTION, WEIGHTS, CARD = "classifier.json", "weights.safetensors", "README.md"
 CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD)

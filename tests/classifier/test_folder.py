@@ -203,7 +203,7 @@ def test_the_card_says_all_that_the_folder_says(classifier: Classifier, tmp_path
     ("provenance", "said"),
     [
         (Provenance(), "> **The weights are random"),
-        (Provenance("x", scores={"test/top1": 0.5, "test/baseline_knn": 0.75}), "> **To be doubted: 50.0%"),
+        (Provenance("x", scores={"test/top1": 0.5, "test/baseline_knn": 0.75}), "> **Doubtful: 50.0%"),
     ],
 )
 def test_the_card_says_what_is_to_be_doubted(

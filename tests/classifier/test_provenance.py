@@ -49,10 +49,10 @@ def test_figures_that_are_no_shares_say_nothing(name: str, value: float) -> None
 def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
     rivals = {f"test{BASELINE}knn": 0.62, f"test{BASELINE}linear_probe": 0.75, f"test{BASELINE}pixel_linear": 0.6}
     said = Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
-    assert said == "To be doubted: 61.0% of its test images right, where a mere linear probe got 75.0%."
+    assert said == "Doubtful: 61.0% of its test images right, where a simple linear probe got 75.0%."
     rivals[f"test{BASELINE}pixel_neighbour"] = 0.8
     assert (
-        "mere nearest neighbour on bare pixels got 80.0%"
+        "simple nearest neighbour on bare pixels got 80.0%"
         in Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
     )
 

@@ -86,11 +86,11 @@ def test_the_run_that_answers_is_named(there: Path, capsys: pytest.CaptureFixtur
     ("scores", "said"),
     [
         ({"test/top1": 0.3, "test/top1_low": 0.2, "test/chance": 0.25}, "No better than chance: 30.0%"),
-        ({"test/top1": 0.6, "test/baseline_knn": 0.7}, "a mere nearest-neighbour vote got 70.0%"),
-        ({"test/top1": 0.6, "test/baseline_linear_probe": 0.61}, "a mere linear probe got 61.0%"),
+        ({"test/top1": 0.6, "test/baseline_knn": 0.7}, "a simple nearest-neighbour vote got 70.0%"),
+        ({"test/top1": 0.6, "test/baseline_linear_probe": 0.61}, "a simple linear probe got 61.0%"),
         (
             {"test/top1": 0.6, "test/baseline_knn": 0.7, "test/baseline_pixel_neighbour": 0.8},
-            "a mere nearest neighbour on bare pixels got 80.0%",
+            "a simple nearest neighbour on bare pixels got 80.0%",
         ),
         ({"test/top1": 0.8, "test/top1_low": 0.7, "test/chance": 0.3, "test/baseline_knn": 0.7}, ""),
     ],

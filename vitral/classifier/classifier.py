@@ -1,4 +1,4 @@
-"""`Classifier`: a network that knows how to prepare its images and what its classes are called."""
+"""`Classifier`: a predictor with its preprocessing, its class names and its provenance."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -27,11 +27,11 @@ class Classifier(nn.Module):
     """A predictor with its preprocessing, its class names in order, and its provenance.
 
     Calling it takes a batch of prepared images (batch, 3, height, width) and gives logits; `predict` takes images.
-    As a module it has the network's parameters, and its logits and features can be differentiated, so that it can be
-    trained; what only asks for answers asks the predictor.
+    As a module it has the network's parameters, and gradients flow through its logits and features, so that it can be
+    trained; everything that only predicts goes through the predictor.
 
     Args:
-        model: the network, or whatever else computes its answers.
+        model: the network, or a predictor of another runtime.
         preprocessing: how an image becomes its input; of the network's size.
         class_names: in order; one name a logit, unless the task has it otherwise; None names them "class 0", "class 1", ...
         provenance: where it came from.
@@ -39,8 +39,8 @@ class Classifier(nn.Module):
         multi_label: a short way to say the task: whether an image may have several of the classes, or none.
 
     Attributes:
-        predictor: what computes logits, features and whatever else the answers and explanations need.
-        model: the network, where it is one of torch; the predictor follows if another is put in its place.
+        predictor: computes logits, features and what explanations need.
+        model: the network, if it is in torch; assigning another one replaces the predictor, too.
 
     Raises:
         ModelError: names or sizes do not fit the network.
@@ -79,20 +79,20 @@ class Classifier(nn.Module):
         self.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  # as nn.Module has it
-        """Set an attribute; a network put in place of another is the one that answers from then on."""
+        """Set an attribute; a new `model` also becomes the one that predicts."""
         super().__setattr__(name, value)
         if name == "model":
             self.predictor = TorchPredictor(value)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as nn.Module has it
-        """Return a part of the module.
+        """Return a submodule, parameter or buffer.
 
         Raises:
-            ModelError: the network is asked for, and there is none in torch.
+            ModelError: `model` is asked for, and the classifier has no network in torch.
         """
         if name == "model" and "model" not in self._modules:
             raise ModelError(
-                f"{self.predictor.describe()} is not computed by torch, so it can predict and be evaluated, but not be "
+                f"{self.predictor.describe()} does not run in torch, so it can predict and be evaluated, but not be "
                 "trained, saved or converted; load the classifier that it was made from."
             )
         return super().__getattr__(name)
@@ -111,22 +111,22 @@ class Classifier(nn.Module):
         return self.task == task_of(several=True)
 
     def forward(self, images: Images) -> Logits:
-        """Return the logits of prepared images, with a graph where the network is one of torch."""
+        """Return the logits of prepared images, differentiable if the network is in torch."""
         return self.model(images) if self._in_torch() else self.predictor.logits(images)
 
     def features(self, images: Images) -> Features:
-        """Return the pooled representations of prepared images, with a graph where the network is one of torch."""
+        """Return the pooled representations of prepared images, differentiable if the network is in torch."""
         return self.model.features(images) if self._in_torch() else self.predictor.features(images)
 
     def _in_torch(self) -> bool:
         return "model" in self._modules
 
     def doubt(self) -> str:
-        """Return in one sentence why its answers mean nothing, or may, as far as its own scores tell; else nothing."""
+        """Return in one sentence why its own scores make its predictions doubtful; empty if they do not."""
         return self.provenance.doubt()
 
     def shortfall(self) -> str:
-        """Return in one sentence which simple classifier did best, if better than it; empty if none is known to."""
+        """Return in one sentence which simple classifier did best, if it beat this one; empty if none is known to."""
         return self.provenance.shortfall()
 
     def predict(

@@ -19,7 +19,7 @@ ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
 
 def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -> list[Unlabelled]:
-    """Return the images that a user names or gives, in order, not one of them read yet.
+    """Return the images that a user names or passes, in order; none is read yet.
 
     Raises:
         DataError: an archive, a table or a data set cannot be read.
@@ -38,7 +38,7 @@ def _listed(index: int, image: ImageInput, listener: Listener) -> list[Unlabelle
 def prepare(
     images: Iterable[Unlabelled], preprocessing: Preprocessing, *, skip_bad_images: bool, listener: Listener
 ) -> Iterator[tuple[str, Float[Tensor, "3 height width"]]]:
-    """Give the name of each image, and the image as the network takes it, reading them one by one.
+    """Give the name of each image and the prepared image, reading one at a time.
 
     Args:
         images: what to read.

@@ -1,4 +1,4 @@
-"""Where a classifier came from and what it scored, and what its own scores say against it."""
+"""Where a classifier came from, what it scored, and whether its own scores cast doubt on it."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from vitral.tasks.chance import Standing
 
-RANDOM = "random weights"  # how the source of an untrained network begins
+RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
 BASELINES = {
     "knn": "nearest-neighbour vote",
@@ -33,7 +33,7 @@ class Provenance:
     notes: Sequence[str] = ()
 
     def doubt(self) -> str:
-        """Return in one sentence why the answers mean nothing, or may, as far as the scores tell; else nothing."""
+        """Return in one sentence why the scores make the predictions doubtful; empty if they do not."""
         if not self.training and self.source.startswith(RANDOM):
             return "The weights are random: its predictions mean nothing until it is trained."
         for split in (name.removesuffix("/top1_low") for name in self.scores if name.endswith("/top1_low")):
@@ -43,7 +43,7 @@ class Provenance:
         return ""
 
     def shortfall(self) -> str:
-        """Return in one sentence which simple classifier did best, if better than the network; empty if none is known to."""
+        """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to."""
         rivals = [name for name in self.scores if BASELINE in name and f"{_split(name)}/top1" in self.scores]
         if not rivals:
             return ""
@@ -53,9 +53,7 @@ class Provenance:
         if own >= self.scores[best]:
             return ""
         plain = BASELINES.get(baseline, baseline.replace("_", " "))
-        return (
-            f"To be doubted: {own:.1%} of its {split} images right, where a mere {plain} got {self.scores[best]:.1%}."
-        )
+        return f"Doubtful: {own:.1%} of its {split} images right, where a simple {plain} got {self.scores[best]:.1%}."
 
 
 def _split(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What frozen features are worth: simple classifiers on them and on the bare pixels, within a time, without tuning."""
+"""What frozen features are worth: simple classifiers on them and on the raw pixels, within a time limit, without tuning."""
 
 import math
 import time

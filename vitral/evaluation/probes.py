@@ -1,4 +1,4 @@
-"""What frozen features tell of a label, by hand: neighbours' votes and a linear layer in closed form; torch only."""
+"""Simple classifiers on frozen features: nearest neighbours and a linear layer in closed form; torch only."""
 
 import torch
 from jaxtyping import Float, Int64

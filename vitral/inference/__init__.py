@@ -1,1 +1,1 @@
-"""What computes: prepared images in; logits, features, attention or class maps out."""
+"""Prediction: prepared images in; logits, probabilities, features, attention or class maps out."""

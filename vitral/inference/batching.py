@@ -1,4 +1,4 @@
-"""Prepared images in batches: as they come, or of a whole source, each exactly once."""
+"""Batches of prepared images: from an iterator, or from a whole source, each image exactly once."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -20,7 +20,7 @@ NamedImage = tuple[str, Float[Tensor, "3 height width"]]
 
 
 def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[tuple[str, ...], Images]]:
-    """Give named images in batches with their names, in order; no more than one batch is held.
+    """Give named images in batches with their names, in order; only one batch is in memory at a time.
 
     Raises:
         ModelError: `batch_size` is below 1.

@@ -1,4 +1,4 @@
-"""A network in evaluation mode for as long as it answers."""
+"""Evaluation mode for the duration of a block."""
 
 import contextlib
 from collections.abc import Iterator
@@ -8,15 +8,15 @@ from torch import nn
 
 @contextlib.contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
-    """Put a network into evaluation mode; afterwards, also after an error, every part has the mode that it had.
+    """Put a network into evaluation mode; afterwards, even after an error, restore the mode of every module.
 
-    Each part on its own: a norm that a user holds in evaluation mode while the rest trains stays so.
+    Modules are restored one by one: a norm that a user keeps in evaluation mode while the rest trains stays in it.
     """
-    training = [part for part in network.modules() if part.training]
+    training = [module for module in network.modules() if module.training]
     try:
-        for part in training:
-            part.training = False
+        for module in training:
+            module.training = False
         yield
     finally:
-        for part in training:
-            part.training = True
+        for module in training:
+            module.training = True

@@ -1,7 +1,7 @@
-"""The interface of whatever computes a network's answers, and what it gives to the explanations.
+"""The interface of everything that computes a network's outputs, and what it returns for explanations.
 
-A runtime is one file beside `torch_predictor.py`: a subclass of `Predictor` that answers `logits` and `features`. What it
-cannot show (attention, gradients) it leaves to the refusals below.
+A runtime is one file beside `torch_predictor.py`: a subclass of `Predictor` that implements `logits` and `features`. What it
+cannot give (attention, gradients) is refused by the methods below.
 """
 
 from abc import ABC, abstractmethod
@@ -20,7 +20,7 @@ class Attended:
     """The attention of one pass of a batch through a Vision Transformer; all tensors float32, on the CPU.
 
     Attributes:
-        logits: the network's answer.
+        logits: the network's output.
         attentions: probabilities of each layer, first layer first, each (batch, heads, tokens, tokens).
         pooling: the share of each output token in the pooled representation, summing to 1.
         num_prefix_tokens: tokens before the patches: class token, distillation token and registers.
@@ -41,7 +41,7 @@ class ClassMaps:
     """The last feature maps of one pass of a batch, and how the most probable class depends on them; float32, on the CPU.
 
     Attributes:
-        logits: the network's answer.
+        logits: the network's output.
         maps: the feature maps.
         gradients: of each image's largest logit by its maps.
     """
@@ -52,17 +52,16 @@ class ClassMaps:
 
 
 class Predictor(ABC):
-    """Whatever computes a network's answers for prepared images (batch, 3, height, width).
+    """Computes a network's outputs for prepared images (batch, 3, height, width).
 
-    Device, precision and the network's mode are its own affair: images come from the CPU in float32, and all results are
-    float32 on the CPU, as the network gives them when it predicts, without dropout and without a graph. A call leaves
-    nothing changed behind, also when it fails.
+    It takes care of device, precision and the network's mode: images are float32 on the CPU, and so are all results, which
+    are those of evaluation mode (no dropout) and are detached from any graph. A call changes no state, even if it fails.
     """
 
     @property
     @abstractmethod
     def image_size(self) -> tuple[int, int]:
-        """Height and width of the images that it takes, in pixels."""
+        """Height and width of the images, in pixels."""
 
     @property
     @abstractmethod
@@ -76,7 +75,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what computes, in a word or two, such as a variant's name."""
+        """Return a short name for messages, such as the variant's."""
 
     @abstractmethod
     def logits(self, images: Images) -> Logits:
@@ -84,18 +83,18 @@ class Predictor(ABC):
 
     @abstractmethod
     def features(self, images: Images) -> Features:
-        """Return the pooled representations of prepared images: what the last linear layer reads."""
+        """Return the pooled representations of prepared images: the input of the last linear layer."""
 
     def probabilities(self, images: Images, task: Task) -> Probabilities:
         """Return what the logits of prepared images mean to a task.
 
-        A runtime whose file holds this last step answers it itself.
+        A runtime whose model file includes this last step overrides it.
         """
         return task.probabilities(self.logits(images)).float().cpu()
 
     @property
     def has_attention(self) -> bool:
-        """Whether `attention` can be asked."""
+        """Whether `attention` is available."""
         return False
 
     def attention(self, images: Images) -> Attended:

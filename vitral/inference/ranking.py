@@ -1,4 +1,4 @@
-"""Which classes are the most probable ones, in one order everywhere; and values that are no numbers."""
+"""The most probable classes, ranked in the same way everywhere; and the check that values are finite."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from vitral.errors import ModelError
 
 
 def rank(probabilities: Float[Tensor, " classes"], top: int) -> list[tuple[int, float]]:
-    """Return the `top` most probable classes with their probabilities, highest first; of equal ones the first class first.
+    """Return the `top` most probable classes with their probabilities, highest first; ties in the order of the classes.
 
-    All of them where there are fewer.
+    All classes if there are fewer than `top`.
 
     Raises:
         ModelError: `top` is below 1.
@@ -24,10 +24,10 @@ def rank(probabilities: Float[Tensor, " classes"], top: int) -> list[tuple[int, 
 
 
 def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:
-    """Refuse what a network with damaged weights says.
+    """Refuse the output of a network with damaged weights.
 
     Raises:
-        ModelError: a value is no finite number; the message names the first image.
+        ModelError: a value is not finite; the message names the first such image.
     """
     broken = (~torch.isfinite(values)).any(dim=1).nonzero()
     if len(broken):

@@ -1,4 +1,4 @@
-"""What the explanations need to see of a network of torch: its attention, or its last feature maps with their gradients."""
+"""What explanations need from a network in torch: its attention, or its last feature maps with their gradients."""
 
 import contextlib
 from collections.abc import Callable, Iterator

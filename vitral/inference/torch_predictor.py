@@ -1,4 +1,4 @@
-"""The predictor that computes with torch, on the device and in the precision in which the network lies."""
+"""The predictor that computes with torch, on the network's own device and in its own precision."""
 
 from collections.abc import Callable
 
@@ -15,10 +15,10 @@ from vitral.models.naming import describe
 
 
 class TorchPredictor(Predictor):
-    """A network of torch as it is: what is changed in it, or where it is moved, holds from the next call on.
+    """Predicts with a network in torch; changes to the network (weights, device, size) take effect with the next call.
 
     Args:
-        model: the network; its mode is as before after each call.
+        model: the network; every call leaves its mode as it was.
     """
 
     def __init__(self, model: Model) -> None:
@@ -26,7 +26,7 @@ class TorchPredictor(Predictor):
 
     @property
     def image_size(self) -> tuple[int, int]:
-        """Height and width of the images that it takes, in pixels."""
+        """Height and width of the images, in pixels."""
         return self.model.image_size
 
     @property
@@ -79,6 +79,6 @@ class TorchPredictor(Predictor):
             return compute(self._placed(images)).float().cpu()
 
     def _placed(self, images: Images) -> Images:
-        """Return the images where the network lies, in its precision."""
+        """Return the images on the network's device and in its precision."""
         like = next(self.model.parameters())
         return images.to(like.device, like.dtype)
