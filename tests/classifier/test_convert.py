@@ -68,17 +68,17 @@ def test_the_answer_is_the_same_before_and_after(
     assert [value for _, value in theirs.top] == pytest.approx([value for _, value in ours.top], abs=1e-6)
 
 
-def test_what_a_file_has_no_place_for_goes_beside_it_and_is_said(
+def test_what_a_file_cannot_hold_goes_next_to_it_and_is_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(classifier("vit-mu16", ODD), tmp_path / "mine")
     target = tmp_path / "one.npz"
     assert main(["convert", str(tmp_path / "mine"), str(target), "--format", "original"]) == 0
-    beside = tmp_path / "one.npz.vitral.json"
+    neighbour = tmp_path / "one.npz.vitral.json"
     notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Note: ")]
     assert len(notes) == 1
-    assert str(beside) in notes[0]
-    assert json.loads(beside.read_text())["class_names"] == ["ox", "fox", "hen"]
+    assert str(neighbour) in notes[0]
+    assert json.loads(neighbour.read_text())["class_names"] == ["ox", "fox", "hen"]
     assert main(["convert", str(tmp_path / "mine"), str(tmp_path / "one.safetensors"), "--format", "timm"]) == 0
     assert not (tmp_path / "one.safetensors.vitral.json").exists()
 
@@ -86,13 +86,13 @@ def test_what_a_file_has_no_place_for_goes_beside_it_and_is_said(
 def test_a_description_of_another_file_is_passed_over_and_said(tmp_path: Path) -> None:
     save(classifier("vit-mu16", ODD), tmp_path / "mine")
     path = vitral.convert(tmp_path / "mine", tmp_path / "one.npz", format="original").path
-    beside = path.with_name("one.npz.vitral.json")
-    said = json.loads(beside.read_text())
-    beside.write_text(json.dumps({**said, "weights_sha256": "0" * 64}))
+    neighbour = path.with_name("one.npz.vitral.json")
+    description = json.loads(neighbour.read_text())
+    neighbour.write_text(json.dumps({**description, "weights_sha256": "0" * 64}))
     other = vitral.load(path)
     assert other.class_names == ("class 0", "class 1", "class 2")
     assert "is about another file" in " ".join(other.provenance.notes)
-    beside.write_text("{")
+    neighbour.write_text("{")
     with pytest.raises(vitral.VitralError, match="one.npz"):
         vitral.load(path)
 

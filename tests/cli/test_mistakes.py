@@ -95,7 +95,7 @@ def test_without_a_classifier(refused: Refused, tmp_path: Path, monkeypatch: pyt
     (tmp_path / "bare").mkdir()
     assert "no classifier folder" in refused(command, *arguments, "--classifier", "bare")
     (tmp_path / "notes.txt").write_text("hello")
-    assert "no weights file" in refused(command, *arguments, "--classifier", "notes.txt")
+    assert "not a weights file" in refused(command, *arguments, "--classifier", "notes.txt")
 
 
 def test_the_newest_run_is_taken(
@@ -219,7 +219,7 @@ def test_pretraining_that_cannot_be(
 def test_command_lines_that_cannot_be(refused: Refused, arguments: tuple[str, ...], said: str) -> None:
     line = refused(*arguments, status=2)
     assert said in line
-    assert "--help' shows what there is." in line
+    assert "--help' shows the options." in line
 
 
 def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     assert contents(there / "runs" / "photos") == before
 
 
-def test_a_slip_beside_overwrite_costs_no_run(refused: Refused, there: Path) -> None:
+def test_a_typo_next_to_overwrite_costs_no_run(refused: Refused, there: Path) -> None:
     before = contents(there / "runs" / "photos")
     for slip in (
         ("--data", "phtos"),

@@ -103,9 +103,7 @@ def test_paths_that_are_nowhere_are_called_that(root: Path) -> None:
     for name, text in (("a.csv", "image,label\n"), ("b.csv", ""), ("c.txt", "")):
         separator = " " if name.endswith("txt") else ","
         (root / name).write_text(text + lines(lambda path, label: f"elsewhere/{path}{separator}{label}"))  # noqa: B023
-        with pytest.raises(
-            DataError, match=r"None of the 20 images that .* names is there, such as .*elsewhere/cat/0.png"
-        ):
+        with pytest.raises(DataError, match=r"None of the 20 images in .* exists, such as .*elsewhere/cat/0.png"):
             open_data(root / name)
 
 

@@ -509,7 +509,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (shard({"cls": "one"}), "cannot be read"),
     (shard({"cls": "-1"}), "must hold the number of a class"),
     (shard({"json": '{"x": 1}'}), 'neither "label" nor "labels"'),
-    (shard({}), "nothing that says its class"),
+    (shard({}), "an image without a class"),
     (shard({"cls": "9" * 5000}), "cannot be read"),
     (shard({"json": "[" * 100_000}), "cannot be read"),
     (text("photos.csv", f"image,label\n{'x' * 300}.png,cat\n"), "None of the 1 images"),

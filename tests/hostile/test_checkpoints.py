@@ -189,11 +189,11 @@ def test_torchs_own_warnings_do_not_reach_the_user(tmp_path: Path) -> None:
     ("name", "says"),
     [
         ("missing.npz", "lacks head/bias"),
-        ("extra.npz", "has neck/bias that the network has no place for"),
+        ("extra.npz", "has neck/bias that the model does not have"),
         ("misshaped.npz", r"embedding/bias of \(11,\) cannot become \(10,\)"),
         ("hybrid.npz", "its patches have 3 channels"),
-        ("no-square.npz", "no square grid"),
-        ("unknown.safetensors", "no architecture that is known"),
+        ("no-square.npz", "not a square grid"),
+        ("unknown.safetensors", "no known architecture"),
     ],
 )
 def test_the_tensor_is_named(name: str, says: str, tmp_path: Path) -> None:

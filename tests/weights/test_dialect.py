@@ -79,7 +79,7 @@ def test_a_square_has_a_side(tokens: int, side: int) -> None:
 
 @pytest.mark.parametrize("tokens", [2, 197, 195])
 def test_what_is_no_square_is_refused_with_its_number(tokens: int) -> None:
-    with pytest.raises(ValueError, match=f"^its position embedding has {tokens} rows, which is no square grid$"):
+    with pytest.raises(ValueError, match=f"^its position embedding has {tokens} rows, which is not a square grid$"):
         square_side(tokens)
 
 
@@ -87,11 +87,11 @@ def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
     stored = Stored("some/file.npz", "file.npz", {})
     assert str(cannot_hold("timm", "registers")) == "The format 'timm' cannot hold registers."
     assert str(broken(stored, KeyError("norm.weight"))) == (
-        "'some/file.npz' holds no whole network of its kind: it lacks 'norm.weight'."
+        "'some/file.npz' does not hold a whole model of its kind: it lacks 'norm.weight'."
     )
     assert (
         str(broken(stored, ValueError("it is odd.")))
-        == "'some/file.npz' holds no whole network of its kind: it is odd."
+        == "'some/file.npz' does not hold a whole model of its kind: it is odd."
     )
     assert str(broken(stored, ValueError("it is of width X."))).endswith(": it is of width X.")
     assert isinstance(broken(stored, ValueError()), WeightsError)
@@ -117,7 +117,7 @@ def test_a_description_of_an_earlier_version_says_whether_an_image_may_have_seve
             described(found, json.dumps({**said, "multi_label": value}))
 
 
-def test_a_description_of_another_network_is_refused() -> None:
+def test_a_description_of_another_model_is_refused() -> None:
     text = self_description(DISTILLED, PHOTOS, ["ape"])
-    with pytest.raises(ValueError, match="^what it says of itself is about another network than its tensors are$"):
+    with pytest.raises(ValueError, match="^its description is of another model than its tensors$"):
         described(Reading(CONFIG, RULES, ORIGINAL), text)

@@ -32,7 +32,7 @@ from vitral.weights.recognize import DIALECTS
 from vitral.weights.save import formats_of, write_weights
 
 NAMES = ("ape", "bee", "cat")
-# What a file of a small network cannot say: heads of another width than any published, numerics, routing.
+# What a file of a small model does not tell: heads of another width than any published, numerics, routing.
 UNSAID: dict[tuple[str, str], dict[str, Any]] = {
     ("deit", "timm"): {"num_heads": 2},
     ("deit", "original"): {"num_heads": 2},
@@ -227,11 +227,11 @@ class TestConvert:
             said = json.loads(file.metadata()["vitral"])
         tensors = load_file(written.path)
         for change, message in (
-            ({"mlp_dim": 10**6}, "another network than its tensors"),
-            ({"num_classes": 10**9}, "another network than its tensors"),
+            ({"mlp_dim": 10**6}, "another model than its tensors"),
+            ({"num_classes": 10**9}, "another model than its tensors"),
             ({"depth": 10**9}, "more than any network has"),
             ({"image_size": [10**9, 10**9]}, "at most 16384 pixels"),
-            ({"image_size": [64, 64]}, "does not fit the network"),
+            ({"image_size": [64, 64]}, "does not fit the model"),
         ):
             text = json.dumps({**said, "architecture": {**said["architecture"], **change}})
             save_file(tensors, written.path, metadata={"vitral": text})
@@ -349,7 +349,7 @@ class TestConvert:
 
 
 class TestNeighbours:
-    """The JSON files beside a weights file."""
+    """The JSON files next to a weights file."""
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -361,12 +361,12 @@ class TestNeighbours:
         ("file", "content", "message"),
         [
             ("config.json", "{", "cannot be read as JSON"),
-            ("config.json", "[]", "no JSON object"),
-            ("config.json", '{"model_type": "vit", "hidden_act": "relu"}', "activation 'relu' is not known"),
+            ("config.json", "[]", "not a JSON object"),
+            ("config.json", '{"model_type": "vit", "hidden_act": "relu"}', "activation 'relu' is unknown"),
             ("config.json", '{"model_type": "vit", "num_attention_heads": 5}', "5 heads"),
-            ("config.json", '{"model_type": "vit", "num_attention_heads": "many"}', "no whole network"),
+            ("config.json", '{"model_type": "vit", "num_attention_heads": "many"}', "not hold a whole model"),
             ("preprocessor_config.json", '{"size": 32, "resample": 1}', "resample 1 is not known"),
-            ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "cannot be understood"),
+            ("preprocessor_config.json", '{"size": {"longest_edge": 3}}', "is not valid"),
             ("preprocessor_config.json", '{"size": 32, "image_std": [0, 1, 1]}', "std above 0"),
         ],
     )
@@ -442,7 +442,7 @@ def test_timms_own_efficientnets_and_coatnets_are_not_taken_for_the_papers(tmp_p
     save_file(load_file(written.path), written.path)
     assert any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
     (tmp_path / "config.json").write_text('{"architecture": "efficientnet_b0"}')
-    with pytest.raises(WeightsError, match="pads and normalises otherwise"):
+    with pytest.raises(WeightsError, match="pads and normalises differently"):
         vitral.load(written.path)
     (tmp_path / "config.json").write_text('{"architecture": "tf_efficientnet_b0"}')
     assert not any("tf_ models" in note for note in vitral.load(written.path).provenance.notes)
@@ -474,7 +474,7 @@ def test_coatnet_of_timm_is_read(tmp_path: Path) -> None:
         torch.testing.assert_close(back(batch), model(batch))
 
 
-def test_a_named_network_is_changed_too() -> None:
+def test_a_named_model_is_changed_too() -> None:
     model = vitral.load("vit-mu16", architecture={"registers": 2, "num_classes": 5}).model
     assert (model.config.registers, model.num_classes) == (2, 5)
     for changes, message in (

@@ -36,7 +36,7 @@ def check(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Look at every image of a dataset, or prove that a killed run resumes to the same bits.
+    """Check every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).

@@ -1,4 +1,4 @@
-"""Which classifier answers: the one that was named, or the newest run, which is then named to the user."""
+"""Which classifier a command uses: the one that is named, or the newest run, which is then reported to the user."""
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
@@ -10,11 +10,11 @@ from vitral.training.records.run_folder import newest_classifier
 
 
 def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Classifier]:
-    """Return the name of the classifier that answers and itself, after telling what a user should know of it.
+    """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
     Args:
         classifier: what `--classifier` says; None for the newest run.
-        listener: hears which run answers, and a warning where its own scores say that it is a poor one.
+        listener: receives which run is used, and a warning if its own scores are poor.
 
     Raises:
         WeightsError: there is no such classifier, or no run yet.
@@ -35,7 +35,7 @@ def _newest() -> str:
     classifier = newest_classifier()
     if classifier is None:
         raise WeightsError(
-            f"No run below '{RUNS}' has made a classifier yet; name one with --classifier, or run 'vitral finetune' first."
+            f"No run in '{RUNS}' has a classifier yet; name one with --classifier, or run 'vitral finetune' first."
         )
     return str(classifier.parent)
 

@@ -1,4 +1,4 @@
-"""What the commands share in showing: progress bars on standard error, tables and JSON on standard output."""
+"""Output shared by the commands: progress bars on standard error, tables and JSON on standard output."""
 
 import json
 import sys
@@ -21,7 +21,7 @@ from vitral.progress import PlainLines, readable
 class ConsoleListener:
     """Draws a job's events: messages as lines, progress as bars with the time left; use it as a context manager.
 
-    Without a terminal, as in a log, progress is a plain line every so often.
+    Without a terminal, as in a log, progress is an occasional plain line.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ConsoleListener:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.progress.live.is_started:  # a display that never began would still end in an empty line
+        if self.progress.live.is_started:  # a display that never started would still print an empty line
             self.progress.stop()
 
     def __call__(self, event: Event) -> None:
@@ -53,7 +53,7 @@ class ConsoleListener:
             return
         if isinstance(event, Message):
             if event.verdict:
-                return  # the summary's first lines
+                return  # printed at the top of the summary
             style = "yellow" if event.warning else None
             self.progress.console.print(printable(spoken(event.text)), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
@@ -68,9 +68,9 @@ class ConsoleListener:
 
     def _advance(self, event: ProgressEvent) -> None:
         figures = readable(event.figures)
-        self.progress.start()  # at the first bar; after that it does nothing
+        self.progress.start()  # does nothing after the first bar
         if event.task not in self.tasks:
-            if event.task in self.finished:  # a task that comes again, as validation does, takes its old bar's place
+            if event.task in self.finished:  # a repeated task, such as validation, replaces its old bar
                 self.progress.remove_task(self.finished.pop(event.task))
             self.tasks[event.task] = self.progress.add_task(event.task, total=event.total, figures=figures)
         self.progress.update(self.tasks[event.task], completed=event.done, total=event.total, figures=figures)
@@ -79,7 +79,11 @@ class ConsoleListener:
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
-    """Print a value as JSON for a program to read; not-a-number becomes null."""
+    """Print a value as JSON for programs.
+
+    Raises:
+        ValueError: a number in it is not finite.
+    """
     if not is_main():
         return
     print(printable_json(json.dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))

@@ -16,7 +16,7 @@ def convert(
     target: Path,
     /,
     *,
-    format: str,  # what every tool calls it
+    format: str,  # shadows the built-in: other tools use this name
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -29,9 +29,9 @@ def convert(
         target: a folder for vitral and transformers; a file for original, big_vision and timm.
         format: vitral, original, big_vision, timm or transformers.
         image_size: pixels; the position embedding is resized to it.
-        overrides: KEY=VALUE of the architecture that a weights file cannot say, such as num_heads=8; may be repeated.
+        overrides: KEY=VALUE of the architecture that a weights file does not tell, such as num_heads=8; may be repeated.
         overwrite: replace what is at the target; never the source, nor a folder that holds anything else.
-        json: print JSON for a program.
+        json: print JSON for programs.
     """
     written = write(
         source,

@@ -1,4 +1,4 @@
-"""`vitral explain`: where did the network look?"""
+"""`vitral explain`: where did the model look?"""
 
 import itertools
 from pathlib import Path
@@ -14,7 +14,7 @@ from vitral.explanation.explain import explain as explain_image
 from vitral.images.encode import image_format
 from vitral.outputs import check_file, has_mark
 
-LONGEST_STEM = 60  # letters of the image's name in the drawing's
+LONGEST_STEM = 60  # characters of the image's name in that of the drawing
 
 
 def explain(
@@ -27,16 +27,16 @@ def explain(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Show where the network looked in an image.
+    """Show where the model looked in an image.
 
     Args:
         image: a file.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
+        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
         out: where the drawing goes, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
             IMAGE-explained-2.jpg and so on where that is of another image.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
-        overwrite: replace a file there that is no such drawing.
-        json: print JSON for a program, the grid of relevances included.
+        overwrite: replace a file even if it is not such a drawing.
+        json: print JSON for programs, including the relevance map.
     """
     target = out or Path(f"{image.stem[:LONGEST_STEM]}-explained.jpg")
     check_file(target, inputs=[image, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)

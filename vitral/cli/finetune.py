@@ -35,7 +35,7 @@ def finetune(
     plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Fine-tune a network on labelled images: classifier, scores and report in one run folder.
+    """Fine-tune a model on labelled images: classifier, scores and report in one run folder.
 
     Args:
         data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".

@@ -1,7 +1,7 @@
-"""Ctrl-C while a command is yet to be imported: one line and its status, from the first moment on.
+"""Ctrl-C before the command is imported: one line and an exit status, from the start of the process.
 
-An exception in the middle of an import may be lost or come out as another one; nothing is begun that could be lost, so the
-process ends at once. When the command runs, Ctrl-C is what it always is.
+An exception in the middle of an import may be lost or turn into another one; nothing has begun that could be lost, so the
+process ends at once. Once the command runs, Ctrl-C works as usual.
 """
 
 import os
@@ -16,7 +16,7 @@ def end_at_once() -> None:
         signal.signal(signal.SIGINT, _end)
 
 
-def as_ever() -> None:
+def restore() -> None:
     """Let Ctrl-C be an exception again."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""The entry point: find the command, run it, turn every error of the user's into one line and a status."""
+"""The entry point: find the command, run it, turn every user error into one line and an exit status."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from vitral.printable import printable
 
 
 def _shown_default(value: object) -> str | None:
-    """Return what the help says of a default: nothing of what is off, or left out."""
+    """Return a default as the help shows it; None for one that is off or empty."""
     return None if value is None or value is False or value == () else str(value)
 
 
@@ -31,32 +31,32 @@ app = App(
     result_action="return_value",
     default_parameter=Parameter(show_default=_shown_default),
 )
-# Named, not imported: a command's own imports (torch, above all) wait until it is the one to run.
-for place, (command, shown) in enumerate(COMMANDS.items()):
+# Named, not imported: a command's own imports (above all torch) wait until it runs.
+for position, (command, described) in enumerate(COMMANDS.items()):
     app.command(
         f"vitral.cli.{command}:{command}",
         name=command,
-        help=shown.help(),
-        help_epilogue=shown.epilogue(),
-        sort_key=place,
+        help=described.help(),
+        help_epilogue=described.epilogue(),
+        sort_key=position,
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 done, 1 the user's input, 2 the command line, 128+n signal n."""
+    """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""
     started.begin(process=arguments is None)
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)
         with _job():
             tokens = _load_plugins(tokens)
-            run, given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
-            interrupts.as_ever()  # what had to be imported is
-            run(*given.args, **given.kwargs)
+            run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+            interrupts.restore()  # the imports are done
+            run(*arguments_given.args, **arguments_given.kwargs)
         sys.stdout.flush()
     except CycloptsError as error:
         command = f" {tokens[0]}" if tokens and tokens[0] in app else ""
-        return _fail(f"{error} 'vitral{command} --help' shows what there is.", 2)
+        return _fail(f"{error} 'vitral{command} --help' shows the options.", 2)
     except TrainingInterrupted as interruption:
         return _fail(str(interruption), interruption.exit_code)
     except PluginError as error:
@@ -66,26 +66,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("Interrupted.", 130)
     except BrokenPipeError:
-        # The reader went away (`vitral models | head`); what is left in the buffer has nowhere to go.
+        # The reader is gone (`vitral models | head`); what is left in the buffer cannot be written.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
-        # The system refuses something that no command foresaw: a name too long, too many open files.
+        # The system refused something that no command expected: a name too long, too many open files.
         what = f"'{str(error.filename)[:200]}': " if error.filename else ""
         return _fail(f"{what}{error.strerror or error}.", 1)
     return 0
 
 
 def _refuse_empty(tokens: Sequence[str]) -> None:
-    """Refuse an argument of nothing, which would be taken for the present folder: mostly a variable that is not set.
+    """Refuse an empty argument, which would be taken for the current folder; usually a variable that is not set.
 
     Raises:
         CycloptsError: there is one.
     """
-    for before, token in zip(["vitral", *tokens], tokens, strict=False):
+    for previous, token in zip(["vitral", *tokens], tokens, strict=False):
         flag, sign, value = token.partition("=")
         if not token.strip() or (sign and flag.startswith("--") and not value.strip()):
-            name = flag if sign else before if before.startswith("--") else "An argument"
+            name = flag if sign else previous if previous.startswith("--") else "An argument"
             raise CycloptsError(msg=f"{name} is empty; give it a value, or leave it out.")
 
 
@@ -118,11 +118,11 @@ def _load_plugins(tokens: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _job() -> Iterator[None]:
-    """Be one of the processes that torchrun started, if it did."""
+    """Join the processes of the job if torchrun started this one."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
-    from vitral import distributed  # torch's start-up time is for those who need it
+    from vitral import distributed  # imports torch, which takes a while
 
     distributed.join()
     try:

@@ -1,4 +1,4 @@
-"""`vitral models`: every variant with what it costs and whether its weights are published."""
+"""`vitral models`: every variant with its cost and the formats of its published weights."""
 
 from dataclasses import asdict, dataclass
 from typing import Annotated
@@ -16,7 +16,7 @@ from vitral.weights.published import published_formats
 
 @dataclass(frozen=True)
 class Row:
-    """One variant; sizes in pixels, costs at 1,000 classes."""
+    """One variant; sizes in pixels, costs for 1,000 classes."""
 
     name: str
     family: str
@@ -27,17 +27,19 @@ class Row:
 
 
 def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
-    """List the networks: size, cost, formats of published weights.
+    """List the models: size, cost, formats of published weights.
 
     Args:
-        filter: a word; only the networks whose name, family or formats hold it are listed.
-        json: print JSON for a program.
+        filter: a word; only models with it in their name, family or formats are listed.
+        json: print JSON for programs.
     """
     word = (filter or "").lower()
     rows = [row for row in map(_row, list_models()) if word in f"{row.name} {row.family} {' '.join(row.published)}"]
     if not rows:
         hint = instead_of(filter or "")
-        raise ModelError(f"No network's name, family or formats hold '{filter}'.{hint} 'vitral models' lists them all.")
+        raise ModelError(
+            f"No model has '{filter}' in its name, family or formats.{hint} 'vitral models' lists them all."
+        )
     if json:
         print_json([asdict(row) for row in rows])
         return

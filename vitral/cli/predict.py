@@ -21,11 +21,11 @@ def predict(
     """Say what is in images, with probabilities.
 
     Args:
-        images: files, folders, .zip, .tar, and what else 'finetune' takes as --data; labels are passed over.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
+        images: files, folders, .zip, .tar, and whatever 'finetune' takes as --data; labels are ignored.
+        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
         top: how many classes to name for each image.
-        skip_bad_images: go on past images that cannot be read, naming each, in place of stopping.
-        json: print JSON for a program.
+        skip_bad_images: skip images that cannot be read, naming each, instead of stopping.
+        json: print JSON for programs.
     """
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)

@@ -33,7 +33,7 @@ def pretrain(
     plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Pre-train a network from random weights, on generated images or a large labelled set.
+    """Pre-train a model from random weights, on generated images or a large labelled dataset.
 
     Args:
         data: "visualatom" (an endless source of generated images; if left out), or what 'finetune' takes.

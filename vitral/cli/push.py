@@ -13,18 +13,18 @@ def push(
     name: str,
     /,
     *,
-    format: str = "vitral",  # what every tool calls it
+    format: str = "vitral",  # shadows the built-in: other tools use this name
     private: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Put a classifier on the Hugging Face Hub.
+    """Upload a classifier to the Hugging Face Hub.
 
     Args:
         source: a classifier or run folder, a weights file, or a Hub id.
-        name: the repository, owner/name; made if it is not there.
-        format: vitral, or transformers for a repository that it opens.
+        name: the repository, owner/name; created if it does not exist.
+        format: vitral, or transformers for a repository that transformers can open.
         private: make a new repository private.
-        json: print JSON for a program.
+        json: print JSON for programs.
     """
     address = send(source, name, format=format, private=private)
     how = f"vitral.load('hf:{name.removeprefix('hf:')}')"

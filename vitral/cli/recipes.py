@@ -1,4 +1,4 @@
-"""`vitral recipes`: the published set-ups that come with Vitral, each with its command and what it should give."""
+"""`vitral recipes`: the published recipes that come with Vitral, each with its command and the expected result."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -16,30 +16,32 @@ def recipes(
     *,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """List the training recipes: what each is, what to expect, its command.
+    """List the training recipes: what each does, what to expect, its command.
 
     Args:
-        name: a recipe's name, to print it whole; or a word, to list the recipes that mention it.
-        json: print JSON for a program.
+        name: a recipe's name, to print it in full; or a word, to list the recipes that mention it.
+        json: print JSON for programs.
     """
     headers = list_headers()
     exact = next((header for header in headers if header.name == name), None)
     if exact is not None and name is not None:
         _print_whole(exact, json=json)
         return
-    found = [header for header in headers if header.mentions(name or "")]
-    found.sort(key=lambda header: (name or "").lower() not in header.name)  # what is called so comes first
-    if not found:
+    matching = [header for header in headers if header.mentions(name or "")]
+    matching.sort(
+        key=lambda header: (name or "").lower() not in header.name
+    )  # those with the word in their name come first
+    if not matching:
         hint = did_you_mean(name or "", [header.name for header in headers])
         raise RecipeError(f"No recipe mentions '{name}'.{hint} 'vitral recipes' lists them all.")
     if json:
-        print_json([asdict(header) for header in found])
+        print_json([asdict(header) for header in matching])
         return
-    for header in found:
+    for header in matching:
         print_line(header.name)
         for line in (header.title, f"Expected  {header.expected}", f"Run       {header.command}"):
             print_line(f"  {line}")
-    print_line(f"{len(found)} recipes; 'vitral recipes NAME' prints one whole.")
+    print_line(f"{len(matching)} recipes; 'vitral recipes NAME' prints one in full.")
 
 
 def _print_whole(header: Header, *, json: bool) -> None:

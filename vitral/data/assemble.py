@@ -1,4 +1,4 @@
-"""From a list of labelled images to a data set: readable ones, class names in one order, honest splits, a fingerprint."""
+"""From a list of labelled images to a dataset: checked images, class names in order, splits, a fingerprint."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -23,26 +23,26 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
-CHECKED = 50_000  # images up to which every one is decoded before training; of more, so many spread over them
-CHECKED_AFAR = 64  # of images that come over a network
+CHECKED = 50_000  # up to so many images, all are decoded before training; of more, so many evenly spaced ones
+CHECKED_AFAR = 64  # of images that are read over a network
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """What a reader found.
+    """A reader's result.
 
     Attributes:
-        title: what messages call the data: a path or address.
+        title: the data's name in messages: a path or address.
         name: short, for people and folder names.
         store: where the images are.
         entries: by split: "train", "validation", "test", or "all" for images in none.
         class_names: in the order that the data itself declares; None for natural order.
         task: what a label is.
-        notes: what was found, one line each.
+        notes: on the data, one line each.
         shards: for each split the ends of its shards, where it is best read shard by shard.
-        remote: whether the images come over a network.
-        bad: entries that were known to be bad when they were listed: name and reason.
-        bad_classes: the classes of those.
+        remote: whether the images are read over a network.
+        bad: entries that are already known to be bad: name and reason.
+        bad_classes: their classes.
         reading: which folder named the class, where folders are nested.
     """
 
@@ -62,7 +62,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Opening:
-    """How a data set is to be opened; see `open_data`."""
+    """How a dataset is opened; see `open_data`."""
 
     class_names: Sequence[str] | None = None
     skip_bad_images: bool = False
@@ -73,13 +73,13 @@ class Opening:
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
-    """Make a data set of what a reader found.
+    """Make a dataset from a reader's listing.
 
-    Without splits the images are shared out 80/10/10 by class; a missing validation split is taken from train, a missing
-    test split is left missing.
+    Without splits the images are split 80/10/10 by class; a missing validation split is taken from train, a missing test
+    split is left missing.
 
     Raises:
-        DataError: there are no classes, or they do not match those that are wanted.
+        DataError: there are no classes, or they do not match the wanted ones.
         ImageError: images cannot be read; the first are named, all are counted.
     """
     notes = list(listing.notes)
@@ -88,8 +88,8 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     notes += unread
     names = _class_names(listing, entries, how.class_names, notes, unread)
     contents = hash_contents(listing.store, entries, remote=listing.remote)
-    known_as = (fingerprint(entries, contents), former_fingerprint(entries))
-    whole = how.trained_on is not None and how.trained_on not in known_as
+    fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
+    whole = how.trained_on is not None and how.trained_on not in fingerprints
     splits = share_out(entries, names, notes, contents, whole=whole)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
@@ -98,16 +98,16 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         splits={
             split: StoredImages(
                 listing.store,
-                [entry.store_index for entry in chosen],
-                [listing.task.label([numbers[name] for name in entry.classes]) for entry in chosen],
-                _shards(listing, split, entries, chosen),
+                [entry.store_index for entry in images],
+                [listing.task.label([numbers[name] for name in entry.classes]) for entry in images],
+                _shards(listing, split, entries, images),
             )
-            for split, chosen in splits.items()
+            for split, images in splits.items()
         },
         augmentation=AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
-        fingerprint=known_as[0],
+        fingerprint=fingerprints[0],
         inventory=take_inventory(splits, contents),
         task=listing.task,
         reading=listing.reading,
@@ -116,72 +116,72 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
-    return {name for chosen in entries.values() for entry in chosen for name in entry.classes}
+    return {name for images in entries.values() for entry in images for name in entry.classes}
 
 
 def _made(entries: Collection[str], splits: Collection[str]) -> tuple[str, ...]:
-    """Return the splits that were shared out, with the one that they were taken from."""
+    """Return the splits that were made here, with the one that they were taken from."""
     made = [split for split in splits if split not in entries]
     return tuple(split for split in splits if split in made or split == "train") if made else ()
 
 
-def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], chosen: list[Entry]) -> tuple[int, ...]:
+def _shards(listing: Listing, split: str, entries: Mapping[str, list[Entry]], images: list[Entry]) -> tuple[int, ...]:
     ends = listing.shards.get(split) or listing.shards.get(ALL) or listing.shards.get("train")
     if not ends:
         return ()
     base = listing.entries.get(split) or listing.entries.get(ALL) or listing.entries["train"]
     order = {entry.store_index: position for position, entry in enumerate(base)}
-    positions = np.array([order[entry.store_index] for entry in chosen])
+    positions = np.array([order[entry.store_index] for entry in images])
     return tuple(int(end) for end in np.unique(np.searchsorted(positions, ends)) if end)
 
 
 def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, list[Entry]], tuple[BadImage, ...]]:
-    every = [entry for chosen in listing.entries.values() for entry in chosen]
+    every = [entry for images in listing.entries.values() for entry in images]
     if not how.verify:
         return dict(listing.entries), listing.bad
     most = CHECKED_AFAR if listing.remote else CHECKED
     checked = every
     if len(every) > most:
-        checked = [every[place] for place in np.linspace(0, len(every) - 1, most).astype(int)]
+        checked = [every[index] for index in np.linspace(0, len(every) - 1, most).astype(int)]
         notes.append(
-            f"Only {most:,} of the {len(every):,} images were decoded beforehand; {function('check')} looks at all of them."
+            f"Only {most:,} of the {len(every):,} images were decoded beforehand; {function('check')} checks all of them."
         )
     reasons = _unreadable(listing.store, checked, how.listener)
-    bad = (*listing.bad, *(BadImage(listing.store.name(place), reason) for place, reason in reasons.items()))
+    bad = (*listing.bad, *(BadImage(listing.store.name(index), reason) for index, reason in reasons.items()))
     if bad and not how.skip_bad_images:
         named = "; ".join(image.reason for image in bad[:NAMED])
         more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise ImageError(
             f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}. "
-            f"Mend or remove them, or go on without them by {argument('skip_bad_images', True)}."
+            f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}."
         )
     kept = {
-        split: [entry for entry in chosen if entry.store_index not in reasons]
-        for split, chosen in listing.entries.items()
+        split: [entry for entry in images if entry.store_index not in reasons]
+        for split, images in listing.entries.items()
     }
     return kept, bad
 
 
 def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[int, str]:
-    """Decode images, each process of a job its share, and return why some cannot be, by place."""
-    mine = entries[distributed.rank() :: distributed.world()]
-    source = StoredImages(store, [entry.store_index for entry in mine], [0] * len(mine))
+    """Decode images, each process of a job its share, and return why some cannot be decoded, by store index."""
+    share = entries[distributed.rank() :: distributed.world()]
+    source = StoredImages(store, [entry.store_index for entry in share], [0] * len(share))
 
     def reason(index: int) -> tuple[int, str | None]:
         try:
             source.image(index)
         except ImageError as error:
-            return mine[index].store_index, str(error).rstrip(".")
-        return mine[index].store_index, None
+            return share[index].store_index, str(error).rstrip(".")
+        return share[index].store_index, None
 
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, (place, why) in enumerate(pool.map(reason, range(len(mine))), 1):
+        for done, (store_index, why) in enumerate(pool.map(reason, range(len(share))), 1):
             if why is not None:
-                found[place] = why
-            if done % 50 == 0 or done == len(mine):
-                listener(Progress("check images", done, len(mine)))
-    return {place: why for theirs in distributed.gather(found) for place, why in theirs.items()}
+                reasons[store_index] = why
+            if done % 50 == 0 or done == len(share):
+                listener(Progress("check images", done, len(share)))
+    return {store_index: why for part in distributed.gather(reasons) for store_index, why in part.items()}
 
 
 def _class_names(
@@ -194,49 +194,49 @@ def _class_names(
     title = listing.title
     if broken := sorted(name for name in _named(entries) if not is_text(name)):
         raise DataError(
-            f"The class '{broken[0]}' of '{title}' has a name that is not UTF-8, which no classifier can carry; rename it."
+            f"The class '{broken[0]}' of '{title}' has a name that is not UTF-8, which a classifier cannot store; rename it."
         )
-    found = {split: {name for entry in chosen for name in entry.classes} for split, chosen in entries.items()}
-    everything = set().union(*found.values()) if found else set()
+    classes = {split: {name for entry in images for name in entry.classes} for split, images in entries.items()}
+    everything = set().union(*classes.values()) if classes else set()
     if wanted is not None:
         return _wanted_names(title, everything, wanted, notes)
-    base = found.get("train", found.get(ALL, set()))
+    base = classes.get("train", classes.get(ALL, set()))
     if len(base) < listing.task.fewest_classes:
         what = f"only one class ('{next(iter(base))}')" if base else "no classes"
         needs = (
-            "it needs at least two sub-folders with images, one a class (or train/ with such sub-folders)."
+            "it needs at least two sub-folders with images, one per class (or train/ with such sub-folders)."
             if listing.class_names is None and os.path.isdir(title)
             else "a classifier needs at least two, each with images to train on."
         )
         raise DataError(" ".join([f"'{title}' has {what}; {needs}", *unread]))
     declared = listing.class_names
-    for split, names in found.items():
-        if declared is None and (strange := sorted(names - base, key=natural_key)):
+    for split, names in classes.items():
+        if declared is None and (unknown := sorted(names - base, key=natural_key)):
             raise DataError(
-                f"The class '{strange[0]}'{_more(strange, names)} is in {split} but has no training images in '{title}'."
-                f"{did_you_mean(strange[0], base)}"
+                f"The class '{unknown[0]}'{_more(unknown, names)} is in {split} but has no training images in '{title}'."
+                f"{did_you_mean(unknown[0], base)}"
             )
         if split != ALL and (missing := sorted(base - names, key=natural_key)):
             notes.append(f"No {split} images of {len(missing)} of the {len(base)} classes: {some(missing)}.")
     if declared is None:
         return tuple(sorted(base, key=natural_key))
-    if idle := [name for name in declared if name not in base]:
-        notes.append(f"No training images of {len(idle)} of the {len(declared)} declared classes: {some(idle)}.")
+    if unused := [name for name in declared if name not in base]:
+        notes.append(f"No training images of {len(unused)} of the {len(declared)} declared classes: {some(unused)}.")
     return declared
 
 
-def _wanted_names(title: str, found: set[str], wanted: Sequence[str], notes: list[str]) -> tuple[str, ...]:
-    if strange := sorted(found - set(wanted), key=natural_key):
+def _wanted_names(title: str, names: set[str], wanted: Sequence[str], notes: list[str]) -> tuple[str, ...]:
+    if unknown := sorted(names - set(wanted), key=natural_key):
         raise DataError(
-            f"The classifier does not know the class '{strange[0]}'{_more(strange, found)} of '{title}'."
-            f"{did_you_mean(strange[0], wanted)}"
+            f"The classifier does not know the class '{unknown[0]}'{_more(unknown, names)} of '{title}'."
+            f"{did_you_mean(unknown[0], wanted)}"
         )
-    if not found:
+    if not names:
         raise DataError(f"'{title}' holds no images in classes.")
-    if missing := [name for name in wanted if name not in found]:
+    if missing := [name for name in wanted if name not in names]:
         notes.append(f"No images of {len(missing)} of the classifier's {len(wanted)} classes: {some(missing)}.")
     return tuple(wanted)
 
 
-def _more(strange: Sequence[str], names: Collection[str]) -> str:
-    return "" if len(strange) == 1 else f" (and {len(strange) - 1} more of the {len(names)})"
+def _more(unknown: Sequence[str], names: Collection[str]) -> str:
+    return "" if len(unknown) == 1 else f" (and {len(unknown) - 1} more of the {len(names)})"

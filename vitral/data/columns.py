@@ -1,6 +1,6 @@
-"""Which columns of a table hold what.
+"""Which columns of a table contain what.
 
-| column | known by these names, whatever their case |
+| column | names, in any case |
 |---|---|
 | image | image, img, image, path, file, filename, file_name, filepath, image_path, image_name, image_id, img_path, bytes |
 | classes | label, labels, class, class_name, category, target, fine_label |
@@ -33,15 +33,15 @@ class Columns:
 
 
 def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
-    """Return the first of a table's columns that has one of the known names, these in their order."""
+    """Return the first column that has one of the known names, tried in their order."""
     return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
 
 
 def find_columns(title: str, names: Sequence[str]) -> Columns:
-    """Return which columns hold what.
+    """Return which columns contain what.
 
     Raises:
-        DataError: there is none of images or of classes.
+        DataError: there is no column of images or of classes.
     """
     image, classes = known_column(names, IMAGES), known_column(names, CLASSES)
     have = ", ".join(names) or "none"
@@ -52,21 +52,21 @@ def find_columns(title: str, names: Sequence[str]) -> Columns:
     return Columns(image, classes, known_column(names, SPLIT))
 
 
-def told_split(told: str | None, split: str, table: str) -> str:
-    """Return the split of a row: what the row says where nothing else does.
+def split_of_row(name: str | None, split: str, table: str) -> str:
+    """Return the split of a row: the one that it names, unless its file determines the split.
 
     Raises:
-        DataError: it says something that is no split.
+        DataError: it names something that is not a split.
     """
-    if told is None or split != ALL:
+    if name is None or split != ALL:
         return split
-    found = split_named(told.strip())
-    if found is None:
-        raise DataError(f"'{table}' has the split '{told}'; the splits are train, validation and test.")
-    return found
+    named = split_named(name.strip())
+    if named is None:
+        raise DataError(f"'{table}' has the split '{name}'; the splits are train, validation and test.")
+    return named
 
 
 def in_order(entries: dict[str, list[Item]]) -> dict[str, list[Item]]:
-    """Return the splits that there are, train first; without any, none with nothing in it."""
+    """Return the splits in order, train first; if there are none, an empty split of all."""
     order = ("train", "validation", "test", ALL)
     return {split: entries[split] for split in order if split in entries} or {ALL: []}

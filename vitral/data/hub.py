@@ -1,11 +1,11 @@
-"""Data sets of Hugging Face's `datasets`: saved on disk, from the Hub, or streamed from the Hub's Parquet files."""
+"""Hugging Face datasets: saved on disk, from the Hub, or streamed from the Hub's Parquet files."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-# HTTPError is that of the client's HTTP library, whichever it is: a connection that failed, not an answer.
+# HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
@@ -32,13 +32,13 @@ class HubImages:
         for part in parts:
             self._firsts.append(self._firsts[-1] + len(part))
 
-    def read(self, place: int) -> bytes | Path:
+    def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path.
 
         Raises:
             ImageError: the row holds neither.
         """
-        part, row = self._find(place)
+        part, row = self._find(index)
         value = self._parts[part][row][self._column]
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
@@ -46,16 +46,16 @@ class HubImages:
             return value
         if isinstance(value, str) and value:
             return Path(value)
-        raise ImageError(f"'{self.name(place)}' is empty; remove the row.")
+        raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
 
-    def name(self, place: int) -> str:
-        """Return the data set with split and row, such as "hf:owner/name train[17]"."""
-        part, row = self._find(place)
+    def name(self, index: int) -> str:
+        """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
+        part, row = self._find(index)
         return f"{self._title} {self._parts[part].split or 'rows'}[{row}]"
 
-    def _find(self, place: int) -> tuple[int, int]:
-        part = next(number for number, end in enumerate(self._firsts[1:]) if place < end)
-        return part, place - self._firsts[part]
+    def _find(self, index: int) -> tuple[int, int]:
+        part = next(number for number, end in enumerate(self._firsts[1:]) if index < end)
+        return part, index - self._firsts[part]
 
 
 def is_saved(folder: Path) -> bool:
@@ -64,10 +64,10 @@ def is_saved(folder: Path) -> bool:
 
 
 def list_hub(spec: str) -> Listing:
-    """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", fetched whole into datasets' own cache.
+    """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", downloaded whole into the cache of `datasets`.
 
     Raises:
-        DataError: there is no such data set, or it has no images with classes.
+        DataError: there is no such dataset, or it has no images with classes.
     """
     import datasets
 
@@ -75,21 +75,21 @@ def list_hub(spec: str) -> Listing:
     try:
         with _offline_if_out_of_reach(name):
             loaded = datasets.load_dataset(name, config or None)
-    except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{spec}' cannot be had from the Hub ({one_line(error)}).") from error
+    except Exception as error:  # the library raises many types, some of its own
+        raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
     return _list(spec, name.split("/")[-1], loaded)
 
 
 @contextmanager
 def _offline_if_out_of_reach(name: str) -> Iterator[None]:
-    """Ask the Hub once, without retries; if there is no answer, leave `datasets` to what it fetched earlier."""
+    """Ask the Hub once, without retries; if it does not answer, let `datasets` use its cache."""
     import datasets
 
     before = datasets.config.HF_HUB_OFFLINE
     try:
         HfApi().dataset_info(name, timeout=PATIENCE_SECONDS)
     except HfHubHTTPError:
-        pass  # an answer, which the library tells better
+        pass  # an answer, which the library reports better
     except (HTTPError, OfflineModeIsEnabled):
         datasets.config.HF_HUB_OFFLINE = True
     try:
@@ -108,18 +108,18 @@ def list_saved(folder: Path) -> Listing:
 
     try:
         loaded = datasets.load_from_disk(str(folder))
-    except Exception as error:  # the library raises many kinds, some of its own
-        raise DataError(f"'{folder}' cannot be read as a saved data set ({one_line(error)}).") from error
+    except Exception as error:  # the library raises many types, some of its own
+        raise DataError(f"'{folder}' cannot be read as a saved dataset ({one_line(error)}).") from error
     return _list(str(folder), folder.resolve().name, loaded)
 
 
 def list_stream(spec: str) -> Listing:
     """Return the images of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
 
-    The Hub keeps every data set as Parquet files, too; their row groups are the shards.
+    The Hub keeps every dataset as Parquet files too; their row groups are the shards.
 
     Raises:
-        DataError: there is no such data set.
+        DataError: there is no such dataset.
     """
     name, _, config = spec.removeprefix(STREAM).partition(":")
     return list_parquet_tree(spec, f"hf://datasets/{name}@~parquet/{config or 'default'}", name.split("/")[-1])
@@ -131,18 +131,18 @@ def list_parquet_tree(title: str, root: str, name: str) -> Listing:
     Raises:
         DataError: it cannot be reached, or there are none.
     """
-    found, base = find(root, "**/*.parquet")
-    if not found:
+    addresses, base = find(root, "**/*.parquet")
+    if not addresses:
         raise DataError(
-            f"'{title}' has no Parquet files; use '{HUB}' in place of '{STREAM}', or name its configuration."
+            f"'{title}' has no Parquet files; use '{HUB}' in index of '{STREAM}', or name its configuration."
         )
     files: dict[str, list[str]] = {}
-    for file in found:
+    for file in addresses:
         files.setdefault(split_of_file(file.removeprefix(base).lstrip("/")), []).append(file)
     return list_tables(title, name, files)
 
 
-def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # datasets is imported only when it is used
+def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # `datasets` is imported only when needed
     import datasets
 
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
@@ -160,14 +160,14 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # dat
         declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
         part = rows.cast_column(column, datasets.Image(decode=False))
         parts.append(part)
-        chosen = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
+        listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
         for row, value in enumerate(rows[classes]):
             if value is None or (isinstance(value, int) and value < 0 and declared is not None):
                 raise DataError(f"'{title}' {split}[{row}] has no class; choose a split in which every image has one.")
             names = class_names(list(value) if isinstance(value, tuple) else value, declared, title)
-            chosen.append(Entry(first + row, f"{split}[{row}]", names, 0))
+            listed.append(Entry(first + row, f"{split}[{row}]", names, 0))
         first += len(rows)
-    known = {split: chosen for split, chosen in entries.items() if split in ("train", "validation", "test", ALL)}
+    known = {split: listed for split, listed in entries.items() if split in ("train", "validation", "test", ALL)}
     notes = tuple(f"The split '{split}' was left out." for split in entries if split not in known)
     return Listing(
         title=title,

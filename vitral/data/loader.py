@@ -1,4 +1,4 @@
-"""Batches for training, by step, and for evaluation, in order; the same whatever the number of worker processes."""
+"""Batches for training, by step, and for evaluation, in order; independent of the number of worker processes."""
 
 import contextlib
 import functools
@@ -35,9 +35,9 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Targets, Task
 
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
-FETCHING = "multiprocessing"  # in the path of the file that does it
-PREFETCH = 2  # batches each worker is ahead
-GRACE_SECONDS = 60  # that a worker lives on after a termination, at most: the main process may be in a long update
+FETCHING = "multiprocessing"  # in the path of the file that fetches from workers
+PREFETCH = 2  # batches that each worker prepares ahead
+GRACE_SECONDS = 60  # at most, that a worker outlives a SIGTERM: the main process may be in a long update
 
 
 Encode = Callable[[Sequence[Label]], Targets]
@@ -46,12 +46,12 @@ CLASS_NUMBERS: Encode = functools.partial(SINGLE_LABEL.encode, num_classes=0)
 
 @dataclass(frozen=True)
 class Prepared:
-    """Images prepared for a network, with their labels.
+    """Images prepared for a model, with their labels.
 
     Attributes:
-        images: as the network takes them.
+        images: the model's input.
         labels: as the task encodes them.
-        indices: places in the source.
+        indices: positions in the source.
     """
 
     images: Float32[Tensor, "batch 3 height width"]
@@ -62,27 +62,27 @@ class Prepared:
 class TrainingBatches:
     """The training images as batches by step: batch `t` is a pure function of (seed, t).
 
-    Each image's view is a function of (seed, t, its place in the batch) alone, so it does not matter how many processes
-    share a batch, nor how many workers prepare it.
+    Each image's view is a function of (seed, t, its position in the batch) alone, so it does not depend on how many
+    processes share a batch, nor on how many workers prepare it.
 
     Args:
         source: images and labels.
-        batch_size: images a step, over all processes.
+        batch_size: images per step, over all processes.
         image_size: height and width, pixels.
         augmentation: how the images vary.
         seed: of order and augmentation.
         task: what a label is.
-        num_classes: of the labels; a single-label task does without it.
+        num_classes: of the labels; a single-label task does not need it.
         rank: which of the processes that share a batch this is.
-        world: how many there are; each has a run of neighbouring images.
-        partner: also give the image before the first, with which mixing mixes it.
-        labelled: whether the source's labels are read; -1 stands for each if not.
-        more: how the images vary in further views of them.
+        world: the number of processes; each has a contiguous part of the batch.
+        partner: also return the image before the first, with which mixing mixes it.
+        labelled: whether the source's labels are read; if not, each is -1.
+        more: augmentations of further views of the same images.
         extra: batches of further sources by name, which come with these.
-        fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
+        fill: timm's RandAugment's colour for what is beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
-        DataError: the processes cannot share the batch evenly.
+        DataError: the batch is not divisible by the number of processes.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TrainingBatches:
         self.fill = fill
 
     def indices(self, step: int) -> Indices:
-        """Return the places in the source of the whole batch at `step`, counted from 0."""
+        """Return the positions in the source of the whole batch at `step`, counted from 0."""
         return batch_indices(
             len(self.source),
             self.batch_size,
@@ -138,12 +138,12 @@ class TrainingBatches:
         size = self.batch_size // self.world
         first = self.rank * size
         rows = np.arange(first - self.partner, first + size) % self.batch_size
-        mine = indices[rows]
-        views = [self._view(step, rows, mine, number) for number in range(1 + len(self.more))]
+        part = indices[rows]
+        views = [self._view(step, rows, part, number) for number in range(1 + len(self.more))]
         return Batch(
             views[0],
-            self._labels(mine),
-            torch.from_numpy(mine),
+            self._labels(part),
+            torch.from_numpy(part),
             first,
             self.batch_size,
             self.partner,
@@ -169,13 +169,13 @@ class TrainingBatches:
 
 
 class _Guarded(Dataset[Any]):
-    """Items by number, with an image error as a value: out of a worker an exception would come wrapped in a traceback."""
+    """Items by number, with an image error as a value: from a worker an exception would come wrapped in a traceback."""
 
     def __init__(self, fetch: Callable[[int], Any]) -> None:
         self.needed = Needed()  # before what may be of a plugin: a worker that is spawned unpickles in this order
         self.fetch = fetch
 
-    def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # whatever is fetched
+    def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # any fetched value
         try:
             return self.fetch(number)
         except (ImageError, DataError, PluginError) as error:
@@ -185,7 +185,7 @@ class _Guarded(Dataset[Any]):
 def load_training(
     batches: TrainingBatches, *, first_step: int, last_step: int, workers: int
 ) -> Generator[Batch, None, None]:
-    """Give the batches from `first_step` up to and without `last_step`, in order.
+    """Yield the batches from `first_step` up to `last_step`, which is excluded, in order.
 
     Raises:
         ImageError: an image cannot be read.
@@ -205,20 +205,20 @@ def load_evaluation(
     rank: int = 0,
     world: int = 1,
 ) -> Iterator[Prepared]:
-    """Give every image once, in order, prepared for the network, in batches.
+    """Yield every image once, in order, prepared for the model, in batches.
 
-    Of several processes each has every n-th batch. All have the same number, since their networks may need one another: where
-    the last round has none left for a process, it gets images without labels and indices, which do not count.
+    Of n processes each has every n-th batch. All have the same number of batches, since their models may need to
+    communicate: a process without one in the last round gets images without labels and indices, which do not count.
 
     Args:
         source: images and labels.
-        preprocessing: the network's.
-        batch_size: images at once; the last batch holds the rest.
-        workers: processes that decode; 0 decodes here.
-        limit: only the first so many images.
+        preprocessing: the model's.
+        batch_size: images per batch; the last batch has the rest.
+        workers: processes that decode; 0 decodes in this one.
+        limit: use only the first images, up to this number.
         encode: makes a tensor of labels; class numbers if left out.
         rank: which of the processes this is.
-        world: how many there are.
+        world: the number of processes.
 
     Raises:
         ImageError: an image cannot be read.
@@ -244,13 +244,13 @@ def _prepared(
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
     with warnings.catch_warnings():
-        # Fewer cores than the machine has may be this process's own.
+        # It warns of more workers than this process has cores, which is fine here.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
             _Guarded(fetch),
             batch_size=None,
             sampler=numbers,
-            num_workers=min(workers, os.cpu_count() or 1),  # a recipe's number is for its own machine
+            num_workers=min(workers, os.cpu_count() or 1),  # a recipe's number is meant for another machine
             worker_init_fn=_start_worker,
             prefetch_factor=PREFETCH if workers else None,
             pin_memory=torch.cuda.is_available(),
@@ -269,9 +269,9 @@ def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Gener
 
 @contextlib.contextmanager
 def _keeping_child_signals() -> Iterator[None]:
-    """Undo that torch, when a worker is gone, raises an error wherever the main process is, be it in the middle of an update.
+    """Undo torch's signal handler, which for a lost worker raises an error even in the middle of an update.
 
-    It finds out as well when it next waits for a batch, some seconds later.
+    The loss is also noticed at the next wait for a batch, some seconds later.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -284,7 +284,7 @@ def _keeping_child_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _losing_a_worker() -> Iterator[None]:
-    """Turn what torch raises when a process that prepares images is gone into one line."""
+    """Turn what torch raises for a lost worker into one line."""
     try:
         yield
     except (RuntimeError, OSError, EOFError) as error:
@@ -292,27 +292,27 @@ def _losing_a_worker() -> Iterator[None]:
         if not LOST_WORKER.search(text) and not _of_a_worker(error):
             raise
         raise DataError(
-            f"A process that prepares images was ended from outside ({text[:120] or type(error).__name__}), for want of "
-            f"memory perhaps; go on with {argument('resume', True)}, fewer of them by "
-            f"{argument('overrides', ['workers=1'])}, or none by {argument('overrides', ['workers=0'])}."
+            f"A process that prepares images was killed ({text[:120] or type(error).__name__}), perhaps for lack of "
+            f"memory; continue with {argument('resume', True)}, with fewer of them by "
+            f"{argument('overrides', ['workers=1'])}, or with none by {argument('overrides', ['workers=0'])}."
         ) from error
 
 
 def _of_a_worker(error: BaseException) -> bool:
-    """Tell whether an error came about while the main process fetched what a worker had prepared."""
+    """Tell whether an error occurred while the main process fetched from a worker."""
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     return not isinstance(error, RuntimeError) and any(FETCHING in file for file in files)
 
 
 def _outlive_termination(number: int, frame: FrameType | None) -> None:
-    # A scheduler terminates every process at once; the main one needs its workers until it has saved and closed them.
-    # A second termination is the main one's own, which is done.
+    # A scheduler sends SIGTERM to every process at once; the main one needs its workers until it has saved.
+    # A second SIGTERM comes from the main process, when it is done.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.alarm(GRACE_SECONDS)
 
 
 def _start_worker(worker: int) -> None:
-    # Ctrl-C goes to every process of the terminal; the main one stops its workers when it has saved.
+    # Ctrl-C goes to every process of the terminal; the main one stops its workers after it has saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _outlive_termination)
     cv2.setNumThreads(0)

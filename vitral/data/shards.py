@@ -1,11 +1,11 @@
 """WebDataset shards: tar files in which the files of one example share a name, such as 000001.jpg and 000001.cls.
 
-Shards may lie anywhere that fsspec reaches. Their headers are read once, into an index by which any image can be had; so
-the order is a function of seed and step as everywhere, and a resumed run reads nothing over again. The classes of an image:
+Shards may be anywhere that fsspec reaches. Their headers are read once, into an index that gives random access; so the
+order is a function of seed and step as everywhere, and a resumed run reads nothing twice. The classes of an image:
 
 | file | holds |
 |---|---|
-| .cls | the number of the class, in the order of classes.txt beside the shards if there is one |
+| .cls | the number of the class, in the order of classes.txt next to the shards if there is one |
 | .txt | the class's name |
 | .json | an object with "label", or "labels" for several |
 """
@@ -36,13 +36,13 @@ from vitral.paths import Walk, is_regular, refuse_endless
 from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")
-LABEL_LIMIT = 1 << 20  # bytes of what says a class
+LABEL_LIMIT = 1 << 20  # bytes of a label file
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral" / "shards"
 
 
 @dataclass(frozen=True)
 class Example:
-    """An image in a shard: the example's name, where the image's bytes are, and what says its class."""
+    """An image in a shard: the example's name, the image's offset and size, and its label file's kind and text."""
 
     name: str
     offset: int
@@ -52,7 +52,7 @@ class Example:
 
 
 class ShardImages:
-    """Images in tar files, by their offsets; each process has its own handles.
+    """Images in tar files, read by offset; each process has its own file handles.
 
     Args:
         shards: paths or addresses.
@@ -61,40 +61,40 @@ class ShardImages:
 
     def __init__(self, shards: Sequence[str], examples: Sequence[Sequence[Example]]) -> None:
         self._shards = list(shards)
-        every = [example for mine in examples for example in mine]
+        every = [example for listed in examples for example in listed]
         self._names = Strings([example.name for example in every])
         self._offsets = np.array([example.offset for example in every], dtype=np.int64)
         self._sizes = np.array([example.size for example in every], dtype=np.int64)
-        self._ends = np.cumsum([len(mine) for mine in examples])
+        self._ends = np.cumsum([len(listed) for listed in examples])
         self._handles = Handles(_open)
 
-    def read(self, place: int) -> bytes:
+    def read(self, index: int) -> bytes:
         """Return an image's bytes.
 
         Raises:
             ImageError: the shard cannot be read, or is shorter than it was.
         """
-        shard, size = self._shard(place), int(self._sizes[place])
+        shard, size = self._shard(index), int(self._sizes[index])
         try:
             file = self._handles.get(self._shards[shard])
-            file.seek(int(self._offsets[place]))
+            file.seek(int(self._offsets[index]))
             data: bytes = file.read(size)
-        except Exception as error:  # each file system raises its own kinds
-            raise ImageError(f"'{self.name(place)}' cannot be read ({one_line(error)}).") from error
+        except Exception as error:  # each file system raises its own types
+            raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}).") from error
         if len(data) != size:
-            raise ImageError(f"'{self.name(place)}' is cut short: the shard ends before it; fetch it again.")
+            raise ImageError(f"'{self.name(index)}' is cut short: the shard ends before it; fetch it again.")
         return data
 
-    def name(self, place: int) -> str:
+    def name(self, index: int) -> str:
         """Return shard and example, such as "train-000.tar:000001"."""
-        return f"{self._shards[self._shard(place)]}:{self._names[place]}"
+        return f"{self._shards[self._shard(index)]}:{self._names[index]}"
 
-    def _shard(self, place: int) -> int:
-        return int(np.searchsorted(self._ends, place, side="right"))
+    def _shard(self, index: int) -> int:
+        return int(np.searchsorted(self._ends, index, side="right"))
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listing:
-    """Return the images of some shards, by the split that each shard's name begins with.
+    """Return the images of shards, by the split that each shard's name begins with.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class.
@@ -109,22 +109,22 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
     entries: dict[str, list[Entry]] = {}
     ends: dict[str, list[int]] = {}
     several = False
-    place = 0
-    for shard, mine in zip(shards, examples, strict=True):
+    store_index = 0
+    for shard, listed in zip(shards, examples, strict=True):
         split = split_of_file(shard[len(base) :].lstrip("/"))
-        for example in mine:
+        for example in listed:
             classes, plural = _classes(example, declared, shard)
             several = several or plural
             name = f"{shard[len(base) :]}:{example.name}"
-            entries.setdefault(split, []).append(Entry(place, name, classes, example.size))
-            place += 1
+            entries.setdefault(split, []).append(Entry(store_index, name, classes, example.size))
+            store_index += 1
         ends.setdefault(split, []).append(len(entries.get(split, [])))
-    if not place:
+    if not store_index:
         raise DataError(f"'{title}' holds no examples with an image ({', '.join(EXTENSIONS)}).")
-    numbered = all(example.kind == ".cls" for mine in examples for example in mine)
+    numbered = all(example.kind == ".cls" for listed in examples for example in listed)
     names = declared
     if numbered and names is None:
-        most = max(int(entry.classes[0]) for chosen in entries.values() for entry in chosen)
+        most = max(int(entry.classes[0]) for listed in entries.values() for entry in listed)
         names = tuple(str(number) for number in range(most + 1))
     return Listing(
         title=title,
@@ -133,23 +133,23 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
         entries=entries,
         class_names=names,
         task=task_of(several=several),
-        # One shard alone is as good as a file of any other kind.
-        shards={split: tuple(found) for split, found in ends.items()} if len(shards) > 1 else {},
+        # A single shard is like a file of any other kind.
+        shards={split: tuple(positions) for split, positions in ends.items()} if len(shards) > 1 else {},
         remote=remote,
     )
 
 
 def is_shard(path: str) -> bool:
-    """Tell whether a tar is a shard: whether a file beside an image says its class."""
+    """Tell whether a tar is a shard: whether a label file accompanies an image."""
     try:
         return bool(_index(path))
     except DataError:
         return False
 
 
-def shard_files(folder: Path, found: Walk) -> list[str]:
+def shard_files(folder: Path, walked: Walk) -> list[str]:
     """Return the tar files of a folder, in order."""
-    paths = [str(folder / file.path) for file in found.files if file.path.endswith(".tar")]
+    paths = [str(folder / file.path) for file in walked.files if file.path.endswith(".tar")]
     return sorted(filter(is_regular, paths), key=natural_key)
 
 
@@ -167,10 +167,10 @@ def _index(shard: str) -> list[Example]:
         filesystem, path = fsspec.url_to_fs(shard)
         state = filesystem.ukey(path)
     cached = CACHE / f"{hashlib.sha256(f'{shard} {state}'.encode()).hexdigest()}.json"
-    with contextlib.suppress(OSError, ValueError, TypeError):  # of no use: made again
+    with contextlib.suppress(OSError, ValueError, TypeError):  # unusable: made again
         return [Example(**fields) for fields in json.loads(cached.read_text())]
     examples = _read_index(shard)
-    with contextlib.suppress(StorageError):  # a home that cannot be written to costs time, nothing else
+    with contextlib.suppress(StorageError):  # without a writable home only time is lost
         write_file(cached, json.dumps([asdict(example) for example in examples]))
     return examples
 
@@ -196,21 +196,21 @@ def _read_index(shard: str) -> list[Example]:
             f"The shard '{shard}' cannot be read as a tar file ({one_line(error)}); fetch it again."
         ) from error
     if unlabelled := next((key for key in images if key not in labels), None):
-        raise DataError(f"'{shard}:{unlabelled}' has an image and nothing that says its class ({', '.join(LABELS)}).")
+        raise DataError(f"'{shard}:{unlabelled}' has an image without a class ({', '.join(LABELS)}).")
     return [Example(key, *images[key], *labels[key]) for key in images]
 
 
 def _label(file: Any, offset: int, size: int) -> str:  # noqa: ANN401  # fsspec's own file
-    """Return a label file's text, and leave the file where it stood."""
-    place = file.tell()
+    """Return a label file's text, and restore the file's position."""
+    position = file.tell()
     file.seek(offset)
     content: bytes = file.read(min(size, LABEL_LIMIT))
-    file.seek(place)
+    file.seek(position)
     return content.decode()
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Return an example's name and a file's extension: all up to the first dot of the last part, as WebDataset has it."""
+    """Return an example's name and a file's extension, which begins at the first dot of the last part, as in WebDataset."""
     folder, _, base = name.rpartition("/")
     stem, dot, extension = base.partition(".")
     return (f"{folder}/{stem}" if folder else stem), (dot + extension).lower()
@@ -243,14 +243,14 @@ def _named(value: object, declared: tuple[str, ...] | None) -> str:
 
 
 def _declared(shard: str) -> tuple[str, ...] | None:
-    beside = shard.rpartition("/")[0]
-    path = f"{beside}/{NAMES_FILE}" if beside else NAMES_FILE
+    folder = shard.rpartition("/")[0]
+    path = f"{folder}/{NAMES_FILE}" if folder else NAMES_FILE
     if not is_address(path):
         return names_in(Path(path))
     try:
         with open_address(path) as file:
             return listed_names(file.read(NAMES_LIMIT).decode())
-    except Exception:  # there is none, in whatever way the file system says so
+    except Exception:  # there is none, however the file system reports it
         return None
 
 

@@ -1,4 +1,4 @@
-"""What a set of labelled images is to the rest of the house."""
+"""The interface of labelled images: sources and datasets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,9 +21,9 @@ class Source(Protocol):
     """One split: images and labels by index.
 
     Attributes:
-        endless: whether images are drawn anew for ever, in place of being gone through in epochs.
-        shards: the index after each shard's last image, ascending, where the images lie in shards that are best read
-            one after another; empty where any image is as near as any other.
+        endless: whether images are drawn without end, instead of in epochs.
+        shards: the index after each shard's last image, ascending, where shards are best read one after another; empty
+            where access is random.
     """
 
     endless: bool
@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return image `index` as RGB pixels; `shrink` is what `read_image` takes."""
+        """Return image `index` as RGB pixels; `shrink` is that of `read_image`."""
         ...
 
     def encoded(self, index: int) -> bytes | Path | None:
@@ -54,7 +54,7 @@ class Source(Protocol):
         ...
 
     def describe(self, index: int) -> str:
-        """Return what a person would call image `index`: its path, or "digits[17]"."""
+        """Return the name of image `index` for people: its path, or "digits[17]"."""
         ...
 
 
@@ -73,16 +73,16 @@ class DataSet:
     Attributes:
         name: short, for people and folder names.
         class_names: in order; a label is an index into them.
-        splits: "train", and "validation" and "test" where there are any.
-        augmentation: how training images of this kind may vary.
+        splits: "train", and "validation" and "test" if there are any.
+        augmentation: how training images of this kind may be changed.
         bad_images: images left out because they could not be read.
-        notes: what was found and decided, one line each.
-        fingerprint: a hash of every image's split, name, classes, size and content; of data over a network without the last,
-            of very many images with that of a part of them.
-        inventory: by split and class how many images there are, and a hash of what they are; empty of built-in sets.
+        notes: on the data and on what was decided, one line each.
+        fingerprint: a hash of every image's split, name, classes, size and content; without the content of remote images,
+            and with that of only a part of very many.
+        inventory: by split and class the number of images, and a hash of them; empty for built-in datasets.
         task: what a label is, as far as the data show.
-        reading: of nested folders, which named the class: "leaf", "top" or "path".
-        shared_out: the splits that were made here, out of images that had none or of the training images.
+        reading: in nested folders, which named the class: "leaf", "top" or "path".
+        shared_out: the splits that were made here, from images without splits or from the training images.
         endless_epoch: images that count as an epoch of an endless training split.
     """
 
@@ -123,7 +123,7 @@ class DataSet:
         )
 
     def scored_split(self) -> str:
-        """Return the split that tells how good a network is: test, else validation; train where there is neither."""
+        """Return the split to score on: test, else validation; train if there is neither."""
         return next((split for split in ("test", "validation") if split in self.splits), "train")
 
     def counts(self) -> dict[str, str]:
@@ -131,5 +131,5 @@ class DataSet:
         return {name: "endless" if split.endless else str(len(split)) for name, split in self.splits.items()}
 
     def images_an_epoch(self) -> int:
-        """Return how many training images an epoch has: all of them, or what an endless source declares."""
+        """Return how many training images an epoch has: all, or as many as an endless source declares."""
         return self.endless_epoch or len(self.splits["train"])

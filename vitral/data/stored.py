@@ -1,4 +1,4 @@
-"""Encoded images that lie somewhere, by number, and the split of a data set that is made of them."""
+"""Stores of encoded images, by index, and splits of a dataset made from them."""
 
 import os
 import threading
@@ -16,18 +16,18 @@ from vitral.tasks.task import Label, classes_of
 
 
 class Store(Protocol):
-    """Encoded images by number; safe to use in several processes."""
+    """Encoded images by index; safe to use in several processes."""
 
     def read(self, index: int) -> bytes | Path:
         """Return an image's encoded bytes, or the path of the file that holds them.
 
         Raises:
-            ImageError: they cannot be had; the message names the image.
+            ImageError: they cannot be read; the message names the image.
         """
         ...
 
     def name(self, index: int) -> str:
-        """Return what a person would call the image: its path, or its position in a file."""
+        """Return the image's name for people: its path, or its position in a file."""
         ...
 
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 class Strings:
     """Many strings in one buffer.
 
-    A list of as many would be copied, page by page, into every worker process that so much as counts a reference.
+    A list of as many would be copied, page by page, into every worker process, since reading it changes reference counts.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -60,11 +60,11 @@ class Strings:
 
 
 class Handles:
-    """Open files by name, each thread of each process with its own, for a file has only one position.
+    """Open files by name, separately for each thread and process, since a file has only one position.
 
     Args:
-        opener: opens a name for reading; a function of a module, so that it can be sent to another process.
-        most: how many a thread has open at once.
+        opener: opens a name for reading; a module-level function, so that it can be sent to another process.
+        most: files that a thread keeps open at once.
     """
 
     def __init__(self, opener: Callable[[str], Any], most: int = 16) -> None:
@@ -72,31 +72,31 @@ class Handles:
         self._open: dict[tuple[int, int], dict[str, Any]] = {}
         weakref.finalize(self, _close, self._open)
 
-    def get(self, name: str) -> Any:  # noqa: ANN401  # whatever the opener gives
-        """Return the open file of a name."""
-        mine = self._open.setdefault((os.getpid(), threading.get_ident()), {})
-        if name not in mine:
-            if len(mine) >= self._most:
-                mine.pop(next(iter(mine))).close()
-            mine[name] = self._opener(name)
-        return mine[name]
+    def get(self, name: str) -> Any:  # noqa: ANN401  # any type of file
+        """Return the open file of that name."""
+        opened = self._open.setdefault((os.getpid(), threading.get_ident()), {})
+        if name not in opened:
+            if len(opened) >= self._most:
+                opened.pop(next(iter(opened))).close()
+            opened[name] = self._opener(name)
+        return opened[name]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Handles, (self._opener, self._most)  # open files stay where they are
+        return Handles, (self._opener, self._most)  # open files are not sent
 
 
 def _close(files: dict[tuple[int, int], dict[str, Any]]) -> None:
-    for mine in files.values():
-        while mine:
-            mine.popitem()[1].close()
+    for opened in files.values():
+        while opened:
+            opened.popitem()[1].close()
 
 
 class StoredImages:
-    """A split: some images of a store, with their classes.
+    """A split: images of a store, with their labels.
 
     Args:
         store: where the images are.
-        places: their numbers in it, in order.
+        indices: their indices in it, in order.
         labels: of each its class or its classes, or None.
         shards: see `Source`.
     """
@@ -104,10 +104,10 @@ class StoredImages:
     endless = False
 
     def __init__(
-        self, store: Store, places: Sequence[int], labels: Sequence[Label], shards: tuple[int, ...] = ()
+        self, store: Store, indices: Sequence[int], labels: Sequence[Label], shards: tuple[int, ...] = ()
     ) -> None:
         self._store = store
-        self._places = np.array(places, dtype=np.int64)
+        self._indices = np.array(indices, dtype=np.int64)
         lists = [classes_of(label) for label in labels]
         self._several = any(isinstance(label, tuple) for label in labels)
         self._labels = np.array([label for several in lists for label in several], dtype=np.int64)
@@ -116,11 +116,11 @@ class StoredImages:
 
     def __len__(self) -> int:
         """Return how many images there are."""
-        return len(self._places)
+        return len(self._indices)
 
     def encoded(self, index: int) -> bytes | Path:
         """Return an image as it is stored."""
-        return self._store.read(int(self._places[index]))
+        return self._store.read(int(self._indices[index]))
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as RGB pixels, the right way up.
@@ -139,10 +139,10 @@ class StoredImages:
     def label(self, index: int) -> Label:
         """Return the label of an image."""
         start = 0 if index == 0 else int(self._ends[index - 1])
-        mine = self._labels[start : self._ends[index]]
+        opened = self._labels[start : self._ends[index]]
         if self._several:
-            return tuple(mine.tolist())
-        return int(mine[0]) if len(mine) else None
+            return tuple(opened.tolist())
+        return int(opened[0]) if len(opened) else None
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order; of several the first of each, of none -1."""
@@ -153,5 +153,5 @@ class StoredImages:
         return np.where(starts < self._ends, padded[np.minimum(starts, len(self._labels))], -1)
 
     def describe(self, index: int) -> str:
-        """Return what a person would call the image."""
-        return self._store.name(int(self._places[index]))
+        """Return the image's name for people."""
+        return self._store.name(int(self._indices[index]))

@@ -15,8 +15,8 @@ class Subset:
     """Some images of a finite source, in a given order.
 
     Args:
-        source: the whole.
-        indices: which of its images.
+        source: the whole source.
+        indices: its images to use.
     """
 
     endless = False
@@ -27,7 +27,7 @@ class Subset:
         self.shards = self._shards()
 
     def _shards(self) -> tuple[int, ...]:
-        """Keep the shards' order where the subset does; an empty shard is none."""
+        """Return the shards' ends where the subset keeps the order; empty shards are dropped."""
         if not self._source.shards or bool((np.diff(self._indices) < 0).any()):
             return ()
         ends = np.searchsorted(self._indices, self._source.shards)
@@ -57,7 +57,7 @@ class Subset:
         return self._source.labels()[self._indices]
 
     def describe(self, index: int) -> str:
-        """Return what the whole calls the image."""
+        """Return the whole source's name of the image."""
         return self._source.describe(int(self._indices[index]))
 
 
@@ -83,27 +83,27 @@ class Joined:
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
         """Return an image as RGB pixels."""
-        source, place = self._find(index)
-        return source.image(place, shrink)
+        source, offset = self._find(index)
+        return source.image(offset, shrink)
 
     def encoded(self, index: int) -> bytes | Path | None:
         """Return an image as it is stored."""
-        source, place = self._find(index)
-        return source.encoded(place)
+        source, offset = self._find(index)
+        return source.encoded(offset)
 
     def label(self, index: int) -> Label:
         """Return the label of an image."""
-        source, place = self._find(index)
-        return source.label(place)
+        source, offset = self._find(index)
+        return source.label(offset)
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
         return np.concatenate([source.labels() for source in self._sources])
 
     def describe(self, index: int) -> str:
-        """Return what the image's own source calls it."""
-        source, place = self._find(index)
-        return source.describe(place)
+        """Return its own source's name of the image."""
+        source, offset = self._find(index)
+        return source.describe(offset)
 
     def _find(self, index: int) -> tuple[Source, int]:
         number = int(np.searchsorted(self._ends, index, side="right"))

@@ -1,6 +1,6 @@
-"""Tables of images: Parquet files with a column of paths or of encoded bytes, and text tables, told by their names' endings.
+"""Tables of images: Parquet files with a column of paths or of encoded bytes, and text tables, told apart by suffix.
 
-`vitral.data.columns` says which column is which. Several classes of one image are a list.
+`vitral.data.columns` tells which column is which. Several classes of one image are a list.
 """
 
 import functools
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.assemble import Listing
-from vitral.data.columns import Columns, find_columns, in_order, told_split
+from vitral.data.columns import Columns, find_columns, in_order, split_of_row
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
@@ -23,23 +23,23 @@ from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import Walk, refuse_endless
 from vitral.tasks.registry import task_of
 
-IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which any image is as near as any other
-GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and the next
+IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
+GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
-LIST_DEPTH = 2  # folders down to which lists of images are looked for
+LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
 
 def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
-    """Return the images of some tables.
+    """Return the images of tables.
 
     Args:
-        title: what messages call the data.
+        title: the data's name in messages.
         name: short, for people and folder names.
-        files: paths or addresses by split, or under "all" where a column may say the split.
+        files: paths or addresses by split, or under "all" where a column may name the split.
 
     Raises:
-        DataError: a table cannot be read, a column is missing, or there is not one row.
+        DataError: a table cannot be read, a column is missing, or there are no rows.
     """
     texts = any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths)
     listing = (list_text if texts else _list_parquet)(title, name, files)
@@ -53,8 +53,8 @@ class ParquetImages:
 
     Args:
         files: paths or addresses.
-        groups: for each row group its file's number, its own number there, and the number of its first image.
-        column: of the images.
+        groups: for each row group its file's index, its index in the file, and the index of its first image.
+        column: the images' column.
         kept: row groups that stay in memory.
         names: of all images.
     """
@@ -70,22 +70,22 @@ class ParquetImages:
         self._kept = kept
         self._group = functools.lru_cache(maxsize=kept)(self._read_group)
 
-    def read(self, place: int) -> bytes | Path:
+    def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path.
 
         Raises:
             ImageError: its row is empty or its row group damaged.
         """
-        number = int(np.searchsorted(self._firsts, place, side="right")) - 1
-        value = self._group(number)[place - int(self._firsts[number])].as_py()
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        value = self._group(number)[index - int(self._firsts[number])].as_py()
         content = _content(value)
         if content is None:
-            raise ImageError(f"'{self.name(place)}' is empty; remove the row.")
+            raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
         return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
 
-    def name(self, place: int) -> str:
-        """Return the image's own name where the table has one, else file and row."""
-        return self._names[place]
+    def name(self, index: int) -> str:
+        """Return the image's name in the table if there is one, else file and row."""
+        return self._names[index]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the row groups behind when sent to another process."""
@@ -100,7 +100,7 @@ class ParquetImages:
         try:
             with _open(self._files[file]) as opened:
                 return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
-        except Exception as error:  # file systems and damaged files each have their own kinds
+        except Exception as error:  # file systems and damaged files raise many types
             raise ImageError(
                 f"'{self._files[file]}', row group {group}, cannot be read ({one_line(error)})."
             ) from error
@@ -114,7 +114,7 @@ def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
     return open(path, "rb")
 
 
-def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # whatever the column holds
+def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # any cell
     if isinstance(value, dict):
         value = value.get("bytes") or value.get("path")
     return value if isinstance(value, bytes | str) and value else None
@@ -134,38 +134,38 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
             with _parquet(path) as opened:
                 table = pq.ParquetFile(opened)
                 columns = find_columns(path, table.schema_arrow.names)
-                told = _declared_names(table.schema_arrow, columns.classes)
-                declared = declared or told
+                declared_here = _declared_names(table.schema_arrow, columns.classes)
+                declared = declared or declared_here
                 several = several or _is_list(table.schema_arrow.field(columns.classes).type)
                 for group in range(table.num_row_groups):
-                    rows = _group_rows(table, group, columns, path, told)
+                    rows = _group_rows(table, group, columns, path, declared_here)
                     groups.append((len(listed), group, len(names)))
                     size += table.metadata.row_group(group).total_byte_size
                     for row, (own, classes, part) in enumerate(rows):
                         label = own or f"{path}:{len(names) + row - groups[-1][2]}"
-                        chosen = told_split(part, split, path)
-                        entries.setdefault(chosen, []).append(Entry(len(names) + row, label, classes, 0))
+                        row_split = split_of_row(part, split, path)
+                        entries.setdefault(row_split, []).append(Entry(len(names) + row, label, classes, 0))
                     names += [own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows)]
-                    for chosen in entries:
-                        ends.setdefault(chosen, []).append(len(entries[chosen]))
+                    for row_split in entries:
+                        ends.setdefault(row_split, []).append(len(entries[row_split]))
             listed.append(path)
     remote = any(map(is_address, listed))
-    near = not remote and size <= IN_MEMORY
+    random_access = not remote and size <= IN_MEMORY
     assert columns is not None
     return Listing(
         title=title,
         name=name,
-        store=ParquetImages(listed, groups, columns.image, len(groups) if near else GROUPS_KEPT, names),
+        store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else GROUPS_KEPT, names),
         entries=in_order(entries),
         class_names=declared,
         task=task_of(several=several),
-        shards={} if near else {split: tuple(found) for split, found in ends.items()},
+        shards={} if random_access else {split: tuple(positions) for split, positions in ends.items()},
         remote=remote,
     )
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Tell whether a column's cells are lists, of whichever of Arrow's kinds."""
+    """Tell whether a column's cells are lists, of any of Arrow's types."""
     return any(
         test(kind)
         for test in (
@@ -185,7 +185,7 @@ def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
         pq.ParquetFile(opened)
     except DataError:
         raise
-    except Exception as error:  # file systems and damaged files each have their own kinds
+    except Exception as error:  # file systems and damaged files raise many types
         if opened is not None:
             opened.close()
         raise DataError(f"'{path}' cannot be read as a Parquet file ({one_line(error)}).") from error
@@ -210,15 +210,15 @@ def _group_rows(
         classes = rows.column(columns.classes).to_pylist()
         splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
         cells = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
-    except Exception as error:  # file systems and damaged files each have their own kinds
+    except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
-    found = []
+    listed = []
     for row, (value, split, cell) in enumerate(zip(classes, splits, cells, strict=True)):
         if value is None:
             raise DataError(f"'{path}', row {row} of row group {group}, has no class; fill it in or remove the row.")
         name = cell.get("path") if isinstance(cell, dict) else cell
-        found.append((name, class_names(value, declared, path), split))
-    return found
+        listed.append((name, class_names(value, declared, path), split))
+    return listed
 
 
 def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell
@@ -248,10 +248,10 @@ def _declared_names(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
 
 def table_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return the tables of a folder by split, which their names or folders begin with; empty if it has none."""
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     for path in sorted(file.path for file in walked.files if file.path.lower().endswith(SUFFIXES)):
-        found.setdefault(split_of_file(path), []).append(str(folder / path))
-    return found
+        by_split.setdefault(split_of_file(path), []).append(str(folder / path))
+    return by_split
 
 
 def list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
@@ -259,13 +259,13 @@ def list_files(folder: Path, walked: Walk) -> dict[str, list[str]]:
 
     A text file of such a name may be anything: only lists whose images are there count.
     """
-    found: dict[str, list[str]] = {}
+    by_split: dict[str, list[str]] = {}
     for path in sorted(file.path for file in walked.files):
         name = PurePosixPath(path)
         split = split_named(name.stem)
         if name.suffix.lower() == LIST_SUFFIX and split and len(name.parts) <= LIST_DEPTH and is_list(folder / path):
-            found.setdefault(split, [str(folder / path)])
-    return found if "train" in found else {}
+            by_split.setdefault(split, [str(folder / path)])
+    return by_split if "train" in by_split else {}
 
 
 def split_of_file(name: str) -> str:

@@ -1,12 +1,12 @@
-"""CSV files and plain lists of images: with column names or without, paths that count from wherever the images are.
+"""CSV files and plain lists of images: with column names or without, their paths relative to the images' folder.
 
-| kind | a line |
+| kind | line |
 |---|---|
-| .csv, .tsv with column names | as `vitral.data.columns` knows them; under "labels" several classes, "|" between them |
-| .csv, .tsv without | image,class or class,image, with train, val or test in a column of its own if there is one |
-| .txt | image class, apart by a tab, a comma or the last space; or the image alone, whose folder is its class |
+| .csv, .tsv with column names | as in `vitral.data.columns`; under "labels" several classes, separated by "|" |
+| .csv, .tsv without | image,class or class,image, with train, val or test in a further column if there is one |
+| .txt | image class, separated by a tab, a comma or the last space; or only the image, whose folder is its class |
 
-A .txt file's numbers are those of the lines of a classes.txt beside it, if there is one.
+Numbers in a .txt file are line numbers, from 0, of a classes.txt next to it, if there is one.
 """
 
 import csv
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vitral.data.assemble import Listing
-from vitral.data.columns import CLASSES, IMAGES, Columns, find_columns, in_order, known_column, told_split
+from vitral.data.columns import CLASSES, IMAGES, Columns, find_columns, in_order, known_column, split_of_row
 from vitral.data.folder import Files
 from vitral.data.names import NAMES_FILE, names_in, split_named
 from vitral.data.source import BadImage
@@ -30,11 +30,11 @@ from vitral.tasks.registry import task_of
 LIST_SUFFIX = ".txt"
 SEPARATOR = "|"  # between the classes of one image
 DELIMITERS = (",", ";", "\t")
-TRIED = 20  # rows by which the images' folder is found
+TRIED = 20  # rows that are tried to find the images' folder
 
 
 class Row(NamedTuple):
-    """A line of a table: its number, the image's path as written, its classes, and its split if it says one."""
+    """A line of a table: its number, the image's path as written, its classes, and its split if it names one."""
 
     line: int
     image: str
@@ -46,7 +46,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
     """Return the images of text tables, by split.
 
     Raises:
-        DataError: a table cannot be read, a column is missing, or not one of its images is there.
+        DataError: a table cannot be read, a column is missing, or none of its images exists.
     """
     paths: list[str] = []
     entries: dict[str, list[Entry]] = {}
@@ -66,7 +66,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
                     bad_classes.update(row.classes)
                     continue
                 entry = Entry(len(paths), row.image, row.classes, status.st_size)
-                entries.setdefault(told_split(row.split, split, table), []).append(entry)
+                entries.setdefault(split_of_row(row.split, split, table), []).append(entry)
                 paths.append(str(where))
     return Listing(
         title=title,
@@ -80,7 +80,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
 
 
 def is_list(table: Path) -> bool:
-    """Tell whether a text file is a list of images that are there."""
+    """Tell whether a text file is a list of existing images."""
     try:
         find_images(table, [row.image for row in read_rows(table)])
     except DataError:
@@ -89,10 +89,10 @@ def is_list(table: Path) -> bool:
 
 
 def read_rows(table: Path) -> Iterator[Row]:
-    """Give every row of a text table.
+    """Yield every row of a text table.
 
     Raises:
-        DataError: it cannot be read, or a row says too little.
+        DataError: it cannot be read, or a row is incomplete.
     """
     refuse_endless(table, DataError)
     try:
@@ -103,25 +103,25 @@ def read_rows(table: Path) -> Iterator[Row]:
 
 
 def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
-    """Return the folder that a table's paths count from, and the ending that they leave out: where most are found.
+    """Return the folder that a table's paths are relative to, and the suffix that they omit: those where most are found.
 
     Raises:
         DataError: none is found anywhere.
     """
-    tried = [names[place] for place in np.unique(np.linspace(0, len(names) - 1, TRIED).astype(int))] if names else []
+    tried = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, TRIED).astype(int))] if names else []
     here = table.parent
     folders = dict.fromkeys((here, here / "images", here / table.stem, here.parent, here.parent / "images"))
     bare = all(not name.lower().endswith(EXTENSIONS) for name in tried)
     best, most = (here, ""), 0
     for folder in folders:
         for suffix in ("", *(EXTENSIONS if bare else ())):
-            found = sum(look_at(folder / (name + suffix)) is not None for name in tried)
-            if found > most:
-                best, most = (folder, suffix), found
+            count = sum(look_at(folder / (name + suffix)) is not None for name in tried)
+            if count > most:
+                best, most = (folder, suffix), count
     if tried and not most and not any(is_regular(here / name) for name in names):
         raise DataError(
-            f"None of the {len(names):,} images that '{table}' names is there, such as '{here / tried[0]}'; paths count "
-            "from the table's own folder."
+            f"None of the {len(names):,} images in '{table}' exists, such as '{here / tried[0]}'; paths are "
+            "relative to the table's folder."
         )
     return best
 
@@ -133,7 +133,7 @@ def _tabled(table: Path, lines: Iterable[str]) -> Iterator[Row]:
     delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
     if not _is_header(names):
-        yield from _bare(table, csv.reader(_again(first, lines), delimiter=delimiter), names)
+        yield from _bare(table, csv.reader(_with_first(first, lines), delimiter=delimiter), names)
         return
     columns = find_columns(str(table), [name for name in names if name])
     reader = csv.DictReader(lines, fieldnames=names, delimiter=delimiter)
@@ -141,7 +141,7 @@ def _tabled(table: Path, lines: Iterable[str]) -> Iterator[Row]:
         yield _row(table, reader.line_num + 1, row, columns)
 
 
-def _again(first: str, lines: Iterator[str]) -> Iterator[str]:
+def _with_first(first: str, lines: Iterator[str]) -> Iterator[str]:
     yield first
     yield from lines
 
@@ -164,23 +164,23 @@ def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns
 
 
 def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str]) -> Iterator[Row]:
-    """Read rows without column names: the first row's image shows its column, and a split's name that of the splits."""
-    image = next(place for place, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
-    others = [place for place in range(len(first)) if place != image]
-    split = next((place for place in others if split_named(first[place].strip())), None) if len(others) > 1 else None
-    classes = next((place for place in others if place != split), None)
+    """Read rows without column names: the columns of image and split are recognised by the first row."""
+    image = next(column for column, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
+    others = [column for column in range(len(first)) if column != image]
+    split = next((column for column in others if split_named(first[column].strip())), None) if len(others) > 1 else None
+    classes = next((column for column in others if column != split), None)
     for line, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row]
         if not any(cells):
             continue
         if len(cells) < len(first):
             raise DataError(f"'{table}', line {line}, has {len(cells)} columns where the first has {len(first)}.")
-        told = None if split is None else cells[split]
-        yield _named(table, line, cells[image], None if classes is None else cells[classes], told)
+        split_name = None if split is None else cells[split]
+        yield _named(table, line, cells[image], None if classes is None else cells[classes], split_name)
 
 
 def _listed(table: Path, lines: Iterable[str]) -> Iterator[Row]:
-    """Read a list: an image a line, and its class behind it or in the folder's name."""
+    """Read a list: an image per line, and its class after it or in the folder's name."""
     names = names_in(table.parent / NAMES_FILE)
     for line, text in enumerate(lines, 1):
         written = text.strip()

@@ -1,4 +1,4 @@
-"""The page of a data check: what is there, and what should be mended."""
+"""The page of a data check: the dataset's content, and what should be fixed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ from vitral.report.images import inline
 from vitral.report.page import LARGEST_SHEET, mark, page_environment
 
 MOST_LISTED = 200  # groups or images in a table; all are in the JSON
-MOST_OF_GROUP = 12  # names of a group of duplicates
+MOST_OF_GROUP = 12  # names per group of duplicates
 LARGEST_THUMBNAIL = 112  # pixels of the longer side
 
 
 class Checked(Protocol):
-    """What the page shows of a data check; see `vitral.checks.findings.DataCheck`."""
+    """What the page needs of a data check; see `vitral.checks.findings.DataCheck`."""
 
     @property
     def name(self) -> str:
-        """The data set's."""
+        """The dataset's name."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Checked(Protocol):
         ...
 
     def problems(self) -> list[str]:
-        """What should be mended."""
+        """What should be fixed."""
         ...
 
 
@@ -54,10 +54,10 @@ def write_check_page(
         facts: sizes, formats and statistics as pairs of name and value.
         path: the file.
         near: bits in which near duplicates may differ.
-        overwrite: whether to replace a file that is no such page.
+        overwrite: whether to replace a file that is not such a page.
 
     Raises:
-        StorageError: the file cannot be written, or would replace what is no such page.
+        StorageError: the file cannot be written, or exists and is not such a page.
     """
     check_file(path, mark=mark("check"), overwrite=overwrite)
     environment, style = page_environment()
@@ -70,7 +70,7 @@ def write_check_page(
         sheet=inline(check.sheet, largest=LARGEST_SHEET) if check.sheet else None,
         most=MOST_LISTED,
         most_of_group=MOST_OF_GROUP,
-        thumbnails={place: inline(image, largest=LARGEST_THUMBNAIL) for place, image in check.thumbnails.items()},
+        thumbnails={key: inline(image, largest=LARGEST_THUMBNAIL) for key, image in check.thumbnails.items()},
         near=near,
     )
     write_file(path, printable(page, lines=True))

@@ -1,4 +1,4 @@
-"""The confusion matrix as a figure that can be read: all classes where they are few, else those that are mixed up most."""
+"""The confusion matrix as a readable figure: all classes if they are few, otherwise the most confused ones."""
 
 from dataclasses import dataclass
 
@@ -11,9 +11,9 @@ from matplotlib.patches import Rectangle
 from vitral.report.plots import INK, LINE, SERIES, new_axes, plain, to_svg
 from vitral.tasks.shown import ConfusionMatrix
 
-MOST_CLASSES = 26  # that have room for names and counts
+MOST_CLASSES = 26  # up to which there is room for names and counts
 WORST_CLASSES = 20  # shown where there are more
-LONGEST_NAME = 16  # letters
+LONGEST_NAME = 16  # characters
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class Shown:
 
     Attributes:
         classes: indices of the rows' classes; the columns are the same.
-        counts: one row a true class; one column a predicted class, and one more for all others if `others`.
+        counts: one row per true class; one column per predicted class, and one more for all others if `others`.
         others: whether classes are left out.
     """
 
@@ -55,9 +55,9 @@ def _most_confused(matrix: ConfusionMatrix) -> list[int]:
 
 
 def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
-    """Draw the confusion matrix with names and counts, each cell as strong as its share of the true class.
+    """Draw the confusion matrix with names and counts, each cell as strong as its fraction of the true class.
 
-    None where there are too many classes for all, and none of them is mixed up.
+    None if there are too many classes to show all, and none of them is confused.
     """
     shown = shown_confusion(matrix)
     if not shown.classes:
@@ -89,7 +89,7 @@ def _draw_cells(
         colour = SERIES[0] if row == column else SERIES[1]
         strength = 0.12 + 0.88 * shares[row, column]
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, color=colour, alpha=strength, linewidth=0))
-        # On a full cell the page's paper colour reads best, on a faint one its ink.
+        # On a strong cell the page's background colour reads best, on a faint one its text colour.
         size = 7.5 if counts[row, column] < 1000 else 6
         text = axes.text(column, row, str(counts[row, column]), ha="center", va="center", fontsize=size, color=INK)
         text.set_gid("on-full" if shares[row, column] > 0.55 else "on-faint")

@@ -1,4 +1,4 @@
-"""Images inside a page: encoded small enough to travel with it, as `data:` addresses."""
+"""Images inside a page: encoded compactly, as `data:` addresses."""
 
 import base64
 import io
@@ -10,7 +10,7 @@ from PIL import Image
 
 from vitral.images.decode import Pixels
 
-LOSSLESS_BYTES = 60_000  # drawings and tiny images stay exact; a photo would swell the page
+LOSSLESS_BYTES = 60_000  # drawings and tiny images stay exact; photos would bloat the page
 QUALITY = 82
 PIXELATED = 64  # pixels of the longer side up to which an image is shown with its pixels as squares
 
@@ -23,7 +23,7 @@ class Inlined:
         uri: a `data:` address.
         width: pixels.
         height: pixels.
-        pixelated: whether it is so small that its pixels are to be shown as squares.
+        pixelated: whether it is so small that its pixels are shown as squares.
     """
 
     uri: str
@@ -35,7 +35,7 @@ class Inlined:
 def inline(content: Pixels | bytes, *, largest: int) -> Inlined:
     """Encode pixels or an encoded image for a page, its longer side at most `largest` pixels.
 
-    PNG where that is small, else JPEG.
+    PNG if that is small, otherwise JPEG.
     """
     image = Image.open(io.BytesIO(content)) if isinstance(content, bytes) else Image.fromarray(content)
     image = image.convert("RGB")
@@ -67,7 +67,7 @@ def filter_sheet(
     rows = -(-len(cells) // columns)
     shape = (rows * (height + gap) + gap, columns * (width + gap) + gap, 3)
     sheet = np.full(shape, 128, dtype=np.uint8)
-    for place, cell in enumerate(cells):
-        top, left = gap + place // columns * (height + gap), gap + place % columns * (width + gap)
+    for index, cell in enumerate(cells):
+        top, left = gap + index // columns * (height + gap), gap + index % columns * (width + gap)
         sheet[top : top + height, left : left + width] = cell
     return sheet

@@ -1,4 +1,4 @@
-"""One self-contained page a run: everything inline, nothing fetched, nothing run."""
+"""A run's self-contained page: everything inline, nothing fetched, no scripts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +21,14 @@ from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fit
 
 __all__ = ["Arm", "RunReport", "render_report", "write_report"]
 
-WIDE_FROM = 12  # classes, from which on a confusion matrix needs the page's whole width
-OPEN_ROWS = 20  # of a table that may be folded, up to which it is shown unfolded
+WIDE_FROM = 12  # classes, from which a confusion matrix needs the page's full width
+OPEN_ROWS = 20  # up to which a collapsible table is shown open
 SHOWN_BAD_IMAGES = 20
 LARGEST_SHEET, LARGEST_IMAGE, LARGEST_EXAMPLE = 1000, 260, 96  # pixels of the longer side
 
 
 def mark(kind: str) -> bytes:
-    """Return what a page of a kind ("run", "scores", "check") says of itself: such a page may be replaced by its like."""
+    """Return the mark of a page of a kind ("run", "scores", "check"), by which a page of the same kind may replace it."""
     return f'<meta name="generator" content="Vitral {kind}">'.encode()
 
 
@@ -36,14 +36,14 @@ def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False
     """Write a report as one HTML file.
 
     Raises:
-        StorageError: the file cannot be written, or would replace what is no report of this kind.
+        StorageError: the file cannot be written, or exists and is not a report of this kind.
     """
     check_file(path, mark=mark(report.kind), overwrite=overwrite)
     write_file(Path(path), printable(render_report(report), lines=True))
 
 
 def render_report(report: RunReport) -> str:
-    """Return a report as HTML: no script, no address but `data:`, every text of the user escaped."""
+    """Return a report as HTML: no script, no address but `data:`, every user text escaped."""
     environment, style = page_environment()
     return environment.get_template("report.html").render(
         report=report,
@@ -62,7 +62,7 @@ def render_report(report: RunReport) -> str:
 
 
 def page_environment() -> tuple[Environment, Markup]:
-    """Return what renders the pages' templates, every text of the user escaped, and their style sheet."""
+    """Return the pages' template environment, with every user text escaped, and their style sheet."""
     environment = Environment(
         loader=PackageLoader("vitral.report"),
         autoescape=True,
@@ -107,9 +107,9 @@ class Drawn:
     """A drawing of the scores.
 
     Attributes:
-        svg: what is drawn.
-        caption: what is to be seen.
-        wide: whether it needs the page's whole width.
+        svg: the drawing.
+        caption: what it shows.
+        wide: whether it needs the page's full width.
     """
 
     svg: Markup
@@ -119,7 +119,7 @@ class Drawn:
 
 @singledispatch
 def _drawn(drawing: Drawing) -> Drawn | None:
-    """Return a result's drawing as it stands on the page; None where there is nothing to see."""
+    """Return a result's drawing for the page; None where there is nothing to see."""
     raise AssertionError(f"nothing draws a {type(drawing).__name__}")
 
 
@@ -130,12 +130,12 @@ def _(drawing: ConfusionMatrix) -> Drawn | None:
         return None
     shown = shown_confusion(drawing)
     part = (
-        f" Of the {len(drawing.class_names):,} classes these {len(shown.classes)} are mixed up most often, the worst first; "
-        "the last column counts everything else they are taken for."
+        f" Of the {len(drawing.class_names):,} classes, these {len(shown.classes)} are confused most often, the worst first; "
+        "the last column counts all other predictions."
     )
     caption = (
-        "Confusion matrix: rows are the true classes, columns what the network said. Blue is right, red is wrong; the fuller "
-        "the colour, the larger the share of the row."
+        "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
+        "the colour, the larger the fraction of the row."
     )
     return Drawn(svg, caption + (part if shown.others else ""), wide=len(shown.classes) > WIDE_FROM)
 
@@ -143,7 +143,7 @@ def _(drawing: ConfusionMatrix) -> Drawn | None:
 @_drawn.register
 def _(drawing: ReliabilityDiagram) -> Drawn | None:
     caption = (
-        "Does a probability mean what it says? On the dashed line, of the images that the network is 80\u202f% sure of, "
+        "Are the probabilities right? On the dashed line, of the images that are predicted with a probability of 80\u202f%, "
         "80\u202f% are right. The larger a dot, the more images it stands for."
     )
     return Drawn(reliability_plot(drawing.bins), caption)
@@ -154,7 +154,7 @@ def _if_any(draw: Callable[[Sequence[Arm]], Markup], arms: Sequence[Arm]) -> Mar
 
 
 def _examples(report: RunReport) -> list[list[list[Inlined]]]:
-    """Return the images beside each row of each table of the scores: those that are at hand."""
+    """Return the images next to each row of each table of the scores, as far as they are available."""
     images = report.example_images
     tables = report.evaluation.tables() if report.evaluation else ()
     return [

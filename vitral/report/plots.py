@@ -20,7 +20,7 @@ from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Arm, Curve
 from vitral.tasks.calibration import ReliabilityBin
 
-# Colours that no figure would hold by chance; in the SVG the page's own variables take their place.
+# Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.
 INK, MUTED, LINE = "#0a0a01", "#0a0a02", "#0a0a03"
 SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
 VARIABLES = {
@@ -29,17 +29,17 @@ VARIABLES = {
     LINE: "var(--line)",
     **{colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)},
 }
-MOST_POINTS = 200  # of a curve: each is then the mean of its neighbours, which also calms the noise
-MOST_PANELS = 14  # of position embeddings, each way
-SMOOTHED = 840  # pixels from which on an image needs no enlarging
-WIDTH, HEIGHT = 4.7, 3.3  # inches, of which a page shows 96 pixels
+MOST_POINTS = 200  # of a curve; of more, each point is the mean of several, which also smooths the noise
+MOST_PANELS = 14  # of position embeddings, in each direction
+SMOOTHED = 840  # pixels from which an image need not be enlarged
+WIDTH, HEIGHT = 4.7, 3.3  # inches, at 96 pixels per inch
 
 
 def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: bool = False) -> Markup | None:
-    """Draw a quantity ("loss", "accuracy", "learning_rate") against the steps; None where no curve has it.
+    """Draw a quantity ("loss", "accuracy", "learning_rate") by step; None if no curve has it.
 
-    Of a single run, training and validation have a colour each; of several runs each name has one, validation solid and
-    training thin.
+    For a single run, training and validation have one colour each; for several runs each name has one, validation solid
+    and training thin.
     """
     figure, axes = new_axes()
     drawn: set[str] = set()
@@ -83,7 +83,7 @@ def _points(
 
 
 def comparison_plot(arms: Sequence[Arm]) -> Markup:
-    """Draw the accuracy of each arm: a dot a seed, the mean as a bar across, one standard deviation either way."""
+    """Draw the accuracy of each arm: one dot per seed, the mean as a bar, one standard deviation to either side."""
     figure, axes = new_axes(height=0.7 + 0.62 * len(arms))
     for row, arm in enumerate(arms):
         colour = SERIES[row % len(SERIES)]
@@ -125,7 +125,7 @@ def distance_plot(distance: AttentionDistance) -> Markup:
     figure, axes = new_axes()
     for layer, heads in enumerate(distance.pixels, start=1):
         axes.scatter([layer] * len(heads), heads, s=22, color=SERIES[0], alpha=0.75, linewidths=0)
-    axes.set_xlabel("network depth (layer)")
+    axes.set_xlabel("layer")
     axes.set_ylabel("mean attention distance (pixels)")
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -133,21 +133,21 @@ def distance_plot(distance: AttentionDistance) -> Markup:
 
 
 def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) -> Markup:
-    """Draw the similarity of position embeddings, one panel a patch (figure 7, centre)."""
+    """Draw the similarity of position embeddings, one panel per patch (figure 7, centre)."""
     rows, columns = similarity.shape[:2]
-    chosen_rows, chosen_columns = _evenly(rows), _evenly(columns)
+    shown_rows, shown_columns = _evenly(rows), _evenly(columns)
     gap = max(1, rows // 7)
     height, width = rows + gap, columns + gap
-    sheet = np.full((len(chosen_rows) * height - gap, len(chosen_columns) * width - gap), np.nan)
-    for top, row in enumerate(chosen_rows):
-        for left, column in enumerate(chosen_columns):
+    sheet = np.full((len(shown_rows) * height - gap, len(shown_columns) * width - gap), np.nan)
+    for top, row in enumerate(shown_rows):
+        for left, column in enumerate(shown_columns):
             sheet[top * height : top * height + rows, left * width : left * width + columns] = similarity[row, column]
     figure, axes = new_axes(width=4.6, height=0.5 + 3.6 * sheet.shape[0] / sheet.shape[1])
     axes.grid(visible=False)
     extent = _extent(sheet.shape)
     image = axes.imshow(_enlarged(sheet), cmap="viridis", vmin=-1, vmax=1, interpolation="none", extent=extent)
-    axes.set_xticks([(place + 0.5) * width - gap / 2 for place in range(len(chosen_columns))], chosen_columns + 1)
-    axes.set_yticks([(place + 0.5) * height - gap / 2 for place in range(len(chosen_rows))], chosen_rows + 1)
+    axes.set_xticks([(index + 0.5) * width - gap / 2 for index in range(len(shown_columns))], shown_columns + 1)
+    axes.set_yticks([(index + 0.5) * height - gap / 2 for index in range(len(shown_rows))], shown_rows + 1)
     axes.set_xlabel("input patch column")
     axes.set_ylabel("input patch row")
     bar = figure.colorbar(image, ax=axes, fraction=0.045, pad=0.03, ticks=[-1, 0, 1])
@@ -158,7 +158,7 @@ def position_plot(similarity: Float32[np.ndarray, "rows columns rows columns"]) 
 
 
 def _enlarged(image: np.ndarray) -> np.ndarray:
-    """Repeat the pixels of a small image, so that a browser's smoothing leaves them square."""
+    """Repeat the pixels of a small image, so that they stay square when a browser smooths them."""
     factor = max(1, SMOOTHED // max(image.shape[:2]))
     return image.repeat(factor, axis=0).repeat(factor, axis=1)
 
@@ -172,7 +172,7 @@ def _evenly(count: int) -> np.ndarray:
 
 
 def new_axes(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, Axes]:
-    """Return a figure of that size in inches and its only axes, in the page's style."""
+    """Return a figure of that size in inches with one axes, in the page's style."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasSVG(figure)
     axes = figure.add_subplot()
@@ -197,21 +197,21 @@ def _percent_axis(axis: Axis) -> None:
 def _legend(figure: Figure) -> None:
     handles, _ = figure.axes[0].get_legend_handles_labels()
     if len(handles) > 1:
-        # Above the axes, where it can hide nothing.
+        # Above the axes, where it hides nothing.
         figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
 
 
 def plain(text: str, *, longest: int = 40) -> str:
-    """Make a name fit for a drawing: short, in letters that XML allows, its dollar signs no start of a formula."""
+    """Prepare a name for a drawing: short, in characters that XML allows, with dollar signs escaped."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return (line if len(line) <= longest else line[: longest - 1] + "…").replace("$", r"\$")
 
 
 def to_svg(figure: Figure, description: str) -> Markup:
-    """Return a figure as inline SVG; the description is its text for those who cannot see it."""
+    """Return a figure as inline SVG; the description is its alternative text."""
     buffer = io.StringIO()
     with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitral"}):
-        # The browser has the letters that matplotlib's own font lacks.
+        # The browser has the glyphs that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         figure.savefig(
             buffer, format="svg", transparent=True, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.06
@@ -228,7 +228,7 @@ def to_svg(figure: Figure, description: str) -> Markup:
 
 
 def _own_ids(drawing: str) -> str:
-    """Make the ids of a drawing its own: a page holds several drawings, and an address finds the first."""
+    """Make the ids of a drawing unique: a page has several drawings, and a reference finds the first."""
     prefix = f"p{zlib.crc32(drawing.encode(errors='replace'))}-"
     drawing = re.sub(r'\bid="(?!on-)', f'id="{prefix}', drawing)
     drawing = re.sub(r'\bid="(on-\w+)"', r'class="\1"', drawing)

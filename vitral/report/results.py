@@ -1,4 +1,4 @@
-"""What a report may hold: plain values, every one but title and facts optional."""
+"""The content of a report: plain values, all optional except title and facts."""
 
 import math
 import statistics
@@ -23,7 +23,7 @@ class Arm:
 
     Attributes:
         name: what was done.
-        accuracies: one a seed, 0 to 1.
+        accuracies: one per seed, 0 to 1.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Arm:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation over the seeds (n - 1); not a number with one seed."""
+        """Standard deviation over the seeds (n - 1); NaN with one seed."""
         return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else math.nan
 
 
@@ -59,7 +59,7 @@ class CurveGroup:
 
     Attributes:
         title: such as "Pre-training".
-        curves: one a run.
+        curves: one per run.
     """
 
     title: str
@@ -68,12 +68,12 @@ class CurveGroup:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reader must know of a result before anything else.
+    """What a reader must know about a result before anything else.
 
     Attributes:
-        problem: what is wrong, one sentence.
+        problem: what is wrong, in one sentence.
         reason: the likely reason.
-        command: what would help, to paste; empty if no command does.
+        command: a command that would help; empty if none does.
     """
 
     problem: str
@@ -87,7 +87,7 @@ class Figure:
 
     Attributes:
         content: pixels, or an encoded PNG or JPEG.
-        caption: what is to be seen; it is the text for those who cannot see it, too.
+        caption: what it shows; it is the alternative text too.
     """
 
     content: Pixels | bytes
@@ -96,15 +96,15 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class AttentionImage:
-    """A classified image and, where that says something, where the network looked.
+    """A classified image and, if meaningful, where the model looked.
 
     Attributes:
         image: the image.
-        overlay: the same with the relevance drawn over it; None of a network at chance.
+        overlay: the same with the relevance drawn over it; None for a model at chance.
         truth: its class.
         predicted: the most probable class.
         probability: of that class, 0 to 1.
-        description: its file, or its name in a built-in set.
+        description: its file, or its name in a built-in dataset.
     """
 
     image: Pixels
@@ -141,31 +141,31 @@ class AttentionImage:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RunReport:
-    """Everything that one page may show, in its order.
+    """Everything that a page may show, in order.
 
     Attributes:
         title: the heading.
         facts: what was trained, on what and how, as pairs of name and value.
         summary: one or two sentences under the heading.
-        verdict: what a reader must know first, such as that the network is no better than chance, the worst first.
+        verdict: what a reader must know first, such as that the model is no better than chance; the worst first.
         comparison: arms to compare, such as "from scratch" against "pre-trained, then fine-tuned".
-        comparison_note: on what terms they were compared.
-        command: what one would type to make it again.
-        notes: what was found in the data and decided, one line each.
+        comparison_note: how they were compared.
+        command: the command that reproduces it.
+        notes: on the data and on what was decided, one line each.
         bad_images: images left out because they could not be read.
-        images: what the network saw.
-        curves: histories.
+        images: what the model saw.
+        curves: training histories.
         baselines: what simple classifiers reach on the frozen features.
         evaluation: the scores.
         split: which split `evaluation` is of.
         example_images: images of the split by their position in it: those that the tables of `evaluation` name.
-        mistakes: the surest mistakes.
+        mistakes: the most confident mistakes.
         examples: images classified right.
-        method: how it was found where the network looked.
+        method: how it was determined where the model looked.
         patch_filters: principal components of the patch embedding, values 0 to 1.
         position_similarity: cosines between position embeddings.
-        attention_distance: how far the heads look.
-        kind: "run" or "scores"; a page replaces one of its own kind alone.
+        attention_distance: the heads' mean attention distances.
+        kind: "run" or "scores"; a page replaces only one of its own kind.
     """
 
     title: str

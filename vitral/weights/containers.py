@@ -1,6 +1,6 @@
-"""Files of named tensors: npz, safetensors and torch's zip. Bytes and shapes; what the names mean is not known here.
+"""Files of named tensors: npz, safetensors and torch's zip. Only bytes and shapes; the names' meaning is not known here.
 
-Nothing is ever unpickled: numpy's object arrays are refused, and torch's files go through its weights-only reader, without a
+Nothing is ever unpickled: NumPy's object arrays are refused, and torch files go through its weights-only reader, without a
 fall-back. Shapes are known before any tensor is read, and a file cannot make us allocate much more than its own size.
 """
 
@@ -35,16 +35,16 @@ from vitral.errors import WeightsError
 Shape = tuple[int, ...]
 
 NAMED = 3  # tensors that an error names
-COUNTER = "num_batches_tracked"  # of a batch norm: the one tensor of integers, which no computation needs
-# Where training scripts put the weights in a torch file, the averaged ones first where the source evaluates with them.
+COUNTER = "num_batches_tracked"  # a batch norm's: the only integer tensor, which no computation needs
+# Entries under which training scripts store the weights; averaged ones first, as the source evaluates with them.
 WRAPPERS = ("state_dict_ema", "state_dict", "model")
 SAFETENSORS_HEADER_LIMIT = 100_000_000
-# What damage makes the readers raise.
+# What the readers raise for damaged files.
 PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, struct.error)
-DAMAGED_ARCHIVE = (*PACKING, SyntaxError, tokenize.TokenError)  # numpy's headers are Python
+DAMAGED_ARCHIVE = (*PACKING, SyntaxError, tokenize.TokenError)  # NumPy's headers are Python literals
 DAMAGED_FILE = (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError, ArithmeticError)
-CHUNK = 1 << 20  # bytes that are unpacked at once
-INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, and so many bytes on top
+CHUNK = 1 << 20  # bytes unpacked at once
+INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, plus so many bytes
 
 
 class Container(ABC):
@@ -53,8 +53,8 @@ class Container(ABC):
     Attributes:
         path: where it is.
         shapes: of every tensor, by name.
-        wrapper: the entry of a torch file that the tensors lie under, such as "model"; empty for none.
-        metadata: text beside the tensors, which safetensors has a place for.
+        wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
+        metadata: text stored with the tensors, in safetensors files.
     """
 
     path: Path
@@ -76,7 +76,7 @@ def open_container(path: str | Path) -> Iterator[Container]:
     """Open a weights file; its content decides the format, never the extension.
 
     Raises:
-        WeightsError: it is no weights file, damaged, or not safe to read.
+        WeightsError: it is not a weights file, is damaged, or is not safe to read.
     """
     path = Path(path)
     with weights_errors(path):
@@ -92,11 +92,11 @@ def weights_errors(path: Path) -> Iterator[None]:
     except WeightsError:
         raise
     except SafetensorError as error:
-        raise WeightsError(f"'{path}' is no whole safetensors file ({_line(error)}).") from error
+        raise WeightsError(f"'{path}' is not a whole safetensors file ({_line(error)}).") from error
     except PermissionError as error:
         raise WeightsError(f"'{path}' cannot be read: no permission; allow reading it.") from error
     except DAMAGED_FILE as error:
-        raise WeightsError(f"'{path}' is damaged or no weights file ({_line(error)}); fetch it again.") from error
+        raise WeightsError(f"'{path}' is damaged or not a weights file ({_line(error)}); fetch it again.") from error
     except DAMAGED_ARCHIVE as error:
         raise WeightsError(f"'{path}' is a damaged archive ({_line(error)}); fetch it again.") from error
 
@@ -112,13 +112,13 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
 
 
 def write_safetensors(tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write tensors as a safetensors file, with text beside them.
+    """Write tensors as a safetensors file, with text metadata.
 
     Raises:
         OSError: it cannot be written; the library's own error hides which.
     """
     path.touch()
-    mode = path.stat().st_mode  # as the umask has it; the library's own file would be for its owner alone
+    mode = path.stat().st_mode  # of the umask; the library would make the file private to its owner
     try:
         save_file(
             {name: tensor.contiguous() for name, tensor in tensors.items()},
@@ -146,10 +146,10 @@ def write_torch(content: Mapping[str, Any], path: Path) -> None:
 
 
 def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:
-    """Make `tensors` the parameters of a network, which may be on the `meta` device; nothing is copied.
+    """Make `tensors` the parameters of a model, which may be on the `meta` device; nothing is copied.
 
     Raises:
-        WeightsError: a tensor is missing, extra or of another shape; the first are named, all are counted.
+        WeightsError: a tensor is missing, extra or of the wrong shape; the first are named, all are counted.
     """
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     compare(wanted, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
@@ -157,22 +157,22 @@ def assign(model: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None
     model.requires_grad_(True)
 
 
-def compare(wanted: Mapping[str, Shape], found: Mapping[str, Shape], source: str) -> None:
-    """Check that a file holds just the tensors that a network needs.
+def compare(wanted: Mapping[str, Shape], held: Mapping[str, Shape], source: str) -> None:
+    """Check that a file holds exactly the tensors that a model needs.
 
     Raises:
-        WeightsError: a tensor is missing, extra or of another shape; the first are named, all are counted.
+        WeightsError: a tensor is missing, extra or of the wrong shape; the first are named, all are counted.
     """
     problems = []
-    if missing := [name for name in wanted if name not in found]:
+    if missing := [name for name in wanted if name not in held]:
         problems.append(f"lacks {_some(missing)}")
-    if extra := [name for name in found if name not in wanted]:
-        problems.append(f"has {_some(extra)} that the network has no place for")
-    if wrong := [name for name in wanted if name in found and wanted[name] != found[name]]:
-        shapes = [f"{name} of {found[name]} in place of {wanted[name]}" for name in wrong]
+    if extra := [name for name in held if name not in wanted]:
+        problems.append(f"has {_some(extra)} that the model does not have")
+    if wrong := [name for name in wanted if name in held and wanted[name] != held[name]]:
+        shapes = [f"{name} of {held[name]} instead of {wanted[name]}" for name in wrong]
         problems.append(f"has {_some(shapes)}")
     if problems:
-        raise WeightsError(f"'{source}' does not fit the network: it {'; it '.join(problems)}.")
+        raise WeightsError(f"'{source}' does not fit the model: it {'; it '.join(problems)}.")
 
 
 def _some(names: list[str]) -> str:
@@ -190,7 +190,7 @@ def _check_file(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise WeightsError(f"'{path}' cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not stat.S_ISREG(status.st_mode):
-        raise WeightsError(f"'{path}' is no regular file.")
+        raise WeightsError(f"'{path}' is not a regular file.")
     if status.st_size == 0:
         raise WeightsError(f"'{path}' is empty (0 bytes); fetch it again.")
 
@@ -208,10 +208,12 @@ def _open(path: Path) -> Container:
     if len(start) == 9 and start[8:] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
     if start.startswith(b"\x93NUMPY"):
-        raise WeightsError(f"'{path}' is a single numpy array, not a file of named tensors (.npz).")
+        raise WeightsError(f"'{path}' is a single NumPy array, not a file of named tensors (.npz).")
     if start.startswith(b"\x80"):
         return _Torch(path)
-    raise WeightsError(f"'{path}' is no weights file: its content is neither npz, nor safetensors, nor torch's.")
+    raise WeightsError(
+        f"'{path}' is not a weights file: its content is neither npz, nor safetensors, nor a torch file."
+    )
 
 
 def _check_total(path: Path, declared: int) -> None:
@@ -224,7 +226,7 @@ def _check_total(path: Path, declared: int) -> None:
 
 @dataclass(frozen=True)
 class _Member:
-    """An array in an archive: what its header says, and where its values begin."""
+    """An array in an archive: its header, and where its values begin."""
 
     shape: Shape
     dtype: np.dtype[Any]
@@ -239,7 +241,7 @@ class _Member:
 class _Npz(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Headers are parsed here and never again: the parser of Python 3.11 is not safe in several threads.
+        # Headers are parsed only here: the parser of Python 3.11 is not thread-safe.
         self._members: dict[str, _Member] = {}
         self._archive = zipfile.ZipFile(path)
         for info in self._archive.infolist():
@@ -254,30 +256,30 @@ class _Npz(Container):
         with self._archive.open(info) as member:
             version = np.lib.format.read_magic(member)
             if version not in ((1, 0), (2, 0)):
-                raise WeightsError(f"'{self.path}': '{info.filename}' is of an unknown numpy version {version}.")
+                raise WeightsError(f"'{self.path}': '{info.filename}' is of an unknown NumPy version {version}.")
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
             shape, fortran, dtype = read(member)
             if dtype.hasobject or not (dtype.kind == "f" or dtype.str in ("|V2", "<V2")):
                 raise WeightsError(f"'{self.path}': '{info.filename}' holds {dtype}, not floating-point numbers.")
-            found = _Member(tuple(shape), dtype, fortran, member.tell())
-            if found.start + found.size != info.file_size:
+            header = _Member(tuple(shape), dtype, fortran, member.tell())
+            if header.start + header.size != info.file_size:
                 raise WeightsError(
                     f"'{self.path}': '{info.filename}' is cut short or longer than its shape {shape} says."
                 )
-        return found
+        return header
 
     def read(self, name: str) -> Tensor:
-        described = self._members[name]
+        header = self._members[name]
         with weights_errors(self.path), self._archive.open(f"{name}.npy") as member:
-            member.read(described.start)
-            array = np.empty(math.prod(described.shape), described.dtype)
+            member.read(header.start)
+            array = np.empty(math.prod(header.shape), header.dtype)
             buffer = array.view(np.uint8).data
             for start in range(0, len(buffer), CHUNK):
                 part = member.read(min(CHUNK, len(buffer) - start))
                 buffer[start : start + len(part)] = part
-            member.read(1)  # at the end the archive compares its checksum
-            array = array.reshape(described.shape, order="F" if described.fortran else "C")
-            if array.dtype.kind == "V":  # bfloat16, for which numpy has no name
+            member.read(1)  # at the end of the member the archive checks its checksum
+            array = array.reshape(header.shape, order="F" if header.fortran else "C")
+            if array.dtype.kind == "V":  # bfloat16, which NumPy does not know
                 return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16).float()
             return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
 
@@ -300,9 +302,9 @@ class _Torch(Container):
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            # Training scripts keep their arguments beside the weights; a namespace is data, and nothing of it is used.
+            # Training scripts store their arguments with the weights; a namespace is plain data, and is not used.
             with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # torch's own, of kinds of tensors that we refuse below
+                warnings.simplefilter("ignore")  # torch's own, about kinds of tensors that we refuse below
                 content: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=_is_zip(path))
         except Exception as error:  # the weights-only reader refuses in many ways
             raise WeightsError(
@@ -313,11 +315,11 @@ class _Torch(Container):
             self.wrapper = next((entry for entry in WRAPPERS if isinstance(content.get(entry), dict)), "")
             tree = content[self.wrapper] if self.wrapper else content
         if not isinstance(tree, dict) or not all(isinstance(value, Tensor) for value in tree.values()):
-            raise WeightsError(f"'{path}' is no state_dict: it holds something other than named tensors.")
+            raise WeightsError(f"'{path}' is not a state_dict: it holds something other than named tensors.")
         self._tensors = {str(name): tensor for name, tensor in tree.items()}
         for name, tensor in self._tensors.items():
             _check_plain(tensor, name, path)
-        # A view may say that it has any number of values of a storage that holds one.
+        # A view may claim any number of values over a storage that holds one.
         _check_total(path, sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values()))
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
 
@@ -326,20 +328,20 @@ class _Torch(Container):
 
 
 class Shards(Container):
-    """Several files that hold one network's tensors, as transformers writes large ones."""
+    """Several files that hold one model's tensors, as transformers writes large ones."""
 
     def __init__(self, index: Path, parts: list[Container]) -> None:
         self.path = index
-        self._homes = {name: part for part in parts for name in part.shapes}
-        self.shapes = {name: part.shapes[name] for name, part in self._homes.items()}
+        self._parts = {name: part for part in parts for name in part.shapes}
+        self.shapes = {name: part.shapes[name] for name, part in self._parts.items()}
 
     def read(self, name: str) -> Tensor:
         """Return one tensor, from the part that holds it."""
-        return self._homes[name].read(name)
+        return self._parts[name].read(name)
 
 
 def _check_plain(tensor: Tensor, name: str, path: Path) -> None:
-    """Refuse what has no values in memory, one by one."""
+    """Refuse a tensor without plain values in memory."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_meta or tensor.is_nested:
         raise WeightsError(f"'{path}': '{name}' is a sparse, quantized or empty tensor, not one of plain numbers.")
 

@@ -1,4 +1,4 @@
-"""What a checkpoint dialect is: one library's names for one family's tensors, and what it does with an image."""
+"""Checkpoint dialects: one library's names for one family's tensors, and its preprocessing of images."""
 
 import dataclasses
 import json
@@ -25,15 +25,15 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a file before a tensor is read.
+    """What is known of a file before any tensor is read.
 
     Attributes:
-        source: what to call it in a message.
-        file_name: its name, which some publishers put the model in.
+        source: its name in messages.
+        file_name: its name, in which some publishers put the model's.
         shapes: of every tensor, without prefix.
-        config: the JSON beside it that its library wrote ("config.json"); empty if there is none.
+        config: the "config.json" next to it that its library wrote; empty if there is none.
         preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
-        wrapper: the entry that the tensors lay under in a torch file, such as "model"; empty for none.
+        wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
     """
 
     source: str
@@ -44,20 +44,20 @@ class Stored:
     wrapper: str = ""
 
     def count(self, pattern: str) -> int:
-        """Return how many numbers the group of `pattern` takes over all names: blocks, stages, units."""
-        return len({found[1] for name in self.shapes if (found := re.match(pattern, name))})
+        """Return how many distinct values the group of `pattern` has over all names: blocks, stages, units."""
+        return len({match[1] for name in self.shapes if (match := re.match(pattern, name))})
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file holds, as a dialect understands it.
+    """A file's content, as a dialect reads it.
 
     Attributes:
         config: the architecture.
         rules: from its tensors to ours.
-        preprocessing: what the source does with an image.
-        class_names: in order, where the source says them.
-        absent: our tensors that it has none of, which become zeros: a head that was never released.
+        preprocessing: of the source.
+        class_names: in order, where the source has them.
+        absent: our tensors that it lacks, which become zeros: a head that was never released.
         notes: what a user should know, one line each.
         task: what a label is.
     """
@@ -76,12 +76,12 @@ class Dialect:
     """One library's way to store one family.
 
     Attributes:
-        name: of the library or format: "original", "big_vision", "timm" or "transformers".
-        family: of the architecture, as the catalog calls it.
-        matches: whether the names are its own.
-        read: understands a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
-            broken or not whole.
-        rules: for writing a network of a config. Raises WeightsError where the format cannot hold it.
+        name: the library or format: "original", "big_vision", "timm" or "transformers".
+        family: the architecture's family in the catalog.
+        matches: whether a file's names are this dialect's.
+        read: reads a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
+            broken or incomplete.
+        rules: for writing a model of a config. Raises WeightsError where the format cannot hold it.
     """
 
     name: str
@@ -103,7 +103,7 @@ def reading(
     class_names: tuple[str, ...] | None = None,
     notes: tuple[str, ...] = (),
 ) -> Reading:
-    """Return what a file holds; without a head its rules are left out, and a note says what that means."""
+    """Return a file's content; without a head its rules are left out, and a note says what that means."""
     if head:
         return Reading(config, rules, preprocessing, class_names, (), notes)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
@@ -112,7 +112,7 @@ def reading(
 
 
 def our_names(config: ModelConfig) -> list[str]:
-    """Return the names of a network's tensors, batch norms' counters left out."""
+    """Return the names of a model's tensors, without batch norms' counters."""
     return [name for name in build(config, seed=None).state_dict() if not name.endswith(COUNTER)]
 
 
@@ -120,59 +120,59 @@ def square_side(tokens: int) -> int:
     """Return the side of a square grid of tokens.
 
     Raises:
-        ValueError: they make no square.
+        ValueError: the tokens do not form a square.
     """
     if math.isqrt(tokens) ** 2 != tokens:
-        raise ValueError(f"its position embedding has {tokens} rows, which is no square grid")
+        raise ValueError(f"its position embedding has {tokens} rows, which is not a square grid")
     return math.isqrt(tokens)
 
 
 def cannot_hold(dialect: str, what: str) -> WeightsError:
-    """Return the error of a format that has no place for something."""
+    """Return the error for a format that cannot hold something."""
     return WeightsError(f"The format '{dialect}' cannot hold {what}.")
 
 
 def broken(stored: Stored, error: Exception) -> WeightsError:
-    """Return the error of a file that begins like an architecture and is not whole."""
+    """Return the error for a file that looks like an architecture but is incomplete."""
     reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
-    return WeightsError(f"'{stored.source}' holds no whole network of its kind: {reason}.")
+    return WeightsError(f"'{stored.source}' does not hold a whole model of its kind: {reason}.")
 
 
-# Where a safetensors file of ours, in whosever names, keeps what those names cannot say: see `self_description`.
+# The metadata key under which our safetensors files, in any library's names, keep what those names cannot express.
 DESCRIPTION = "vitral"
 
 
 def self_description(
     config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str], *, task: Task = SINGLE_LABEL
 ) -> str:
-    """Return what a file of another library's names has no place for, as the text that goes beside its tensors."""
-    said = {
+    """Return as text what a file in another library's names cannot express, to be stored next to its tensors."""
+    description = {
         "architecture": config_to_json(config),
         "preprocessing": preprocessing.to_json(),
         "class_names": list(class_names),
         "task": task.name,
     }
-    return json.dumps(said)
+    return json.dumps(description)
 
 
-def described(found: Reading, text: str) -> Reading:
-    """Return what a file holds by what it says of itself.
+def described(content: Reading, text: str) -> Reading:
+    """Return a file's content completed by its own description.
 
     Raises:
-        ValueError, KeyError, TypeError, VitralError: it is no such text, or about another network.
+        ValueError, KeyError, TypeError, VitralError: it is not a description, or describes another model.
     """
-    said = json.loads(text)
-    config = config_from_json(said["architecture"])
-    if not same_tensors(config, found.config):
-        raise ValueError("what it says of itself is about another network than its tensors are")
-    names = tuple(str(name) for name in said["class_names"])
+    description = json.loads(text)
+    config = config_from_json(description["architecture"])
+    if not same_tensors(config, content.config):
+        raise ValueError("its description is of another model than its tensors")
+    names = tuple(str(name) for name in description["class_names"])
     return dataclasses.replace(
-        found,
+        content,
         config=config,
-        preprocessing=Preprocessing.from_json(said["preprocessing"]),
+        preprocessing=Preprocessing.from_json(description["preprocessing"]),
         class_names=names,
         notes=(),
-        task=described_task(said),
+        task=described_task(description),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi, hf_hub_download, snapshot_download
 
-# HTTPError is that of the client's HTTP library, whichever it is: a connection that failed, not an answer.
+# HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
@@ -19,25 +19,25 @@ SINGLE_FILES = (".npz", ".safetensors", ".pth")
 
 
 def download(name: str) -> Path:
-    """Fetch a repository's weights into the client's cache and return the folder, or the single file, where they are.
+    """Download a repository's weights into the client's cache and return their folder, or the single file.
 
-    A classifier folder comes whole; of another library's repository come the weights (safetensors before .bin) and the JSON
-    beside them.
+    A classifier folder is downloaded whole; of another library's repository the weights (safetensors before .bin) and
+    their JSON files.
 
     Args:
         name: "owner/name" or "hf:owner/name".
 
     Raises:
-        WeightsError: there is no such repository, it cannot be reached, or it holds no weights.
+        WeightsError: there is no such repository, it cannot be reached, or it has no weights.
     """
     repository = name.removeprefix("hf:")
     with _hub_errors(repository, "fetched from"):
         try:
-            # One question without retries: a Hub that is out of reach is known at once.
-            described = HfApi().model_info(repository, timeout=PATIENCE_SECONDS)
+            # One request without retries, so that an unreachable Hub is known at once.
+            info = HfApi().model_info(repository, timeout=PATIENCE_SECONDS)
         except (HTTPError, OfflineModeIsEnabled) as error:
             return _cached(repository, error)
-        files = [sibling.rfilename for sibling in described.siblings or ()]
+        files = [sibling.rfilename for sibling in info.siblings or ()]
         if DESCRIPTION in files:
             return Path(snapshot_download(repository, allow_patterns=list(CLASSIFIER_FILES)))
         if weights := next((file for file in WEIGHT_FILES if file in files), None):
@@ -52,7 +52,7 @@ def download(name: str) -> Path:
 
 
 def _cached(repository: str, error: Exception) -> Path:
-    """Return what was fetched earlier, where the Hub cannot be reached; an answer of the Hub's is raised again."""
+    """Return what was downloaded earlier if the Hub cannot be reached; an error that the Hub answered is raised again."""
     if isinstance(error, HfHubHTTPError):
         raise error
     try:
@@ -62,15 +62,15 @@ def _cached(repository: str, error: Exception) -> Path:
 
 
 def upload(folder: Path, name: str, *, private: bool = False) -> str:
-    """Put a folder's files on the Hub as one commit and return the repository's address.
+    """Upload a folder's files to the Hub as one commit and return the repository's address.
 
     Args:
-        folder: a classifier folder, or transformers' one.
-        name: "owner/name" or "hf:owner/name"; made if it is not there.
-        private: whether a new repository is for its owner's eyes alone.
+        folder: a classifier folder, or a transformers one.
+        name: "owner/name" or "hf:owner/name"; created if it does not exist.
+        private: whether a new repository is private.
 
     Raises:
-        WeightsError: it cannot be reached, or does not let this user write there.
+        WeightsError: it cannot be reached, or this user may not write there.
     """
     repository = name.removeprefix("hf:")
     with _hub_errors(repository, "written to"):

@@ -1,4 +1,4 @@
-"""How tensors of one library become tensors of another: invertible rules, read in one direction and written in the other."""
+"""Converting one library's tensors to another's: invertible rules, applied when reading and inverted when writing."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +16,8 @@ class Layout:
     """A change of shape.
 
     Attributes:
-        read: makes our tensors of theirs.
-        write: makes theirs of ours: the inverse of `read`.
+        read: makes our tensors from theirs.
+        write: makes theirs from ours: the inverse of `read`.
     """
 
     read: Callable[[Tensors], Tensors]
@@ -26,12 +26,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which of our tensors are made of which of theirs.
+    """Which of our tensors are made from which of theirs.
 
     Attributes:
-        ours: names in our network.
+        ours: names in our model.
         theirs: names in the file.
-        layout: how the ones become the others.
+        layout: how they are converted.
     """
 
     ours: tuple[str, ...]
@@ -44,7 +44,7 @@ def _each(read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]) -
 
 
 SAME = Layout(list, list)
-# flax and TensorFlow keep inputs before outputs: a dense kernel is (in, out), a convolution's (height, width, in, out).
+# Flax and TensorFlow store inputs before outputs: a dense kernel is (in, out), a convolution's (height, width, in, out).
 TRANSPOSED = _each(lambda kernel: kernel.T.contiguous(), lambda weight: weight.T.contiguous())
 CONVOLUTION = _each(
     lambda kernel: kernel.permute(3, 2, 0, 1).contiguous(), lambda weight: weight.permute(2, 3, 1, 0).contiguous()
@@ -56,7 +56,7 @@ DENSE_KERNEL = _each(
 POINTWISE = _each(lambda kernel: kernel.flatten(1), lambda weight: weight[:, :, None, None])
 # The hybrids' published norms are (1, 1, 1, channels).
 BROADCAST_NORM = _each(torch.Tensor.flatten, lambda scale: scale[None, None, None])
-# big_vision adds no position to the class token, which is a row of zeros in our table.
+# big_vision adds no position embedding to the class token; in our table that is a row of zeros.
 CLASS_ROW = _each(lambda table: functional.pad(table, (0, 0, 1, 0)), lambda table: table[:, 1:])
 
 
@@ -88,18 +88,18 @@ def attention_output(heads: int) -> Layout:
 
 
 def joined(parts: int) -> Layout:
-    """Several of theirs, such as query, key and value, joined as one of ours along the outputs."""
+    """Several of their tensors, such as query, key and value, joined to one of ours along the outputs."""
     return Layout(lambda theirs: [torch.cat(theirs)], lambda ours: [part.contiguous() for part in ours[0].chunk(parts)])
 
 
 def split(parts: int) -> Layout:
-    """One of theirs, such as key and value, split into several of ours along the outputs."""
+    """One of their tensors, such as key and value, split into several of ours along the outputs."""
     joint = joined(parts)
     return Layout(joint.write, joint.read)
 
 
 def rule(ours: str, theirs: str, layout: Layout = SAME) -> Rule:
-    """Return the rule between one tensor and one."""
+    """Return the rule from one tensor to one."""
     return Rule((ours,), (theirs,), layout)
 
 
@@ -107,7 +107,7 @@ Renames = Sequence[tuple[str, str]]
 
 
 def renamed(names: Iterable[str], renames: Renames, layouts: Callable[[str], Layout] = lambda _: SAME) -> list[Rule]:
-    """Return a rule for each of our names, theirs made by regular expressions that are applied one after the other.
+    """Return a rule for each of our names; theirs follow from regular expressions, applied in order.
 
     Args:
         names: ours.

@@ -1,4 +1,4 @@
-"""From a published weights file to a network with its preprocessing."""
+"""Loading a published weights file as a model with its preprocessing."""
 
 import math
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ READERS = 4  # threads
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """A network as published.
+    """A model as published.
 
     Attributes:
         model: in evaluation mode.
-        preprocessing: the source's own.
-        source: the file and what it holds.
-        format: the library whose names it has.
-        class_names: in order, where the source says them.
+        preprocessing: of the source.
+        source: the file and its content.
+        format: the library whose names it uses.
+        class_names: in order, where the source has them.
         notes: what a user should know, one line each.
         task: what a label is.
     """
@@ -55,26 +55,25 @@ def read_weights(
     architecture: Mapping[str, Any] | None = None,
     image_size: tuple[int, int] | None = None,
 ) -> LoadedWeights:
-    """Read a weights file of any library that is known; names and shapes alone tell which and what architecture.
+    """Read a weights file of any known library; library and architecture are recognised by names and shapes alone.
 
-    The original's 21,843-class files carry a head of zeros, which was never released; a note says so.
+    The original's 21,843-class files have a head of zeros, since theirs was never released; a note says so.
 
     Args:
-        path: of the file, or of an index of several.
-        architecture: fields of the network's config that the file cannot say or says wrongly, such as
+        path: the file, or an index of several.
+        architecture: fields of the model's config that the file does not hold or holds wrongly, such as
             {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
-        image_size: height and width, pixels, to compute a fixed table for where the file leaves it out; a table that it
-            holds keeps its own size, for the network to interpolate.
+        image_size: height and width, pixels, for which to compute a fixed table that the file leaves out; a table in
+            the file keeps its own size, for the model to interpolate.
 
     Raises:
-        WeightsError: it cannot be read or holds something else; tensors that are missing, extra or of another shape are
-            named.
+        WeightsError: it cannot be read or is not a weights file; missing, extra or wrongly shaped tensors are named.
         ModelError: `architecture` has an unknown field or an impossible value.
     """
     source = str(path)
     with open_weights(Path(path)) as container:
-        found = recognize(container)
-        reading = found.reading
+        recognized = recognize(container)
+        reading = recognized.reading
         config = changed(reading.config, architecture or {})
         model = build(config, seed=None)
         if image_size is not None and set(model.fixed_tensors()) - {
@@ -83,8 +82,8 @@ def read_weights(
             config = replace(config, image_size=image_size)
             model = build(config, seed=None)
         wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-        _check_names(found, source)
-        tensors = _read_all(found, container, wanted)
+        _check_names(recognized, source)
+        tensors = _read_all(recognized, container, wanted)
     tensors |= {name: torch.zeros(wanted[name]) for name in reading.absent}
     tensors |= {name: torch.zeros((), dtype=torch.int64) for name in wanted if name.endswith(COUNTER)}
     tensors |= {name: value for name, value in model.fixed_tensors().items() if name not in tensors}
@@ -97,7 +96,7 @@ def read_weights(
         model,
         reading.preprocessing.with_size(model.image_size),
         f"{source} ({label})" if label else source,
-        found.dialect.name,
+        recognized.dialect.name,
         _fitting(reading, model),
         tuple(notes),
         reading.task,
@@ -105,49 +104,49 @@ def read_weights(
 
 
 def _fitting(reading: Reading, model: Model) -> tuple[str, ...] | None:
-    """Return the class names if they are as many as the logits: a neighbour's file may be about another head."""
+    """Return the class names if there are as many as logits: a config next to the file may be about another head."""
     names = reading.class_names
     return names if names is not None and reading.task.outputs(len(names)) == model.num_classes else None
 
 
-def _check_names(found: Recognized, source: str) -> None:
-    """Compare the names before a single value is read."""
-    shapes = found.stored.shapes
-    expected = {name for rule in found.reading.rules for name in rule.theirs}
+def _check_names(recognized: Recognized, source: str) -> None:
+    """Compare the names before any value is read."""
+    shapes = recognized.stored.shapes
+    expected = {name for rule in recognized.reading.rules for name in rule.theirs}
     compare({name: shapes.get(name, ()) for name in expected}, shapes, source)
 
 
-def _read_all(found: Recognized, container: Container, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
-    # Reading and transposing wait for different things, so a few threads at once halve the time.
+def _read_all(recognized: Recognized, container: Container, wanted: Mapping[str, Shape]) -> dict[str, Tensor]:
+    # Reading waits for the disk and transposing for the processor, so a few threads halve the time.
     readers = ThreadPoolExecutor(READERS)
     try:
-        rules = found.reading.rules
-        made = readers.map(lambda rule: _read(rule, found, container, wanted), rules)
+        rules = recognized.reading.rules
+        made = readers.map(lambda rule: _read(rule, recognized, container, wanted), rules)
         return dict(
             chain.from_iterable(zip(rule.ours, parts, strict=True) for rule, parts in zip(rules, made, strict=True))
         )
     finally:
-        readers.shutdown(cancel_futures=True)  # after an error the rest is not worth reading
+        readers.shutdown(cancel_futures=True)  # after an error the rest need not be read
 
 
-def _read(rule: Rule, found: Recognized, container: Container, wanted: Mapping[str, Shape]) -> list[Tensor]:
+def _read(rule: Rule, recognized: Recognized, container: Container, wanted: Mapping[str, Shape]) -> list[Tensor]:
     parts = []
     for name in rule.theirs:
-        place = found.places[name]
-        tensor = container.read(place.name)
-        parts.append(tensor if place.index is None else tensor[place.index])
-    goal = [wanted.get(name) for name in rule.ours]
+        location = recognized.locations[name]
+        tensor = container.read(location.name)
+        parts.append(tensor if location.index is None else tensor[location.index])
+    shapes = [wanted.get(name) for name in rule.ours]
     try:
-        made = rule.layout.read(parts)
+        tensors = rule.layout.read(parts)
     except (RuntimeError, IndexError, ValueError):
-        made = []
+        tensors = []
     source = str(container.path)
-    if [tuple(tensor.shape) for tensor in made] != goal:
-        theirs = ", ".join(f"{name} of {found.stored.shapes[name]}" for name in rule.theirs)
+    if [tuple(tensor.shape) for tensor in tensors] != shapes:
+        theirs = ", ".join(f"{name} of {recognized.stored.shapes[name]}" for name in rule.theirs)
         raise WeightsError(
-            f"'{source}' does not fit the network: {theirs} cannot become {' and '.join(map(str, goal))}."
+            f"'{source}' does not fit the model: {theirs} cannot become {' and '.join(map(str, shapes))}."
         )
-    for name, tensor in zip(rule.ours, made, strict=True):
+    for name, tensor in zip(rule.ours, tensors, strict=True):
         if not math.isfinite(float(tensor.sum())):
-            raise WeightsError(f"'{source}' holds values that are no finite numbers, in '{name}'.")
-    return made
+            raise WeightsError(f"'{source}' holds values that are not finite, in '{name}'.")
+    return tensors

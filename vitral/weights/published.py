@@ -1,8 +1,8 @@
 """Which variants have published weights that Vitral reads, and in which formats.
 
 Sources: README and models pages of google-research/vision_transformer and big_transfer, facebookresearch/deit,
-yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weights; the Hugging Face Hub. Of V-MoE two models
-of 8 experts are published as shards of a checkpoint library that Vitral does not read.
+yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weights; the Hugging Face Hub. Two V-MoE models of
+8 experts are published as shards of a checkpoint library that Vitral does not read.
 """
 
 _DEIT3 = (

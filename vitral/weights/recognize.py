@@ -1,4 +1,4 @@
-"""From a file's names and shapes alone to the dialect and the architecture that they belong to."""
+"""Recognising a file's dialect and architecture from its tensors' names and shapes alone."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 from vitral.advice import function
 from vitral.errors import WeightsError
-from vitral.weights.beside import said_beside
+from vitral.weights.beside import read_description
 from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.names import (
@@ -38,13 +38,13 @@ DIALECTS: tuple[Dialect, ...] = (
     *resnet.DIALECTS,
 )
 
-# Where the weights lie in a file that holds more: an optimizer's state, an image tower beside a text tower, a wrapper
-# around the network while it trained.
+# Prefixes of the weights in a file that holds more: an optimizer's state, an image tower next to a text tower, a wrapper
+# around the model during training.
 PREFIXES = ("opt/target/", "params/img/", "params/", "module.", "_orig_mod.", "model.")
 SCANNED = "Transformer/encoderblock/"
-# TensorFlow numbers layers through in some of BiT's files: standardized_conv2d_7, group_norm_12.
+# In some of BiT's files TensorFlow numbers all layers consecutively: standardized_conv2d_7, group_norm_12.
 NUMBERED = re.compile(r"(standardized_conv2d|group_norm|conv2d)_\d+(?=/)")
-# What a folder of another library calls its weights, in the order in which they are looked for.
+# The names of weights files in other libraries' folders, in the order in which they are tried.
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -52,13 +52,13 @@ WEIGHT_FILES = (
     "pytorch_model.bin.index.json",
 )
 CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
-FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys that make a config theirs
-SIDE_FILE_LIMIT = 32 << 20  # bytes: no description is larger
+FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
+CONFIG_LIMIT = 32 << 20  # bytes: no config is larger
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a tensor lies: its name in the file, and its index along the depth where all blocks are stored as one."""
+class Location:
+    """Where a tensor is: its name in the file, and its index along the depth where all blocks are stored as one."""
 
     name: str
     index: int | None = None
@@ -66,26 +66,26 @@ class Place:
 
 @dataclass(frozen=True)
 class Recognized:
-    """What a file holds, and where.
+    """A recognised file: its content, and where the tensors are.
 
     Attributes:
-        dialect: whose names it has.
-        stored: what is known of it before a tensor is read.
-        reading: what its dialect makes of that.
-        places: where each tensor lies, by its name without prefix.
+        dialect: the library whose names it uses.
+        stored: what is known of it before any tensor is read.
+        reading: the content, as its dialect reads it.
+        locations: where each tensor is, by its name without prefix.
     """
 
     dialect: Dialect
     stored: Stored
     reading: Reading
-    places: Mapping[str, Place]
+    locations: Mapping[str, Location]
 
 
 def weights_in(folder: Path) -> Path | None:
     """Return the weights file of a folder that transformers or timm wrote, or its index; None if there is none."""
-    found = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
-    if found:
-        return found[0]
+    known = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
+    if known:
+        return known[0]
     single = [path for pattern in ("*.npz", "*.safetensors") for path in folder.glob(pattern)]
     return single[0] if len(single) == 1 else None
 
@@ -103,7 +103,7 @@ def open_weights(path: Path) -> Iterator[Container]:
         return
     parts = read_json(path).get("weight_map")
     if not isinstance(parts, Mapping) or not all(isinstance(name, str) for name in parts.values()):
-        raise WeightsError(f"'{path}' is no index of weights: it lacks the entry 'weight_map'.")
+        raise WeightsError(f"'{path}' is not an index of weights: it lacks the entry 'weight_map'.")
     with ExitStack() as stack:
         names = sorted(set(parts.values()))
         if outside := [name for name in names if Path(name).name != name]:
@@ -115,48 +115,48 @@ def recognize(container: Container) -> Recognized:
     """Recognise the architecture and the library.
 
     Raises:
-        WeightsError: the names or shapes are of no architecture that is known, or are not whole.
+        WeightsError: the names or shapes belong to no known architecture, or are incomplete.
     """
-    places, shapes = _plain_names(container.shapes)
+    locations, shapes = _plain_names(container.shapes)
     source = str(container.path)
     stored = Stored(
         source=source,
         file_name=container.path.name,
         shapes=shapes,
         config=_foreign_config(container.path.parent / CONFIG),
-        preprocessor=_side_file(container.path.parent / PREPROCESSOR),
+        preprocessor=_read_config(container.path.parent / PREPROCESSOR),
         wrapper=container.wrapper,
     )
     dialect = next((dialect for dialect in DIALECTS if dialect.matches(stored)), None)
     if dialect is None:
         first = ", ".join(list(container.shapes)[:3])
         raise WeightsError(
-            f"'{source}' holds no architecture that is known (its tensors: {first}, …); {function('list_models')} lists what "
+            f"'{source}' holds no known architecture (its tensors: {first}, …); {function('list_models')} lists what "
             "is, and in whose formats."
         )
     try:
-        found = dialect.read(stored)
+        content = dialect.read(stored)
         task = transformers.task_of_problem(stored.config)
-        return Recognized(dialect, stored, _told(replace(found, task=task), container), places)
+        return Recognized(dialect, stored, _completed(replace(content, task=task), container), locations)
     except BROKEN as error:
         raise broken(stored, error) from error
 
 
-def _told(found: Reading, container: Container) -> Reading:
-    """Return what a file holds by what it says of itself, or what we wrote beside it; as it was if neither is there."""
-    said = container.metadata.get(DESCRIPTION)
-    if said is not None:
-        return described(found, said)
-    said, note = said_beside(container.path)
-    found = found if said is None else described(found, said)
-    return replace(found, notes=(*found.notes, note)) if note else found
+def _completed(content: Reading, container: Container) -> Reading:
+    """Return a file's content completed by the description in it or next to it, if there is one."""
+    description = container.metadata.get(DESCRIPTION)
+    if description is not None:
+        return described(content, description)
+    description, note = read_description(container.path)
+    content = content if description is None else described(content, description)
+    return replace(content, notes=(*content.notes, note)) if note else content
 
 
-def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[str, Shape]]:
+def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict[str, Shape]]:
     prefix = ""
     while more := next((more for more in PREFIXES if any(name.startswith(prefix + more) for name in stored)), ""):
         prefix += more
-    places: dict[str, Place] = {}
+    locations: dict[str, Location] = {}
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():
         plain = NUMBERED.sub(r"\1", name.removeprefix(prefix))
@@ -165,20 +165,20 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Place], dict[st
         if plain.startswith(SCANNED) and shape:
             part = plain.removeprefix(SCANNED)
             for index in range(shape[0]):
-                places[f"Transformer/encoderblock_{index}/{part}"] = Place(name, index)
+                locations[f"Transformer/encoderblock_{index}/{part}"] = Location(name, index)
                 shapes[f"Transformer/encoderblock_{index}/{part}"] = shape[1:]
         else:
-            places[plain], shapes[plain] = Place(name), shape
-    return places, shapes
+            locations[plain], shapes[plain] = Location(name), shape
+    return locations, shapes
 
 
 def _foreign_config(path: Path) -> Mapping[str, Any]:
-    """Return the config.json beside a file if it is one of timm or transformers; any other is not about the weights."""
-    config = _side_file(path)
+    """Return the config.json next to a file if timm or transformers wrote it; any other is not about the weights."""
+    config = _read_config(path)
     return config if any(key in config for key in FOREIGN_CONFIGS) else {}
 
 
-def _side_file(path: Path) -> Mapping[str, Any]:
+def _read_config(path: Path) -> Mapping[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
@@ -186,14 +186,14 @@ def read_json(path: Path) -> Mapping[str, Any]:
     """Return the object in a JSON file.
 
     Raises:
-        WeightsError: it cannot be read as one.
+        WeightsError: it cannot be read as JSON, or is not an object.
     """
     try:
-        if path.stat().st_size > SIDE_FILE_LIMIT:
+        if path.stat().st_size > CONFIG_LIMIT:
             raise ValueError(f"it has {path.stat().st_size:,} bytes")
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"'{path}' cannot be read as JSON ({error}); fetch it again.") from error
     if not isinstance(content, dict):
-        raise WeightsError(f"'{path}' cannot be read: it holds no JSON object; fetch it again.")
+        raise WeightsError(f"'{path}' is not a JSON object; fetch it again.")
     return content

@@ -1,4 +1,4 @@
-"""From a network with its preprocessing to another library's file or folder, opened there with our logits."""
+"""Writing a model and its preprocessing as another library's file or folder, which gives the same logits there."""
 
 import dataclasses
 import json
@@ -19,15 +19,15 @@ from vitral.models.model import Model
 from vitral.outputs import check_folder
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
-from vitral.weights.beside import describe_beside
+from vitral.weights.beside import write_description
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
 from vitral.weights.names import bit, cvt, timm, transformers, vit_torch, vit_transformers
 from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
 
-NUMPY_FAMILIES = ("vit", "bit")  # whose original files are .npz; the others' are torch's
+NUMPY_FAMILIES = ("vit", "bit")  # original files are .npz; the other families' are torch files
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
-# DeiT's own files keep the network under an entry of this name.
+# DeiT's own files keep the model under an entry of this name.
 DEIT_WRAPPER = "model"
 
 TRANSFORMERS_FILES = (WEIGHT_FILES[0], CONFIG, PREPROCESSOR)
@@ -45,7 +45,7 @@ class Written:
     Attributes:
         path: the file or folder.
         how: a line of Python that opens it in its library.
-        notes: where its library computes something else than we do, one line each.
+        notes: where its library computes differently from ours, one line each.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class Written:
 
 
 def formats_of(model: Model) -> list[str]:
-    """Return the formats that a network of this family can be written in."""
+    """Return the formats that a model of this family can be written in."""
     name = family(model.config)
     return sorted({dialect.name for dialect in DIALECTS if dialect.family == name})
 
@@ -68,21 +68,21 @@ def write_weights(
     *,
     task: Task = SINGLE_LABEL,
 ) -> Written:
-    """Write a network for another library; an interrupted write leaves what stood there before.
+    """Write a model for another library; an interrupted write leaves what was there before.
 
     Args:
-        model: the network.
-        preprocessing: what belongs to it; transformers' folder carries it, and so does text beside the tensors of a
-            .safetensors file, which Vitral reads again and others pass over. The other files have no place for it: it
-            goes into a file beside them, which Vitral reads again and a note names.
-        class_names: in order; likewise.
+        model: the model.
+        preprocessing: stored in transformers' folder, or in the metadata of a .safetensors file, which other libraries
+            ignore. The other files cannot hold it: it goes into a file next to them, which Vitral reads and a note
+            names.
+        class_names: in order; stored in the same way.
         target: a folder for "transformers", a file for the others: .npz for the original's and big_vision's formats,
             .safetensors or .pth for those of torch.
         format_name: "original", "big_vision", "timm" or "transformers".
         task: what a label is; like the preprocessing.
 
     Raises:
-        WeightsError: the format cannot hold this network, or `target` has the wrong kind of name.
+        WeightsError: the format cannot hold this model, or `target` has the wrong suffix.
         StorageError: it cannot be written.
     """
     path = Path(target)
@@ -98,36 +98,36 @@ def write_weights(
         how, notes = timm.describe(model.config, path)
         written = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, rules, counters=not numpy)
-    said = self_description(model.config, preprocessing, class_names, task=task)
+    description = self_description(model.config, preprocessing, class_names, task=task)
     with new_file(path) as partial:
         if numpy:
             with open(partial, "wb") as file:  # an open file keeps numpy from adding its own suffix
                 np.savez(file, **{name: tensor.numpy() for name, tensor in tensors.items()})  # type: ignore[arg-type]
         elif path.suffix == ".safetensors":
-            write_safetensors(tensors, partial, {DESCRIPTION: said})
+            write_safetensors(tensors, partial, {DESCRIPTION: description})
         else:
             write_torch({DEIT_WRAPPER: tensors} if deit else tensors, partial)
-    return written if path.suffix == ".safetensors" else _described(written, said)
+    return written if path.suffix == ".safetensors" else _with_description(written, description)
 
 
-def _described(written: Written, said: str) -> Written:
-    """Write beside a file what it has no place for, and say so."""
-    path = describe_beside(written.path, said)
-    note = f"The format has no place for class names and preprocessing; they are in '{path}', keep it beside the file."
+def _with_description(written: Written, description: str) -> Written:
+    """Write what a file cannot hold next to it, and say so in a note."""
+    path = write_description(written.path, description)
+    note = f"The format cannot hold class names and preprocessing; they are in '{path}', keep it next to the file."
     return dataclasses.replace(written, notes=(*written.notes, note))
 
 
 def _dialect(model: Model, format_name: str) -> Dialect:
     name = family(model.config)
-    found = next((dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)), None)
-    if found is None:
+    dialect = next((dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)), None)
+    if dialect is None:
         known = ", ".join(formats_of(model))
         raise WeightsError(f"{FAMILIES[name].title} cannot be written as '{format_name}'; its formats are: {known}.")
-    return found
+    return dialect
 
 
 def _is_deit(model: Model) -> bool:
-    """Tell whether a Vision Transformer is DeiT's, whose own format is a torch file."""
+    """Tell whether a Vision Transformer is a DeiT, whose own format is a torch file."""
     config = model.config
     return family(config) == "vit" and (config.distilled or config.gelu == "exact")
 
@@ -148,7 +148,7 @@ def _theirs(model: Model, rules: Sequence[Any], *, counters: bool) -> dict[str, 
     if counters:
         means = [name for name in tensors if name.endswith("running_mean")]
         tensors |= {name.replace("running_mean", COUNTER): torch.zeros((), dtype=torch.int64) for name in means}
-    # Slices of one tensor would be stored whole by torch, and are refused by safetensors.
+    # torch would store the whole tensor of a slice, and safetensors refuses slices.
     return {name: tensor.clone() if tensor._is_view() else tensor for name, tensor in tensors.items()}
 
 

@@ -13,7 +13,7 @@ from vitral.weights.names import transformers
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
 FINE_TUNED_SIZE = (
-    480  # pixels, of the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
+    480  # pixels, for the files fine-tuned on ImageNet (bit_hyperrule.py); the others are pre-trained at 224
 )
 TORCH_EPS = 1e-8  # of timm and transformers
 TIMM_IMAGES = dataclasses.replace(
@@ -52,14 +52,14 @@ def _original_name(name: str) -> str:
         return "resnet/head/conv2d/" + ("kernel" if kind == "gamma" else "bias")
     if name == "root.weight":
         return "resnet/root_block/standardized_conv2d/kernel"
-    found = re.match(r"stages\.(\d+)\.(\d+)\.(norm|conv|projection)([123]?)\.", name)
-    if found is None:
+    match = re.match(r"stages\.(\d+)\.(\d+)\.(norm|conv|projection)([123]?)\.", name)
+    if match is None:
         return f"resnet/group_norm/{kind}"
-    stage, unit, layer, part = found.groups()
-    place = f"resnet/block{int(stage) + 1}/unit{int(unit) + 1:02d}"
+    stage, unit, layer, part = match.groups()
+    unit_name = f"resnet/block{int(stage) + 1}/unit{int(unit) + 1:02d}"
     if layer == "projection":
-        return f"{place}/a/proj/standardized_conv2d/kernel"
-    return f"{place}/{PARTS[part]}/" + (f"group_norm/{kind}" if layer == "norm" else "standardized_conv2d/kernel")
+        return f"{unit_name}/a/proj/standardized_conv2d/kernel"
+    return f"{unit_name}/{PARTS[part]}/" + (f"group_norm/{kind}" if layer == "norm" else "standardized_conv2d/kernel")
 
 
 def _original_layout(name: str) -> Layout:
@@ -69,7 +69,7 @@ def _original_layout(name: str) -> Layout:
 
 
 def read_original(stored: Stored) -> Reading:
-    """Understand one of the published files."""
+    """Read one of the published files."""
     shapes = stored.shapes
     head = "resnet/head/conv2d/kernel" in shapes
     units = [stored.count(rf"resnet/block{stage}/(unit\d+)/") for stage in range(1, _blocks(stored) + 1)]
@@ -80,7 +80,7 @@ def read_original(stored: Stored) -> Reading:
         width_factor=shapes["resnet/root_block/standardized_conv2d/kernel"][3] // WIDTH,
         num_classes=shapes["resnet/head/conv2d/kernel"][3] if head else 1000,
     )
-    note = f"The file does not say the size of its images; taken: {size} pixels."
+    note = f"The file does not say the size of its images; assumed: {size} pixels."
     return reading(config, original_rules(config), ORIGINAL_PREPROCESSING, head=head, notes=(note,))
 
 
@@ -94,7 +94,7 @@ def timm_rules(config: BiTConfig) -> list[Rule]:
 
 
 def read_timm(stored: Stored) -> Reading:
-    """Understand a file of timm's."""
+    """Read a timm file."""
     config = _torch_config(
         stored, "stem.conv.weight", r"stages\.{}\.blocks\.(\d+)\.", stored.shapes.get("head.fc.weight")
     )
@@ -110,12 +110,12 @@ def transformers_rules(config: BiTConfig) -> list[Rule]:
 
 
 def read_transformers(stored: Stored) -> Reading:
-    """Understand a file of transformers'."""
+    """Read a transformers file."""
     settings = stored.config
     if settings.get("layer_type", "preactivation") != "preactivation" or settings.get("global_padding"):
-        raise ValueError("its Bit is of another kind than BiT's (layer_type, global_padding)")
+        raise ValueError("its Bit differs from BiT (layer_type, global_padding)")
     if settings.get("embedding_dynamic_padding") or settings.get("num_groups", 32) != 32:
-        raise ValueError("its Bit is of another kind than BiT's (embedding_dynamic_padding, num_groups)")
+        raise ValueError("its Bit differs from BiT (embedding_dynamic_padding, num_groups)")
     pattern = r"bit\.encoder\.stages\.{}\.layers\.(\d+)\."
     head = "classifier.1.weight" in stored.shapes
     config = _torch_config(stored, "bit.embedder.convolution.weight", pattern, stored.shapes.get("classifier.1.weight"))
@@ -140,7 +140,7 @@ def _torch_config(stored: Stored, root: str, pattern: str, head: Shape | None) -
 
 
 def describe(config: BiTConfig) -> dict[str, Any]:
-    """Return what transformers' config.json says of a network.
+    """Return a model's config.json for transformers.
 
     Raises:
         WeightsError: its norms are not those of transformers.

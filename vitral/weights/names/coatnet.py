@@ -12,7 +12,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_na
 from vitral.weights.layouts import POINTWISE, SAME, Layout, Renames, Rule, renamed
 from vitral.weights.names.timm import CROP_BICUBIC, timm_classes, timm_preprocessing
 
-HEAD_DIM = 32  # in timm, whatever the size
+HEAD_DIM = 32  # in timm, at every size
 IMAGES = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.95)
 
 RENAMES: Renames = (
@@ -38,7 +38,7 @@ RENAMES: Renames = (
 
 
 def _by_head(parts_first: bool, heads: int, weight: Tensor) -> Tensor:
-    """Reorder query, key and value between part by part (ours) and head by head (timm's)."""
+    """Reorder query, key and value between part-major (ours) and head-major (timm's)."""
     outer, inner = (3, heads) if parts_first else (heads, 3)
     return weight.reshape(outer, inner, -1, *weight.shape[1:]).transpose(0, 1).reshape(weight.shape)
 
@@ -47,10 +47,10 @@ def _layouts(config: CoAtNetConfig) -> Any:  # noqa: ANN401  # a function from a
     heads = {str(stage): dim // config.head_dim for stage, dim in enumerate(config.dims)}
 
     def layout(name: str) -> Layout:
-        found = re.match(r"stages\.(\d+)\.\d+\.(attention\.qkv|attention\.out|attention\.bias|mlp\.fc\d)", name)
-        if found is None:
+        match = re.match(r"stages\.(\d+)\.\d+\.(attention\.qkv|attention\.out|attention\.bias|mlp\.fc\d)", name)
+        if match is None:
             return SAME
-        count, part, weight = heads[found[1]], found[2], name.endswith("weight")
+        count, part, weight = heads[match[1]], match[2], name.endswith("weight")
         if part == "attention.bias":
             return _relative_table(count)
         if part == "attention.qkv":
@@ -77,7 +77,7 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
     """Return the rules for timm's files.
 
     Raises:
-        WeightsError: the network is the paper's, which timm does not compute.
+        WeightsError: the model is the paper's, which timm does not compute.
     """
     if config.convention != "timm":
         raise cannot_hold("timm", "CoAtNet by the paper's own convention, for timm pools and strides otherwise")
@@ -92,10 +92,10 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand one of timm's files; its `_rw` models, the ones with weights, are other networks and are refused."""
+    """Read a timm file; its `_rw` models, the ones with weights, are other architectures and are refused."""
     shapes = stored.shapes
     if "head.norm.weight" not in shapes:
-        raise ValueError("it is timm's own variation of CoAtNet ('_rw'), another network than the paper's")
+        raise ValueError("it is timm's own variation of CoAtNet ('_rw'), which differs from the paper's")
     stages = range(stored.count(r"stages\.(\d+)\."))
     attention = [f"stages.{stage}.blocks.0.attn.rel_pos.relative_position_bias_table" in shapes for stage in stages]
     dims = tuple(

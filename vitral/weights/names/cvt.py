@@ -11,7 +11,7 @@ from vitral.weights.names import transformers
 
 HEAD_DIM = 64
 STAGES = range(3)
-# At 224 pixels; from 384 on the whole image is taken to the square (the paper's section 4.1 and its configs).
+# At 224 pixels; from 384 on the whole image is resized to a square (the paper's section 4.1 and its configs).
 ORIGINAL_IMAGES = Preprocessing(
     resize="crop",
     crop_fraction=0.875,
@@ -82,7 +82,7 @@ def transformers_rules(config: CvTConfig) -> list[Rule]:
 
 
 def read_original(stored: Stored) -> Reading:
-    """Understand one of its own files; the resolution is in their names ("CvT-13-384x384-IN-22k.pth")."""
+    """Read one of its own files; the resolution is in their names ("CvT-13-384x384-IN-22k.pth")."""
     size = 384 if "384" in stored.file_name else 224
     config = dataclasses.replace(
         _config(stored, "stage{}.patch_embed.proj.weight", r"stage{}\.blocks\.(\d+)\.", "head.weight"),
@@ -93,7 +93,7 @@ def read_original(stored: Stored) -> Reading:
 
 
 def read_transformers(stored: Stored) -> Reading:
-    """Understand a file of transformers', which computes the exact GELU whatever the weights were trained with."""
+    """Read a transformers file; transformers computes the exact GELU whatever the weights were trained with."""
     embedding = "cvt.encoder.stages.{}.embedding.convolution_embeddings.projection.weight"
     config = _config(stored, embedding, r"cvt\.encoder\.stages\.{}\.layers\.(\d+)\.", "classifier.weight")
     heads = stored.config.get("num_heads")
@@ -125,7 +125,7 @@ def _reading(
 
 
 def describe(config: CvTConfig) -> dict[str, Any]:
-    """Return what transformers' config.json says of a network."""
+    """Return a model's config.json for transformers."""
     kernels, strides, paddings = (list(column) for column in zip(*EMBEDDINGS, strict=True))
     return {
         "architectures": ["CvtForImageClassification"],

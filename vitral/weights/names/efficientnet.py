@@ -8,7 +8,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import DEIT, timm_classes, timm_preprocessing
 
-# The share of the image that each is evaluated on, in timm.
+# The crop fraction that each is evaluated with, in timm.
 CROPS = {
     "b0": 0.875,
     "b1": 0.882,
@@ -26,7 +26,7 @@ RENAMES: Renames = (
     (r"^head_convolution\.", "conv_head."),
     (r"^head_norm\.", "bn2."),
     (r"^head\.", "classifier."),
-    # The first stage expands nothing, so its norms and its projection are numbered one lower.
+    # The first stage has no expansion, so its norms and its projection are numbered one lower.
     (r"^stages\.0\.(\d+)\.depthwise_norm\.", r"blocks.0.\1.bn1."),
     (r"^stages\.0\.(\d+)\.project_norm\.", r"blocks.0.\1.bn2."),
     (r"^stages\.0\.(\d+)\.project\.", r"blocks.0.\1.conv_pw."),
@@ -42,20 +42,20 @@ RENAMES: Renames = (
 
 
 def rules(config: EfficientNetConfig) -> list[Rule]:
-    """Return the rules for one network."""
+    """Return the rules for one model."""
     return renamed(our_names(config), RENAMES)
 
 
 def read(stored: Stored) -> Reading:
-    """Understand one of timm's files; its own EfficientNets have the same names, but pad and normalise otherwise."""
+    """Read a timm file; timm's own EfficientNets have the same names, but pad and normalise differently."""
     shapes = stored.shapes
     named = str(stored.config.get("architecture", "tf_"))
     if not named.startswith("tf_"):
-        raise ValueError(f"timm's '{named}' pads and normalises otherwise than the papers' (its tf_{named} does not)")
+        raise ValueError(f"timm's '{named}' pads and normalises differently from the paper (its tf_{named} does not)")
     repeats = [stored.count(rf"blocks\.{stage}\.(\d+)\.") for stage in range(len(STAGES))]
     name = next((name for name in EFFICIENTNETS if _is(name, shapes["conv_stem.weight"][0], repeats)), None)
     if name is None:
-        raise ValueError("its widths and depths are of none of B0 to B7 and L2")
+        raise ValueError("its widths and depths are not those of B0 to B7 or L2")
     width, depth, size, dropout = EFFICIENTNETS[name]
     head = "classifier.weight" in shapes
     default = dataclasses.replace(DEIT, image_size=(size, size), crop_fraction=CROPS[name])
@@ -63,7 +63,7 @@ def read(stored: Stored) -> Reading:
     if "architecture" not in stored.config:
         notes = (
             *notes,
-            "Taken for TensorFlow's network (timm's tf_ models); timm's own of the same names pad otherwise.",
+            "Assumed to be TensorFlow's model (timm's tf_ models); timm's own of the same names pad differently.",
         )
     config = EfficientNetConfig(
         image_size=prepared.image_size,

@@ -9,7 +9,7 @@ from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed
 from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
-# torchvision's evaluation (ImageClassification presets): the shorter side to 256, the middle 224, on the image itself.
+# torchvision's evaluation (ImageClassification presets): the shorter side to 256, a centre crop of 224, on the image itself.
 TORCHVISION = Preprocessing(
     resize="crop",
     crop_fraction=0.875,
@@ -48,10 +48,10 @@ def rules(config: ResNetConfig) -> list[Rule]:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand a file of torchvision's or timm's."""
+    """Read a torchvision or timm file."""
     shapes = stored.shapes
     if shapes["conv1.weight"] != (64, 3, 7, 7) or shapes.get("layer1.0.conv2.weight", (64, 64))[1] != 64:
-        raise ValueError("it is a ResNet of another kind (another root, groups or widths)")
+        raise ValueError("it is another kind of ResNet (another root, groups or widths)")
     head = "fc.weight" in shapes
     prepared, notes = timm_preprocessing(stored, TORCHVISION)
     config = ResNetConfig(

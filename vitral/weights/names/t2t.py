@@ -34,13 +34,13 @@ TRANSFORMER: Renames = (
 
 
 def rules(config: T2TConfig) -> list[Rule]:
-    """Return the rules for one network."""
+    """Return the rules for one model."""
     kind = PERFORMER if config.tokens == "performer" else TRANSFORMER
     return renamed(our_names(config), (*RENAMES, *kind))
 
 
 def read(stored: Stored) -> Reading:
-    """Understand one of its files; where the fixed position embedding is left out, it is computed."""
+    """Read one of its files; a fixed position embedding that it lacks is computed."""
     shapes = stored.shapes
     dim = shapes["cls_token"][2]
     head = "head.weight" in shapes
@@ -55,9 +55,9 @@ def read(stored: Stored) -> Reading:
         num_heads=max(1, dim // HEAD_DIM),
         num_classes=shapes["head.weight"][0] if head else 1000,
     )
-    # The fixed table may be left out; the network computes it.
-    found = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
-    return reading(config, found, IMAGES, head=head)
+    # The fixed table may be left out; the model computes it.
+    kept = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
+    return reading(config, kept, IMAGES, head=head)
 
 
 DIALECTS = (Dialect("original", "t2t", lambda stored: "tokens_to_token.project.weight" in stored.shapes, read, rules),)

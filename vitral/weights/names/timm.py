@@ -1,4 +1,4 @@
-"""What timm says of a model beside its weights: the config.json of its Hub repositories (timm/models/_hub.py)."""
+"""timm's description of a model: the config.json of its Hub repositories (timm/models/_hub.py)."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -38,18 +38,18 @@ STEM_NOTE = (
 
 
 def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return what the file's neighbour says of its images, or `default` with a note that says so."""
+    """Return the preprocessing in the config.json next to the file, or `default` with a note."""
     settings = stored.config.get("pretrained_cfg", stored.config)
     if not isinstance(settings, Mapping) or "mean" not in settings:
         note = (
-            "The file does not say how its images were prepared; taken: its source's default "
+            "The file does not say how its images were prepared; assumed: its source's default "
             f"({default.resize} {default.crop_fraction}, {default.interpolation}, mean {default.mean[0]}). "
-            "Its config.json beside it would say."
+            "Its config.json next to it would say."
         )
         return default, (note,)
     mode = settings.get("crop_mode") or "center"
     if mode not in RESIZES:
-        raise ValueError(f"its images are prepared by crop_mode '{mode}', which is not known")
+        raise ValueError(f"its images are prepared by the unknown crop_mode '{mode}'")
     size = settings.get("input_size", (3, 224, 224))
     try:
         return (
@@ -66,11 +66,11 @@ def timm_preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preproce
             (),
         )
     except (TypeError, ValueError, KeyError, IndexError, VitralError) as error:
-        raise ValueError(f"its config.json cannot be understood ({error})") from error
+        raise ValueError(f"its config.json is not valid ({error})") from error
 
 
 def timm_classes(stored: Stored) -> tuple[str, ...] | None:
-    """Return the class names, where the file's neighbour says them."""
+    """Return the class names, if the config.json next to the file has them."""
     config: Mapping[str, Any] = stored.config
     names = config.get("label_names")
     if not isinstance(names, list) or not names:
@@ -89,7 +89,7 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     name, arguments = _model(config)
     arguments = {"num_classes": config.num_classes, **arguments, "checkpoint_path": str(path)}
     if name is None:
-        raise cannot_hold("timm", f"a {variant_name(config) or 'network of this shape'}, for timm has no such model")
+        raise cannot_hold("timm", f"a {variant_name(config) or 'model of this shape'}, for timm has no such model")
     listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
     exact = not isinstance(config, ViTConfig) or config.stem is None or config.stem.weight_eps_inside
     return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)

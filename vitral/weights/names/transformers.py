@@ -1,4 +1,4 @@
-"""What transformers says of a model beside its weights: config.json and preprocessor_config.json, in both directions."""
+"""transformers' description of a model: config.json and preprocessor_config.json, reading and writing."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,10 +24,10 @@ ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gel
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 # The one processor that resizes in float32 without antialiasing, as the original does; its name is its first model's.
 EXACT_PROCESSOR = "DepthProImageProcessor"
-OWN = "vitral"  # the entry of what no processor does, which Vitral reads again and others pass over
+OWN = "vitral"  # the entry for what no processor does, which Vitral reads and others ignore
 SHORTER_SIDE = ("ConvNext", "Bit")
 PROBLEM_TYPES = {SINGLE_LABEL: "single_label_classification", MULTI_LABEL: "multi_label_classification"}
-SQUASH_FROM = 384  # pixels: from here on ConvNext's processor, which CvT uses, cuts nothing
+SQUASH_FROM = 384  # pixels: from this size on ConvNext's processor, which CvT uses, does not crop
 
 
 def gelu_of(config: Mapping[str, Any]) -> Gelu:
@@ -38,7 +38,7 @@ def gelu_of(config: Mapping[str, Any]) -> Gelu:
     """
     name = config.get("hidden_act", "gelu")
     if name not in GELUS:
-        raise ValueError(f"its activation '{name}' is not known")
+        raise ValueError(f"its activation '{name}' is unknown")
     return GELUS[name]
 
 
@@ -52,12 +52,12 @@ def class_names(stored: Stored) -> tuple[str, ...] | None:
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, those that stand twice with their class's number ("crane" is a bird and a machine)."""
+    """Return the names, repeated ones with their class's index ("crane" is a bird and a machine)."""
     return tuple(f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names))
 
 
 def task_of_problem(config: Mapping[str, Any]) -> Task:
-    """Return the task that a config.json names; one class an image where it names none that is known."""
+    """Return the task that a config.json names; single-label if it names none that is known."""
     tasks = {name: task for task, name in PROBLEM_TYPES.items()}
     return tasks.get(str(config.get("problem_type")), SINGLE_LABEL)
 
@@ -74,21 +74,21 @@ def problem_type(task: Task) -> str:
 
 
 def preprocessing(stored: Stored, default: Preprocessing) -> tuple[Preprocessing, tuple[str, ...]]:
-    """Return what preprocessor_config.json says, or `default` with a note."""
+    """Return the preprocessing of preprocessor_config.json, or `default` with a note."""
     settings = stored.preprocessor
     if not settings:
-        note = "There is no preprocessor_config.json beside the file; taken: its architecture's default."
+        note = "There is no preprocessor_config.json next to the file; assumed: its architecture's default."
         return default, (note,)
     try:
         return _read(settings), ()
     except (TypeError, ValueError, KeyError, VitralError) as error:
-        raise ValueError(f"its preprocessor_config.json cannot be understood ({error})") from error
+        raise ValueError(f"its preprocessor_config.json is not valid ({error})") from error
 
 
 def _read(settings: Mapping[str, Any]) -> Preprocessing:
     if OWN in settings:
         own = Preprocessing.from_json(settings[OWN])
-        if {**describe_preprocessing(own), OWN: settings[OWN]} == settings:  # what somebody changed since is to hold
+        if {**describe_preprocessing(own), OWN: settings[OWN]} == settings:  # later changes by others take precedence
             return own
     size, crop = settings.get("size", 224), settings.get("crop_size")
     kind = str(settings.get("image_processor_type", settings.get("feature_extractor_type")))
@@ -129,7 +129,7 @@ def _edges(size: Any, kind: str) -> Mapping[str, Any]:  # noqa: ANN401  # a JSON
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Return the preprocessor_config.json whose processor does with an image what `preprocessing` does, or nearly."""
+    """Return the preprocessor_config.json whose processor does the same as `preprocessing`, or nearly."""
     height, width = preprocessing.image_size
     rows, columns = (math.floor(side / preprocessing.crop_fraction + 1e-6) for side in (height, width))
     exact = preprocessing.resampler == "float32" and not preprocessing.antialias and preprocessing.resize == "squash"
@@ -155,13 +155,13 @@ def describe_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
 
 
 def whole_preprocessing(preprocessing: Preprocessing) -> dict[str, Any]:
-    """Return the same, and where the processor does it nearly, what would be exact as an entry of our own."""
+    """Return the same, with an entry of our own for the exact preprocessing where the processor's is only near."""
     described = describe_preprocessing(preprocessing)
     return described if _read(described) == preprocessing else {**described, OWN: preprocessing.to_json()}
 
 
 def images_note(preprocessing: Preprocessing) -> str | None:
-    """Return a line where transformers' processor rounds otherwise than we do; None where it does the same."""
+    """Return a note where transformers' processor rounds differently from ours; None where it does the same."""
     chosen = describe_preprocessing(preprocessing)["image_processor_type"]
     if preprocessing.resampler == "torch" or chosen == EXACT_PROCESSOR:
         return None

@@ -1,4 +1,4 @@
-"""The Vision Transformer in flax: the original's files, big_vision's and V-MoE's (vit_jax/checkpoint.py; models/vit.py)."""
+"""The Vision Transformer in Flax: the original's files, big_vision's and V-MoE's (vit_jax/checkpoint.py; models/vit.py)."""
 
 import math
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from vitral.weights.layouts import (
     rule,
 )
 
-DEFAULT_SIZE = 224  # pixels, for a file whose fixed position embedding says nothing of the size
+DEFAULT_SIZE = 224  # pixels, for a file whose fixed position embedding does not tell the size
 
 
 @dataclass(frozen=True)
 class Generation:
-    """What the parts are called: flax numbered a block's parts through at first, and by kind later; V-MoE has its own."""
+    """The names of the parts: at first Flax numbered a block's parts consecutively, later by kind; V-MoE has its own."""
 
     encoder: str
     norm1: str
@@ -47,7 +47,7 @@ POSITIONS = (POSITION, "{encoder}/pos_embedding", "pos_embedding")
 
 @dataclass(frozen=True)
 class Spelling:
-    """How one file spells its network.
+    """How one file spells its model.
 
     Attributes:
         generation: the names of a block's parts.
@@ -63,7 +63,7 @@ class Spelling:
 
 
 def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
-    """Return the rules for one network as one file spells it."""
+    """Return the rules for one model as one file spells it."""
     encoder = spelling.generation.encoder
     rules = [
         rule("patch_embedding.weight", "embedding/kernel", CONVOLUTION),
@@ -151,7 +151,7 @@ def _linear(ours: str, theirs: str) -> list[Rule]:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand a file of any generation."""
+    """Read a file of any generation."""
     shapes = stored.shapes
     generation = _generation(shapes)
     positions = (name.format(encoder=generation.encoder) for name in POSITIONS)
@@ -161,11 +161,11 @@ def read(stored: Stored) -> Reading:
     notes = []
     if position is None:
         notes.append(
-            "The file has no position embedding, so it is the fixed sin-cos one, for 224 pixels until resized."
+            "The file has no position embedding, so the fixed sin-cos one is used, for 224 pixels until resized."
         )
     if config.experts:
         notes.append(
-            f"A file of experts does not say how tokens are routed; taken: {config.experts.num_selected} experts a token, "
+            f"A file of experts does not say how tokens are routed; assumed: {config.experts.num_selected} experts per token, "
             f"capacity {config.experts.capacity_factor}, groups of {config.experts.group_images} images."
         )
     rules = table(config, Spelling(generation, position, class_row, norm))
@@ -269,7 +269,7 @@ def _refuse(config: ViTConfig, name: str) -> None:
         "LayerScale": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
         "projections without biases": not config.qkv_bias,
-        "a GELU other than the tanh form: the file would be read as another network": config.gelu != "tanh",
+        "a GELU other than the tanh form: the file would be read as another model": config.gelu != "tanh",
     }
     for what, present in problems.items():
         if present:

@@ -12,7 +12,7 @@ from vitral.weights.layouts import Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
 
-# A file does not hold the number of heads; every published width has its own, and others have heads of 64 channels.
+# A file does not hold the number of heads: published widths have a known number, others get heads of 64 channels.
 HEADS_OF_WIDTH = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 HEAD_DIM = 64
 
@@ -41,12 +41,12 @@ RENAMES: Renames = (
 )
 ROOT_ONLY: Renames = ((rf"^{BACKBONE}\.stem\.", f"{BACKBONE}."),)
 DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
-# timm adds its epsilons elsewhere than the original's hybrids do, so the same weights compute other logits there.
+# timm adds its epsilons elsewhere than the original's hybrids, so the same weights give different logits there.
 TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
 
 
 def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
-    """Return the rules for one network; `renames` are what this file calls otherwise."""
+    """Return the rules for one model; `renames` are what this file names differently."""
     mixed = re.compile(r"map_head\.attention\.(key|value)\.")
     roots = ROOT_ONLY if config.stem and not config.stem.stages else ()
     rules = renamed(
@@ -66,10 +66,10 @@ def heads_of_width(dim: int) -> int:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand a file of DeiT's or timm's."""
+    """Read a DeiT or timm file."""
     shapes = stored.shapes
     if "fc_norm.weight" in shapes:
-        raise ValueError("its norm comes after the pooling (fc_norm), which is another network")
+        raise ValueError("its norm comes after the pooling (fc_norm), which is another architecture")
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
@@ -79,8 +79,8 @@ def read(stored: Stored) -> Reading:
     if not own and max(config.image_size) > 224:
         default = dataclasses.replace(default, crop_fraction=1.0)
     preprocessing, notes = timm_preprocessing(stored, default)
-    found = table(config, DEIT_III if third else ())
-    return reading(config, found, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
+    rules = table(config, DEIT_III if third else ())
+    return reading(config, rules, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
 
 
 def _config(shapes: Shapes, *, own: bool, third: bool) -> ViTConfig:
@@ -133,7 +133,7 @@ def rules(config: ViTConfig) -> list[Rule]:
     """Return the rules for timm's files.
 
     Raises:
-        WeightsError: it has a part that timm has no place for.
+        WeightsError: it has a part that timm cannot hold.
     """
     problems = {
         "experts": config.experts is not None,
@@ -150,10 +150,10 @@ def rules(config: ViTConfig) -> list[Rule]:
 
 
 def own_rules(config: ViTConfig) -> list[Rule]:
-    """Return the rules for DeiT's own files, in which DeiT III has names of its own.
+    """Return the rules for DeiT's own files; DeiT III's names differ.
 
     Raises:
-        WeightsError: it has a part that they have no place for.
+        WeightsError: it has a part that they cannot hold.
     """
     checked = rules(config)
     return table(config, DEIT_III) if config.layer_scale is not None else checked

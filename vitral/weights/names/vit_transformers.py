@@ -12,7 +12,7 @@ from vitral.weights.names import transformers
 from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import heads_of_width
 
-TRANSFORMERS_EPS = 1e-12  # its ViT's default, where the original has 1e-6
+TRANSFORMERS_EPS = 1e-12  # the default of its ViT, where the original has 1e-6
 VIT_IMAGES = Preprocessing(antialias=True, resampler="torch")
 DEIT_IMAGES = Preprocessing(
     crop_fraction=0.875,
@@ -44,7 +44,7 @@ def renames(base: str, layer: str, *, distilled: bool) -> tuple[tuple[str, str],
     )
 
 
-# What its fifth version calls them in memory; its files keep the older names, but not everyone saves through it.
+# The names of its version 5 in memory; its files keep the older names, but not everyone saves through it.
 IN_MEMORY = (
     (r"\.attention\.attention\.(query|key|value)\.", r".attention.\1_proj."),
     (r"\.query_proj\.", ".q_proj."),
@@ -57,19 +57,19 @@ IN_MEMORY = (
 
 
 def table(config: ViTConfig, base: str, layer: str, *, in_memory: bool = False) -> list[Rule]:
-    """Return the rules for one network."""
+    """Return the rules for one model."""
     spelled = (*renames(base, layer, distilled=config.distilled), *(IN_MEMORY if in_memory else ()))
     rules = renamed([name for name in our_names(config) if ".qkv." not in name], spelled)
     for index in range(config.depth):
         for kind in ("weight", "bias") if config.qkv_bias else ("weight",):
             parts = [f"{layer}.{index}.attention.attention.{part}.{kind}" for part in PARTS]
-            theirs = tuple(found.theirs[0] for found in renamed(parts, IN_MEMORY if in_memory else ()))
+            theirs = tuple(made.theirs[0] for made in renamed(parts, IN_MEMORY if in_memory else ()))
             rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
     return rules
 
 
 def _register() -> Layout:
-    """A distillation token that no head reads is a register that carries its own position."""
+    """A distillation token that no head reads is a register with its own position embedding."""
 
     def read(theirs: list[torch.Tensor]) -> list[torch.Tensor]:
         token, positions = theirs
@@ -84,7 +84,7 @@ def _register() -> Layout:
 
 
 def read(stored: Stored) -> Reading:
-    """Understand a file of ViT's or DeiT's."""
+    """Read a ViT or DeiT file."""
     shapes = stored.shapes
     base = next(base for base in ("vit.", "deit.", "") if f"{base}embeddings.cls_token" in shapes)
     in_memory = f"{base}layers.0.attention.q_proj.weight" in shapes
@@ -126,10 +126,10 @@ def read(stored: Stored) -> Reading:
 
 
 def rules(config: ViTConfig) -> list[Rule]:
-    """Return the rules for its files, of DeiT's classifier with teacher where there is a distillation head.
+    """Return the rules for its files; those of DeiT's classifier with teacher where there is a distillation head.
 
     Raises:
-        WeightsError: it has a part that transformers has no place for.
+        WeightsError: it has a part that transformers cannot hold.
     """
     problems = {
         "a hybrid's stem": config.stem is not None,
@@ -153,7 +153,7 @@ def rules(config: ViTConfig) -> list[Rule]:
 
 
 def describe(config: ViTConfig) -> dict[str, Any]:
-    """Return what its config.json says of a network."""
+    """Return a model's config.json."""
     kind = "DeiTForImageClassificationWithTeacher" if config.distilled else "ViTForImageClassification"
     height, width = config.image_size
     return {
