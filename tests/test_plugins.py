@@ -13,13 +13,15 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "plugins"
 ALL = [
-    part for name in ("network", "data", "augmentation", "optimizer") for part in ("--plugin", f"{EXAMPLES}/{name}.py")
+    part
+    for name in ("network", "data", "augmentation", "optimizer", "method")
+    for part in ("--plugin", f"{EXAMPLES}/{name}.py")
 ]
 STEPS = 100
 TRAIN = [
     *("finetune", "--data", "shapes:32", "--from", "tiny-conv", "--no-baselines", "--set", f"steps={STEPS}"),
     *("--set", "batch_size=16", "--set", "optimizer.name=lion", "--set", "augmentation.policy=channel-shuffle"),
-    *("--set", "augmentation.crop=none"),
+    *("--set", "augmentation.crop=none", "--set", "method.name=focal", "--set", "method.gamma=0.5"),
     *("--set", "optimizer.lr=1e-3", "--set", "checkpoint.every_steps=5", "--set", "workers=1"),
 ]
 
@@ -57,6 +59,7 @@ def test_the_whole_way_with_plugins(trained: Path) -> None:
     assert "tiny-conv" in (trained / "run" / "report.html").read_text()
     recipe = (trained / "run" / "recipe.toml").read_text()
     assert 'name = "lion"' in recipe
+    assert 'name = "focal"' in recipe
     assert 'policy = "channel-shuffle"' in recipe
     done = vitral(*ALL, "evaluate", "--data", "shapes:32", "--classifier", "run", "--json", cwd=trained)
     assert json.loads(done.stdout)["top1"] == scores["top1"]

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from vitral.errors import DataError, ModelError, VitralError
+from vitral import plugins
+from vitral.errors import DataError, ModelError, PluginError, VitralError
 from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.tasks.chance import Standing
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.multi_label import MULTI_LABEL, MultiLabelEvaluation, evaluate_multi_label
-from vitral.tasks.registry import described_task, register, task_named, task_of
+from vitral.tasks.registry import described_task, task_named, task_of
 from vitral.tasks.single_label import SINGLE_LABEL, SingleLabel
 from vitral.tasks.task import Figure, Label, classes_of
 
@@ -186,9 +187,8 @@ def test_a_name_is_registered_once() -> None:
     class Other(SingleLabel):
         pass
 
-    register(SINGLE_LABEL)
-    with pytest.raises(VitralError, match="^There is already a task 'single-label'; give yours another name.$"):
-        register(Other())
+    with pytest.raises(PluginError, match="^There is already a task 'single-label'; give yours another name.$"):
+        plugins.register("task", "single-label", Other())
 
 
 def test_losses_that_fit() -> None:

@@ -1,4 +1,4 @@
-"""The tasks by name: those of Vitral, and what a user registers."""
+"""The tasks by name: those of Vitral, and what `vitral.register("task", name, thing)` adds."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,22 +12,13 @@ from vitral.tasks.task import Task
 _TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
 
 
-def register(task: Task) -> None:
-    """Make a task known by its name to recipes and classifier folders, in this process.
-
-    Raises:
-        VitralError: another task has that name.
-    """
-    known = _TASKS.setdefault(task.name, task)
-    if known != task:
-        raise VitralError(f"There is already a task '{task.name}'; give yours another name.")
-
-
 def _add(name: str, thing: object) -> None:
-    """Add a plugin's task."""
+    """Add a task, known by its name to recipes and classifier folders."""
     if not isinstance(thing, Task) or thing.name != name:
         raise PluginError(f"The task '{name}' must be registered as an instance of Task that has that name.")
-    register(thing)
+    if name in _TASKS:
+        raise PluginError(f"There is already a task '{name}'; give yours another name.")
+    _TASKS[name] = thing
 
 
 plugins.subscribe("task", _add)

@@ -21,6 +21,7 @@ from torch.nn import functional
 from torch.optim import SGD, Optimizer
 
 from tests.processes import ranks_run
+from vitral import plugins
 from vitral.images.augment import Augmentation
 from vitral.inference.evaluating import evaluating
 from vitral.models.families import build
@@ -29,7 +30,6 @@ from vitral.models.stochastic_depth import BatchPart
 from vitral.seeds import derive
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Method
-from vitral.training.methods.registry import register
 from vitral.training.methods.views import ExtraSource, Part, View
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer
@@ -74,7 +74,6 @@ class Pair(nn.Module):
         ]
 
 
-@register
 class Mutual(Method):
     """Two networks that learn from labels and from a teacher."""
 
@@ -125,6 +124,8 @@ class Mutual(Method):
     def deliver(self) -> None:
         self.teacher.put()
 
+
+plugins.register("method", "mutual", Mutual)
 
 if __name__ == "__main__":
     sys.exit(ranks_run.main(Path(sys.argv[1]), json.loads(sys.argv[2])))

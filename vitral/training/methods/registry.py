@@ -1,28 +1,25 @@
-"""The methods by name: those of Vitral, and what a user registers."""
+"""The methods by name: those of Vitral, and what `vitral.register("method", name, thing)` adds."""
 
-from vitral.errors import RecipeError
+from vitral import plugins
+from vitral.errors import PluginError
 from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.training.methods.masked_patches import MaskedPatches
 from vitral.training.methods.method import Method
 from vitral.training.methods.supervised import Supervised
-from vitral.training.settings.methods import SECTIONS
 from vitral.training.settings.recipe import Recipe
 
 _METHODS: dict[str, type[Method]] = {"supervised": Supervised, "masked-patches": MaskedPatches}
 
 
-def register(method: type[Method]) -> type[Method]:
-    """Make a method known by the default name of its section, so that a recipe may say `method.name`; a class decorator.
+def _add(name: str, thing: object) -> None:
+    """Add a plugin's method, whose section is known by then."""
+    if not (isinstance(thing, type) and issubclass(thing, Method)):
+        raise PluginError(f"The method '{name}' must be registered as a class of methods.")
+    _METHODS[name] = thing
 
-    Raises:
-        RecipeError: another method has that name.
-    """
-    name = method.Settings.model_fields["name"].default
-    if _METHODS.setdefault(name, method) is not method:
-        raise RecipeError(f"There is already a method '{name}'; give yours another name.")
-    SECTIONS[name] = method.Settings
-    return method
+
+plugins.subscribe("method", _add)
 
 
 def method_of(recipe: Recipe) -> type[Method]:

@@ -4,7 +4,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from vitral.errors import did_you_mean
+from vitral import plugins
+from vitral.errors import PluginError, did_you_mean
 from vitral.training.settings.sections import Section
 
 
@@ -43,6 +44,19 @@ SECTIONS: dict[str, type[MethodSettings]] = {
     "supervised": SupervisedSettings,
     "masked-patches": MaskedPatchesSettings,
 }
+
+
+def _add(name: str, thing: object) -> None:
+    """Add the section of a plugin's method."""
+    section = getattr(thing, "Settings", None)
+    if not (isinstance(section, type) and issubclass(section, MethodSettings)):
+        raise PluginError(f"The method '{name}' must have its section of a recipe, a MethodSettings, as `Settings`.")
+    if section.model_fields["name"].default != name or name in SECTIONS:
+        raise PluginError(f"The method '{name}' must be called so in its section, and no other may be.")
+    SECTIONS[name] = section
+
+
+plugins.subscribe("method", _add)
 
 
 def method_settings(values: Any) -> MethodSettings:  # noqa: ANN401  # whatever a recipe holds there
