@@ -22,7 +22,7 @@ from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 
-NAMES = ("10", "2", "<b>fox|hen</b>")
+NAMES = ("2", "10", "<b>fox|hen</b>")  # in an order that no sorting gives
 ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
 KNOWN = Provenance("nothing", training={"steps": 3, "of": ["a"]}, scores={"test/top1": 0.5}, notes=("one", "two"))
 
@@ -193,7 +193,7 @@ def test_the_card_says_all_that_the_folder_says(classifier: Classifier, tmp_path
     parameters = sum(parameter.numel() for parameter in classifier.model.parameters())
     assert card.startswith("---\nlibrary_name: vitral\npipeline_tag: image-classification\n")
     assert f"{parameters:,} parameters, images of 16x16 pixels, 3 classes. Started from nothing." in card
-    assert "\n0. 10\n1. 2\n2. \\<b\\>fox\\|hen\\</b\\>\n" in card
+    assert "\n0. 2\n1. 10\n2. \\<b\\>fox\\|hen\\</b\\>\n" in card
     assert "| test/top1 | 0.5000 |" in card
     blocks = [json.loads(block.partition("```")[0]) for block in card.split("```json\n")[1:]]
     assert blocks == [json.loads(json.dumps(ODD.with_size(16).to_json())), {"steps": 3, "of": ["a"]}]
