@@ -20,6 +20,7 @@ check: $(VENV)/.developed
 
 docs: $(VENV)/.developed
 	$(BIN)/python docs/build.py
+	$(BIN)/python docs/house.py
 
 # The full counts of the acceptance tests, an hour or two; figures go to reliability/*.json, and are printed.
 reliability: $(VENV)/.developed

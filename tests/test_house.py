@@ -1,0 +1,70 @@
+"""The shape of the house: how long its files and functions are, and that its modules depend on one another one way only."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import vitral
+
+PACKAGE = Path(vitral.__file__).parent
+LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
+MOST_IN_TRAINING = 12  # modules outside of its rooms
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def named(file: Path) -> str:
+    return str(file.relative_to(PACKAGE))
+
+
+def module(file: Path) -> str:
+    parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+    """Give every module of ours that is imported anywhere in a file, inside of functions, too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module in modules:
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
+                yield below if below in modules else node.module
+
+
+@pytest.mark.parametrize("file", FILES, ids=named)
+def test_files_and_functions_are_short(file: Path) -> None:
+    text = file.read_text()
+    assert text.count("\n") <= LONGEST_FILE
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 - documented(node) for node in functions}
+    assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
+
+
+def documented(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return the lines of a function's docstring."""
+    first = node.body[0]
+    told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    return (first.end_lineno or 0) - first.lineno + 1 if told else 0
+
+
+def test_no_module_needs_one_that_needs_it() -> None:
+    modules = {module(file) for file in FILES}
+    needs = {module(file): set(imported(ast.parse(file.read_text()), modules)) - {module(file)} for file in FILES}
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(f"a cycle: {' -> '.join(error.args[1])}")
+
+
+def test_no_state_lives_in_a_module() -> None:
+    trees = {named(file): ast.parse(file.read_text()) for file in FILES}
+    assert not [name for name, tree in trees.items() if any(isinstance(node, ast.Global) for node in ast.walk(tree))]
+
+
+def test_training_is_in_rooms() -> None:
+    modules = [file.name for file in (PACKAGE / "training").glob("*.py") if file.name != "__init__.py"]
+    assert len(modules) <= MOST_IN_TRAINING, modules
