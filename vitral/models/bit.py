@@ -89,11 +89,11 @@ class BiT(Model):
         self.stages = nn.ModuleList()
         channels = width
         for stage, units in enumerate(config.stages):
-            made = nn.Sequential()
+            blocks = nn.Sequential()
             for unit in range(units):
-                made.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config))
+                blocks.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config))
                 channels = EXPANSION * width * 2**stage
-            self.stages.append(made)
+            self.stages.append(blocks)
         self.norm = nn.GroupNorm(GROUPS, channels, eps=config.norm_eps)
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()

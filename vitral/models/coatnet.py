@@ -183,16 +183,16 @@ class CoAtNet(Model):
         self.stages = nn.ModuleList()
         grids = _grids(config)
         for stage, (kind, depth, dim) in enumerate(zip(config.kinds, config.depths, config.dims, strict=True)):
-            made = nn.Sequential()
+            blocks = nn.Sequential()
             for block in range(depth):
                 stride = 1 if block else config.strides[stage]
-                made.append(
+                blocks.append(
                     PreNormMBConv(channels, dim, stride, config)
                     if kind == "convolution"
                     else TransformerBlock(channels, dim, stride, grids[stage], config)
                 )
                 channels = dim
-            self.stages.append(made)
+            self.stages.append(blocks)
         self.norm = nn.LayerNorm(channels, eps=LAYER_NORM_EPS)
         representation = config.representation_size
         self.pre_logits = TanhLayer(channels, representation) if representation else None

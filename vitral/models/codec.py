@@ -9,7 +9,7 @@ from vitral.errors import ModelError, did_you_mean
 from vitral.models.families import FAMILIES, family, replace
 from vitral.models.model import ModelConfig
 
-REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is made
+REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is repeated
 MOST_LAYERS, MOST_FACTOR = 1000, 16.0  # of those, a number and a factor; a damaged description may say anything
 PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
 
@@ -20,17 +20,17 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # 
     Raises:
         ModelError: there is no such field, or the values do not go together.
     """
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in changes.items():
         part = getattr(config, name, None)
         if isinstance(value, Mapping):
             if not dataclasses.is_dataclass(part):
                 raise ModelError(f"This network has no {name} to change.")
-            made[name] = _changed_part(part, name, value)
+            fields[name] = _changed_part(part, name, value)
         else:
-            made[name] = (value, value) if name in PAIRS and isinstance(value, int) else _tuple(value)
+            fields[name] = (value, value) if name in PAIRS and isinstance(value, int) else _tuple(value)
     try:
-        return replace(config, **made)
+        return replace(config, **fields)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         listed = ", ".join(f"{name}={value!r}" for name, value in changes.items())
         raise ModelError(f"The architecture cannot be built with {listed}: {error}.") from error

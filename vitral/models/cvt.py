@@ -1,6 +1,6 @@
 """Convolutional vision Transformer (CvT, arXiv 2103.15808): stages that shrink the map, projections by convolution.
 
-Held against lib/models/cls_cvt.py of microsoft/CvT. There is no position embedding: the convolutions know the place.
+Held against lib/models/cls_cvt.py of microsoft/CvT. There is no position embedding: the convolutions see where a token lies.
 """
 
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ class ConvolutionalAttention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
-        """Return the mixed tokens; whatever stands before the grid's own is a class token."""
+        """Return the mixed tokens; what comes before the grid's own is the class token."""
         prefix = tokens[:, : tokens.shape[1] - grid[0] * grid[1]]
         maps = tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
         query = self._heads(self.query, self.query_map, prefix, maps)

@@ -102,11 +102,11 @@ class EfficientNet(Model):
         self.stem_norm = _norm(channels)
         self.stages = nn.ModuleList()
         for repeats, kernel, stride, expansion, base in STAGES:
-            out, made = config.channels(base), nn.Sequential()
+            out, blocks = config.channels(base), nn.Sequential()
             for block in range(config.repeats(repeats)):
-                made.append(MBConv(channels, out, kernel, 1 if block else stride, expansion, 0.0))
+                blocks.append(MBConv(channels, out, kernel, 1 if block else stride, expansion, 0.0))
                 channels = out
-            self.stages.append(made)
+            self.stages.append(blocks)
         wide = config.channels(HEAD)
         self.head_convolution = Convolution(channels, wide, 1, padding=0)
         self.head_norm = _norm(wide)

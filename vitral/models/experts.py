@@ -159,13 +159,13 @@ class MixtureOfExperts(nn.Module):
         count, dim = tokens.shape
         capacity = self.config.capacity(count, training=self.training)
         order = torch.arange(count, device=tokens.device).repeat(self.config.num_selected)
-        # One slot past the end of the buffers takes the tokens that found no place, and is not computed.
-        place = torch.where(slots < capacity, experts * capacity + slots, self.config.num_experts * capacity)
+        # One slot past the end of the buffers takes the tokens that no buffer has room for, and is not computed.
+        position = torch.where(slots < capacity, experts * capacity + slots, self.config.num_experts * capacity)
         buffers = tokens.new_zeros(self.config.num_experts * capacity + 1, dim)
-        buffers = buffers.index_copy(0, place, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
+        buffers = buffers.index_copy(0, position, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
         outputs = self._experts(buffers).flatten(0, 1)
         kept = torch.where(slots < capacity, values, 0.0)
-        weighted = outputs[place.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
+        weighted = outputs[position.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
         return weighted.view(self.config.num_selected, count, dim).sum(dim=0), losses
 
     def _experts(self, buffers: Float[Tensor, "experts slots dim"]) -> Float[Tensor, "experts slots dim"]:
@@ -219,13 +219,13 @@ class MixtureOfExperts(nn.Module):
     ) -> tuple[Int64[Tensor, " choices"], Int64[Tensor, " choices"], Float[Tensor, " choices"]]:
         """Return expert, slot in its buffer and gate of every choice: all first choices, then all second ones.
 
-        A slot at or above the capacity means that the token found no place there.
+        A slot at or above the capacity means that the buffer is full for that token.
         """
         values, experts = gates.topk(self.config.num_selected, dim=-1)
         order = torch.arange(len(gates), device=gates.device)
         if self.config.batch_priority:
             order = values[:, 0].argsort(descending=True, stable=True)
-        ranked = experts[order].transpose(0, 1).flatten()  # in the order in which places are given out
+        ranked = experts[order].transpose(0, 1).flatten()  # in the order in which slots are given out
         taken = functional.one_hot(ranked, self.config.num_experts).cumsum(dim=0) - 1
         slots = taken.gather(1, ranked[:, None])[:, 0].view(self.config.num_selected, -1)
         unranked = torch.empty_like(slots).index_copy(1, order, slots)

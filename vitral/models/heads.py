@@ -1,4 +1,4 @@
-"""Heads: what makes one vector an image of a backbone's tokens, and what stands between that and the logits."""
+"""Heads: what makes one vector an image of a backbone's tokens, and what lies between that and the logits."""
 
 import math
 

@@ -33,7 +33,7 @@ class ModelConfig:
         image_size: height and width of the images, pixels.
         num_classes: logits (K).
         head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
-        dropout: rate, at the places that the family's paper gives.
+        dropout: rate, where the family's paper has it.
         attention_dropout: rate on the attention probabilities; 0 in every published model.
         stochastic_depth: rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
     """

@@ -20,7 +20,7 @@ def resize_position_embedding(
     *,
     method: PositionResize = "bilinear",
 ) -> Float[Tensor, "1 new_tokens dim"]:
-    """Interpolate position embeddings to a grid of another size, by their place in the image.
+    """Interpolate position embeddings to a grid of another size, by where they lie in the image.
 
     Bilinear with the corner positions kept in place and no antialiasing, computed in float64: what the original
     does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. Bicubic with
@@ -56,7 +56,7 @@ def sincos_table(grid: tuple[int, int], dim: int) -> Float[Tensor, "1 tokens dim
 
 
 class PositionEmbedding(nn.Module):
-    """Adds to every token what says where it stands.
+    """Adds to every token what says where it lies.
 
     `learned` is the paper's default: one vector a token, in raster order after the class token's, if that has one. `learned-2d`
     has a table for rows and one for columns, each of half the width, concatenated (appendix D.4); it and `sincos-2d`
@@ -66,7 +66,7 @@ class PositionEmbedding(nn.Module):
         kind: which embedding.
         grid: rows and columns of patches.
         dim: width of a token.
-        prefix: how many tokens (class, distillation) stand before the patches.
+        prefix: how many tokens (class, distillation) come before the patches.
         prefix_rows: whether a learned embedding has rows for them.
         method: how it is interpolated to another grid.
     """

@@ -90,11 +90,11 @@ class ResNet(Model):
         self.stages = nn.ModuleList()
         channels = WIDTH
         for stage, units in enumerate(config.stages):
-            made = nn.Sequential()
+            blocks = nn.Sequential()
             for unit in range(units):
-                made.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config))
+                blocks.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config))
                 channels = config.expansion * WIDTH * 2**stage
-            self.stages.append(made)
+            self.stages.append(blocks)
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()
 

@@ -1,4 +1,4 @@
-"""The hybrids' stem: a ResNet whose feature map is cut into patches in the image's place (paper section 3.1).
+"""The hybrids' stem: a ResNet whose feature map is cut into patches in place of the image (paper section 3.1).
 
 Held against models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the
 norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.
@@ -91,11 +91,11 @@ class ResNetStem(nn.Module):
         channels = width
         for stage, units in enumerate(config.stages):
             mid = width * 2**stage
-            made = nn.Sequential()
+            blocks = nn.Sequential()
             for unit in range(units):
-                made.append(ResidualUnit(channels, mid, 2 if stage and not unit else 1, config))
+                blocks.append(ResidualUnit(channels, mid, 2 if stage and not unit else 1, config))
                 channels = EXPANSION * mid
-            self.stages.append(made)
+            self.stages.append(blocks)
 
     def forward(self, images: Maps) -> Maps:
         """Return the feature map, (batch, channels, height / stride, width / stride)."""

@@ -153,7 +153,7 @@ class ViT(Model):
     def _num_read(self) -> int | None:
         """How many of the last block's tokens the head reads; None for all."""
         # Nothing of the last block but the pooled tokens is ever read, so no other query is computed there; but experts
-        # give out their places to all tokens.
+        # give out their slots among all tokens.
         experts = self.config.experts
         if self.config.pooling != "token" or (experts and self.config.depth - 1 in experts.blocks):
             return None

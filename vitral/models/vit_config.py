@@ -161,7 +161,9 @@ def _check_extras(config: ViTConfig) -> None:
     if config.distilled and config.representation_size:
         raise ModelError("A network with a distillation head has no representation layer before its heads.")
     if config.experts and not all(0 <= block < config.depth for block in config.experts.blocks):
-        raise ModelError(f"Experts stand in blocks {config.experts.blocks}, but there are only {config.depth} blocks.")
+        raise ModelError(
+            f"There are experts in blocks {config.experts.blocks}, but there are only {config.depth} blocks."
+        )
     if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
         raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
     if config.layer_scale is not None and config.experts:
