@@ -5,12 +5,12 @@ import shlex
 from pathlib import Path
 
 from vitral.cli.wording import flag, spoken
+from vitral.studies.speech import Speech
 from vitral.training.planning.durations import written
 from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.records.asked import last_asked
 from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
 from vitral.training.result import RunResult
-from vitral.training.speech import Speech
 
 
 def command_of(asked: Asked, *, recipe: str | None = None) -> str:
@@ -60,7 +60,7 @@ def next_commands(result: RunResult) -> list[str]:
     data, folder = shlex.quote(result.run.session.request.asked.required_data()), shlex.quote(str(result.run.folder))
     scores = f"  vitral evaluate --data {data} --classifier {folder}"
     if result.failed:
-        remedies = dict.fromkeys(found.remedy for found in result.diagnosis if found.remedy is not None)
+        remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)
         return ["Next:", *(f"  {command_of(remedy)}" for remedy in remedies), scores]
     return [
         "Next:",

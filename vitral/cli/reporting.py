@@ -34,21 +34,21 @@ def result_json(result: RunResult, report: Path) -> dict[str, Any]:
     """Return a run's result as JSON values, with the commands that would help."""
     diagnosis = [
         {
-            "problem": found.problem,
-            "reason": found.reason,
-            "command": "" if found.remedy is None else command_of(found.remedy),
-            "failed": found.failed,
+            "problem": finding.problem,
+            "reason": finding.reason,
+            "command": "" if finding.remedy is None else command_of(finding.remedy),
+            "failed": finding.failed,
         }
-        for found in result.diagnosis
+        for finding in result.diagnosis
     ]
     return {**result.to_json(), "diagnosis": diagnosis, "report": str(report)}
 
 
 def announce(result: RunResult, report: Path) -> None:
     """Print what is wrong, what came out, and the commands that one would want next."""
-    for found in merged(result.diagnosis):
-        print_line(f"{'Failed' if found.failed else 'Note'}: {found.problem}")
-        print_line(f"  {found.reason}")
+    for finding in merged(result.diagnosis):
+        print_line(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}")
+        print_line(f"  {finding.reason}")
     print_line(result.evaluation.announcement(result.split))
     print_line(f"Classifier  {result.classifier_folder}")
     print_line(f"Report      {report}")

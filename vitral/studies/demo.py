@@ -24,13 +24,13 @@ from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import read_rows
 from vitral.studies.run_report import run_report, training_images
+from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, carry_out
 from vitral.training.planning.request import Asked
 from vitral.training.records.logs import read_metrics
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
 from vitral.training.result import RunResult
-from vitral.training.speech import PYTHON, Speech
 
 SOURCE, DATA = "visualatom-mini", "digits"
 MODEL = "vit-nano4"

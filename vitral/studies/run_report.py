@@ -16,12 +16,12 @@ from vitral.images.thumbnail import thumbnail
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis, merged
-from vitral.training.speech import PYTHON, Speech
 
 MISTAKES, EXAMPLES = 8, 8
 SEARCHED = 64  # images among which examples classified right are looked for

@@ -48,7 +48,7 @@ class RunResult:
     @property
     def failed(self) -> bool:
         """Whether the result is of no use."""
-        return any(found.failed for found in self.diagnosis)
+        return any(finding.failed for finding in self.diagnosis)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -58,7 +58,7 @@ class RunResult:
     def _facts(self) -> list[tuple[str, str]]:
         steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
         return [
-            *(("Beware" if found.failed else "Note", found.sentence()) for found in merged(self.diagnosis)),
+            *(("Beware" if finding.failed else "Note", finding.sentence()) for finding in merged(self.diagnosis)),
             ("Result", self.evaluation.sentence(self.split)),
             ("Length", steps),
             ("Classifier", folder),
@@ -85,7 +85,7 @@ class RunResult:
     def to_json(self) -> dict[str, Any]:
         """Return the run as JSON values."""
         return {
-            "diagnosis": [dataclasses.asdict(found) for found in self.diagnosis],
+            "diagnosis": [dataclasses.asdict(finding) for finding in self.diagnosis],
             "folder": str(self.run.folder),
             "classifier": str(self.classifier_folder),
             "steps": self.training.steps,

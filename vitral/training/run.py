@@ -111,10 +111,10 @@ def _finish(run: Run, training: TrainingResult, baselines: Baselines | None, lis
     classifier = run.classifier_of(training.model.cpu(), scored)
     if distributed.is_main():
         update_provenance(classifier, folder)
-        said = {"diagnosis": [dataclasses.asdict(found) for found in diagnosis], **evaluation.to_json()}
+        said = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis], **evaluation.to_json()}
         write_file(run.folder / "evaluation.json", json.dumps(said, indent=2))
     distributed.barrier()
-    for found in merged(diagnosis):
-        listener(Message(found.sentence(), warning=True, verdict=True))
+    for finding in merged(diagnosis):
+        listener(Message(finding.sentence(), warning=True, verdict=True))
     seconds = time.monotonic() - run.session.started
     return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis)

@@ -15,7 +15,7 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
     """Return the config of the network that a recipe trains from random weights.
 
     Raises:
-        ModelError: the recipe names no model, or sets what the model's family has no place for.
+        ModelError: the recipe names no model, or sets something that the model's family does not have.
     """
     name = recipe.model or DEFAULT_MODEL
     config = variant(name)

@@ -96,8 +96,8 @@ def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
         return source
     if source.endless:
         return Subset(source, range(most))
-    chosen = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
-    return Subset(source, sorted(chosen.tolist()))
+    indices = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
+    return Subset(source, sorted(indices.tolist()))
 
 
 def within_time(run: Run, listener: Listener) -> tuple[Run, Source | None, Budget]:

@@ -18,7 +18,7 @@ FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
-ADAPTED = "finetune"  # from which the recipe of a run from trained weights is chosen where none is named
+ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
 
 @dataclass(frozen=True)

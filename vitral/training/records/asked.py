@@ -31,10 +31,10 @@ def begin(folder: Path, asked: Asked) -> None:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder says of its run; nothing where that is lost or damaged."""
     try:
-        found = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
+        description = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return description if isinstance(description, dict) else {}
 
 
 def kept(folder: Path, part: str = FIRST) -> Asked | None:

@@ -1,4 +1,4 @@
-"""What a run's data were, so that a run is not gone on with on others without a word."""
+"""What a run's data were, so that it does not silently continue on others."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,22 +53,22 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
         split: {renamed.get(name, name): what for name, what in classes.items()}
         for split, classes in kept.get("splits", {}).items()
     }
-    found = [f"the class '{old}' is now called '{new}'" for old, new in renamed.items()]
-    found += changes(before, data.inventory)
-    found = found or ["it is another data set, or other images"]
+    differences = [f"the class '{old}' is now called '{new}'" for old, new in renamed.items()]
+    differences += changes(before, data.inventory)
+    differences = differences or ["it is another data set, or other images"]
     if not changed:
         raise TrainingError(
-            f"The data changed since the run in '{folder}' began: {_some(found)}. Give it the data as they were, "
+            f"The data changed since the run in '{folder}' began: {_some(differences)}. Give it the data as they were, "
             f"or go on with these by {argument('data_changed', True)}."
         )
-    return found
+    return differences
 
 
 def _renamed(names: Sequence[str], now: Sequence[str]) -> dict[str, str] | None:
     """Return which classes have other names, the network's outputs being the same; None if it is not that alone.
 
-    An output of the network is a class by its place in their order: a name that stands at another place than its
-    predecessor would give the outputs of other classes to it.
+    The network's outputs are the classes in their order: under a new name that changes the order, outputs would stand for
+    other classes.
     """
     if len(names) != len(now):
         return None
@@ -104,14 +104,14 @@ def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) ->
 
 def data_changes(folder: Path) -> list[dict[str, Any]]:
     """Return the changes of the data that a run went through, in order."""
-    found = read_run(folder).get(HISTORY)
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    history = read_run(folder).get(HISTORY)
+    return [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
 
 
 def redrawn(folder: Path) -> list[str]:
     """Return what a run's scores may suffer from splits that were drawn again as the data changed: a line, or none."""
-    found = [entry.get(REDRAWN) for entry in data_changes(folder)]
-    splits = dict.fromkeys(split for one in found if fits(list[str], one) for split in one or ())
+    lists = [entry.get(REDRAWN) for entry in data_changes(folder)]
+    splits = dict.fromkeys(split for names in lists if fits(list[str], names) for split in names or ())
     if not splits:
         return []
     return [
@@ -123,12 +123,14 @@ def redrawn(folder: Path) -> list[str]:
 def _read(folder: Path) -> dict[str, Any]:
     """Return what was kept; nothing where it is lost or damaged."""
     try:
-        found = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
+        record = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     hints = {"fingerprint": str, "class_names": tuple[str, ...], "splits": Inventory}
-    whole = isinstance(found, dict) and all(name in found and fits(hint, found[name]) for name, hint in hints.items())
-    return found if whole else {}
+    whole = isinstance(record, dict) and all(
+        name in record and fits(hint, record[name]) for name, hint in hints.items()
+    )
+    return record if whole else {}
 
 
 def _some(what: list[str]) -> str:

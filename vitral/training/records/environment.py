@@ -14,14 +14,14 @@ LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "safetensors")
 
 def environment() -> dict[str, str | int]:
     """Return versions, processor, threads and accelerator as JSON values."""
-    found: dict[str, str | int] = {"python": platform.python_version(), "platform": platform.platform()}
-    found |= {library: metadata.version(library) for library in LIBRARIES}
-    found |= {"processor": _processor(), "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
+    facts: dict[str, str | int] = {"python": platform.python_version(), "platform": platform.platform()}
+    facts |= {library: metadata.version(library) for library in LIBRARIES}
+    facts |= {"processor": _processor(), "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
     if torch.cuda.is_available():
-        found["accelerator"] = torch.cuda.get_device_name()
+        facts["accelerator"] = torch.cuda.get_device_name()
     if distributed.world() > 1:
-        found["processes"] = distributed.world()
-    return found
+        facts["processes"] = distributed.world()
+    return facts
 
 
 def git_state() -> dict[str, str | bool] | None:

@@ -90,7 +90,7 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
 
 def _has_trained(folder: Path) -> bool:
     """Tell whether a run came as far as training, itself or one that tries a setting for it."""
-    return any((place / RECIPE_FILE).exists() for place in (folder, *(folder / SWEEP).glob("lr-*")))
+    return any((run / RECIPE_FILE).exists() for run in (folder, *(folder / SWEEP).glob("lr-*")))
 
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:

@@ -31,9 +31,9 @@ class Diagnosis:
     """What is wrong with a result.
 
     Attributes:
-        problem: what was found, one sentence with its figures.
+        problem: one sentence with its figures.
         reason: the likely reason, one sentence.
-        remedy: what to ask for in its place, where that may help.
+        remedy: the run to ask for instead, where that may help.
         failed: whether the result is of no use; if not, it is only weaker than something simpler seems.
     """
 
@@ -50,9 +50,9 @@ class Diagnosis:
 def merged(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
     """Return what is to be said of a result, the problems of one reason and remedy as one, in their order."""
     said: dict[Diagnosis, list[str]] = {}
-    for found in diagnosis:
-        said.setdefault(replace(found, problem=""), []).append(found.problem)
-    return tuple(replace(found, problem=" ".join(problems)) for found, problems in said.items())
+    for finding in diagnosis:
+        said.setdefault(replace(finding, problem=""), []).append(finding.problem)
+    return tuple(replace(finding, problem=" ".join(problems)) for finding, problems in said.items())
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Cir
     significantly below it, for the images that each was scored on. A result that is below its own linear probe only within
     what chance explains is said, too, but has not failed.
     """
-    return tuple(_found(evaluation, baselines, circumstances))
+    return tuple(_findings(evaluation, baselines, circumstances))
 
 
-def _found(evaluation: Result, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
+def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstances) -> Iterator[Diagnosis]:
     standing = evaluation.standing
     if run.split == "train" or standing is None:
         return  # of the training images themselves neither success nor failure can be told
@@ -131,7 +131,7 @@ def recent_loss(history: Sequence[Mapping[str, float]]) -> float | None:
 
 
 def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
-    """Return the likely reason why a network learned too little, and what to ask for in its place."""
+    """Return the likely reason why a network learned too little, and the run to ask for instead."""
     if run.last_loss is not None and run.last_loss > GUESSING_MARGIN * math.log(classes):
         lower = LOWER * run.learning_rate
         return (

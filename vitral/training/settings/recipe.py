@@ -291,8 +291,8 @@ def _may_be_left_out(key: str) -> bool:
 
 def _explain(error: ValidationError, source: str) -> str:
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
-    key = ".".join(place)
+    path = [str(part) for part in first["loc"]]
+    key = ".".join(path)
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         below = [leaf for leaf, _ in _leaves(first["input"])] if isinstance(first["input"], dict) else []
         return f"The recipe '{source}' has an unknown key '{key}'.{_nearest_key('.'.join([key, *below[:1]]))}"
