@@ -57,7 +57,7 @@ def test_a_scaled_decoder_shows_the_same_view(orientation: int, crop: str) -> No
     full = Augmentation(crop=crop, min_area=0.3)  # type: ignore[arg-type]
     for seed in range(10):
         views = [
-            training_view(reader(content), how, size=(64, 64), rng=np.random.default_rng(seed)).float()
+            training_view(reader(content), how, size=(64, 64), rng=np.random.default_rng(seed)).pixels.float()
             for how in (full, replace(full, decode="scaled"))
         ]
         assert float((views[0] - views[1]).abs().mean()) < 12.0
@@ -94,7 +94,7 @@ def test_every_crop_gives_the_size(crop: str, interpolation: str, size: tuple[in
     how = Augmentation(crop=crop, interpolation=interpolation)  # type: ignore[arg-type]
     for shape in ((50, 70), (24, 24), (5, 90)):
         image = np.random.default_rng(1).integers(0, 256, (*shape, 3), dtype=np.uint8)
-        views = [augment(image, how, size=size, rng=np.random.default_rng(seed)) for seed in (3, 3, 4)]
+        views = [augment(image, how, size=size, rng=np.random.default_rng(seed)).pixels for seed in (3, 3, 4)]
         assert views[0].shape == (3, *size)
         assert torch.equal(views[0], views[1])
 
@@ -109,7 +109,7 @@ def places(how: Augmentation, image: Pixels, whole: list[Image.Image], draws: in
     counts: Counter[tuple[int, ...]] = Counter()
     parts = np.stack([windows(each, (32, 32)) for each in whole]).astype(int)
     for seed in range(draws):
-        view = augment(image, how, size=(32, 32), rng=np.random.default_rng(seed)).permute(1, 2, 0).numpy()
+        view = augment(image, how, size=(32, 32), rng=np.random.default_rng(seed)).pixels.permute(1, 2, 0).numpy()
         gaps = np.abs(parts[..., ::8, ::8, :] - view[::8, ::8]).max((-1, -2, -3))
         place = np.unravel_index(gaps.argmin(), gaps.shape)
         assert np.abs(parts[place] - view).max() <= 2
@@ -158,14 +158,14 @@ def test_the_resized_crop_is_pillows(interpolation: str) -> None:
             (32, 40), Image.Resampling[interpolation.upper()]
         )
         ours = augment(np.asarray(pixels), how, size=(40, 32), rng=np.random.default_rng(seed))
-        assert np.abs(ours.permute(1, 2, 0).numpy().astype(int) - np.asarray(theirs)).max() <= 2
+        assert np.abs(ours.pixels.permute(1, 2, 0).numpy().astype(int) - np.asarray(theirs)).max() <= 2
 
 
 def test_a_padded_crop_of_a_single_row_stays_small() -> None:
     strip = np.zeros((1, 60_000, 3), dtype=np.uint8)
     how = Augmentation(crop="padded")
-    assert augment(strip, how, size=(64, 64), rng=np.random.default_rng(0)).shape == (3, 64, 64)
-    whole = _padded(strip, how, (64, 64), np.random.default_rng(0)).base
+    assert augment(strip, how, size=(64, 64), rng=np.random.default_rng(0)).pixels.shape == (3, 64, 64)
+    whole = _padded(strip, how, (64, 64), np.random.default_rng(0))[0].base
     assert whole is not None
     assert whole.nbytes < 1_000_000
 
@@ -174,7 +174,8 @@ def test_flips_and_jitter_are_as_often_as_said() -> None:
     image = np.zeros((8, 8, 3), dtype=np.uint8)
     image[:, :4] = 255
     views = [
-        augment(image, Augmentation(crop="none"), size=(8, 8), rng=np.random.default_rng(seed)) for seed in range(400)
+        augment(image, Augmentation(crop="none"), size=(8, 8), rng=np.random.default_rng(seed)).pixels
+        for seed in range(400)
     ]
     flipped = sum(int(view[0, 0, 0]) == 0 for view in views)
     assert 160 < flipped < 240

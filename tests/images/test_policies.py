@@ -40,7 +40,7 @@ TIMM = sorted({how.magnitude for how in PUBLISHED if how.policy == "timm-randaug
 
 def views(image: Pixels, settings: Settings, draws: int = DRAWS) -> Iterator[Pixels]:
     rng = np.random.default_rng(5)
-    return (apply_policy(image, settings, rng) for _ in range(draws))
+    return (apply_policy(image, settings, rng)[0] for _ in range(draws))
 
 
 def close(one: Pixels, other: Pixels) -> bool:
@@ -195,10 +195,10 @@ def test_ten_thousand_draws_of_every_published_policy(how: Augmentation) -> None
         interpolation=how.interpolation,
     )
     for _ in range(10_000):
-        view = apply_policy(image, settings, rng)
+        view, _ = apply_policy(image, settings, rng)
         assert view.shape == image.shape
         assert view.dtype == np.uint8
-    full = augment(image, how, size=(16, 16), rng=rng)
+    full = augment(image, how, size=(16, 16), rng=rng).pixels
     assert full.shape == (3, 16, 16)
 
 
@@ -274,7 +274,9 @@ def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone
     how = Augmentation(crop="none", policy=policy, jitter=0.3, magnitude=9.0)
     torch.manual_seed(1)
     states = torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
-    drawn = [augment(image, how, size=(40, 40), rng=np.random.default_rng(seed)) for seed in (0, 0, *range(1, 12))]
+    drawn = [
+        augment(image, how, size=(40, 40), rng=np.random.default_rng(seed)).pixels for seed in (0, 0, *range(1, 12))
+    ]
     assert torch.equal(torch.get_rng_state(), states[0])
     assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
     assert torch.equal(drawn[0], drawn[1])
@@ -285,7 +287,8 @@ def test_what_comes_in_from_beyond_the_edge_is_the_mean() -> None:
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     how = Augmentation(crop="none", flip=False, policy="timm-randaugment", operations=1, magnitude=10.0)
     drawn = [
-        augment(image, how, size=(32, 32), rng=np.random.default_rng(seed), fill=(10, 20, 30)) for seed in range(60)
+        augment(image, how, size=(32, 32), rng=np.random.default_rng(seed), fill=(10, 20, 30)).pixels
+        for seed in range(60)
     ]
     assert any((view == torch.tensor([10, 20, 30]).view(3, 1, 1)).all(0).any() for view in drawn)
 

@@ -79,7 +79,7 @@ def both(small: Image.Image, config: str, settings: Settings) -> tuple[list[np.n
     theirs = rand_augment_transform(config, options)
     rng = np.random.default_rng(0)
     pixels = np.asarray(small)
-    return images_of(lambda: apply_policy(pixels, settings, rng)), images_of(lambda: theirs(small))
+    return images_of(lambda: apply_policy(pixels, settings, rng)[0]), images_of(lambda: theirs(small))
 
 
 @pytest.mark.parametrize("interpolation", ["bicubic", "random"])

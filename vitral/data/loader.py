@@ -16,7 +16,7 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Float32, Int64
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -25,7 +25,7 @@ from vitral.data.batch import Batch
 from vitral.data.sampling import Indices, batch_indices
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
-from vitral.images.augment import Augmentation, training_view
+from vitral.images.augment import Augmentation, View, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
@@ -139,33 +139,37 @@ class TrainingBatches:
         first = self.rank * size
         rows = np.arange(first - self.partner, first + size) % self.batch_size
         part = indices[rows]
-        views = [self._view(step, rows, part, number) for number in range(1 + len(self.more))]
+        views = [self._views(step, rows, part, number) for number in range(1 + len(self.more))]
+        pixels = [torch.stack([view.pixels for view in each]) for each in views]
         return Batch(
-            views[0],
-            self._labels(part),
+            pixels[0],
+            self._labels(part, views[0]),
             torch.from_numpy(part),
             first,
             self.batch_size,
             self.partner,
-            tuple(views[1:]),
+            tuple(pixels[1:]),
             tuple(augmentation.erasing for augmentation in (self.augmentation, *self.more)),
             {name: batches.batch(step) for name, batches in self.extra.items()},
         )
 
-    def _labels(self, indices: Indices) -> Targets:
+    def _labels(self, indices: Indices, views: Sequence[View]) -> Targets:
+        """Return the labels of images as they are of their first views."""
         if not self.labelled:
             return torch.full((len(indices),), -1)
-        return self.task.encode([self.source.label(int(index)) for index in indices], self.num_classes)
+        pairs = zip(indices.tolist(), views, strict=True)
+        labels = [self.task.follow(self.source.label(index), view.geometry) for index, view in pairs]
+        return self.task.encode(labels, self.num_classes)
 
-    def _view(self, step: int, rows: Indices, indices: Indices, number: int) -> UInt8[Tensor, "batch 3 height width"]:
-        """Return one view of images that stand in some rows of the whole batch."""
+    def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[View]:
+        """Return one view of each of the images that stand in some rows of the whole batch."""
         augmentation = (self.augmentation, *self.more)[number]
         views = []
         for row, index in zip(rows.tolist(), indices.tolist(), strict=True):
             rng = generator(self.seed, "augmentation", step, row, *([number] if number else []))
             read = functools.partial(self.source.image, index)
             views.append(training_view(read, augmentation, size=self.image_size, rng=rng, fill=self.fill))
-        return torch.stack(views)
+        return views
 
 
 class _Guarded(Dataset[Any]):

@@ -137,10 +137,9 @@ class Renumbered:
     def label(self, index: int) -> Label:
         """Return the label of an image."""
         label = self._source.label(index)
-        if label is None:
-            return None
-        numbers = tuple(sorted(int(self._numbers[number]) for number in classes_of(label)))
-        return numbers if isinstance(label, tuple) else numbers[0]
+        if isinstance(label, int):
+            return int(self._numbers[label])
+        return tuple(sorted(self._numbers[list(label)].tolist())) if isinstance(label, tuple) else label
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""

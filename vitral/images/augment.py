@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.images.decode import Pixels, Shrink
+from vitral.images.geometry import Affine, Crop, Flip, Geometry, Pad, Resize, Steps
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import (
     GREY,
@@ -27,6 +28,7 @@ from vitral.images.policies import (
 )
 
 Box = tuple[int, int, int, int]  # top, left, height, width
+Moved = tuple[Pixels, Steps]  # an image and what was done to it
 Share = Annotated[float, Ge(0), Le(1)]
 
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
@@ -92,6 +94,19 @@ class Augmentation:
         check_magnitude(self.policy, self.magnitude, self.magnitude_std)
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """An image as a network sees it in training.
+
+    Attributes:
+        pixels: values 0 to 255.
+        geometry: where the image's pixels went, from the whole image to the view.
+    """
+
+    pixels: UInt8[Tensor, "3 height width"]
+    geometry: Geometry
+
+
 def training_view(
     read: Callable[[Shrink | None], Pixels],
     augmentation: Augmentation,
@@ -99,7 +114,7 @@ def training_view(
     size: tuple[int, int],
     rng: np.random.Generator,
     fill: Colour = GREY,
-) -> UInt8[Tensor, "3 height width"]:
+) -> View:
     """Return a random view of an image that is yet to be decoded, a pure function of image and generator.
 
     Args:
@@ -109,19 +124,21 @@ def training_view(
         rng: the source of every choice.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
     """
-    drawn: list[tuple[Box, int]] = []
+    drawn: list[tuple[Box, tuple[int, int]]] = []
 
     def shrink(height: int, width: int) -> int:
         box = _box((height, width), augmentation, rng)
-        drawn.append((box, height))
+        drawn.append((box, (height, width)))
         return _whole_factor(box, size)
 
     scaled = augmentation.decode == "scaled" and augmentation.crop in ("inception", "resized")
     image = read(shrink if scaled else None)
     if not drawn:  # a format that is decoded in full, or not at all
         return augment(image, augmentation, size=size, rng=rng, fill=fill)
-    box, height = drawn[0]
-    return _view(_cut(image, _scaled(box, image.shape[0] / height)), augmentation, size, rng, fill)
+    box, original = drawn[0]
+    decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
+    image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
+    return _view(image, Geometry(original, (*decoded, *cut)), augmentation, size, rng, fill)
 
 
 def augment(
@@ -131,31 +148,51 @@ def augment(
     size: tuple[int, int],
     rng: np.random.Generator,
     fill: Colour = GREY,
-) -> UInt8[Tensor, "3 height width"]:
+) -> View:
     """Return a random view of an image at `size` (height, width), a pure function of image and generator."""
+    original = image.shape[:2]
+    steps: Steps = ()
     if augmentation.crop in ("inception", "resized"):
-        image = _cut(image, _box(image.shape[:2], augmentation, rng))
+        image, steps = _cut(image, _box(original, augmentation, rng))
     elif augmentation.crop == "square":
-        image = _square(image, augmentation, size, rng)
+        image, steps = _square(image, augmentation, size, rng)
     elif augmentation.crop == "padded":
-        image = _padded(image, augmentation, size, rng)
-    return _view(image, augmentation, size, rng, fill)
+        image, steps = _padded(image, augmentation, size, rng)
+    return _view(image, Geometry(original, steps), augmentation, size, rng, fill)
 
 
 def _view(
-    image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator, fill: Colour
-) -> UInt8[Tensor, "3 height width"]:
-    view = _resize(image, size, augmentation, rng)
+    image: Pixels,
+    before: Geometry,
+    augmentation: Augmentation,
+    size: tuple[int, int],
+    rng: np.random.Generator,
+    fill: Colour,
+) -> View:
+    """Return what becomes of an image that is cut out.
+
+    Args:
+        image: the part that was cut out.
+        before: what was done to get it.
+        augmentation: how it varies.
+        size: of the view.
+        rng: the source of every choice.
+        fill: what timm's RandAugment lets in from beyond the edge.
+    """
+    view, resized = _resize(image, size, augmentation, rng)
+    turned: Steps = ()
     if augmentation.shift or augmentation.rotate or augmentation.scale:
-        view = _affine(view, augmentation, rng)
+        view, turned = _affine(view, augmentation, rng)
+    flipped: Steps = ()
     if augmentation.flip and rng.random() < 0.5:
-        view = cv2.flip(view, 1)
-    view = apply_policy(view, _policy_settings(augmentation, fill), rng)
+        view, flipped = cv2.flip(view, 1), (Flip(),)
+    view, moved = apply_policy(view, _policy_settings(augmentation, fill), rng)
     if augmentation.jitter:
         view = jitter(view, augmentation.jitter, rng)
     planes = np.empty((3, *size), dtype=np.uint8)
     cv2.split(np.ascontiguousarray(view), list(planes))  # a transposed copy would take ten times as long
-    return torch.from_numpy(planes)
+    steps = (*before.steps, *resized, *turned, *flipped, *moved)
+    return View(torch.from_numpy(planes), Geometry(before.original, steps))
 
 
 def _policy_settings(augmentation: Augmentation, fill: Colour) -> Settings:
@@ -230,25 +267,29 @@ def _scaled(box: Box, factor: float) -> Box:
     return rows[0], columns[0], max(1, rows[1] - rows[0]), max(1, columns[1] - columns[0])
 
 
-def _cut(image: Pixels, box: Box) -> Pixels:
+def _cut(image: Pixels, box: Box) -> Moved:
     top, left, height, width = box
-    return image[top : top + height, left : left + width]
+    part = image[top : top + height, left : left + width]
+    return part, (Crop(top, left, part.shape[0], part.shape[1]),)
 
 
-def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
     rows, columns = (round(side * augmentation.margin) for side in size)
-    image = _resize(image, (rows, columns), augmentation, rng)
-    return _place(image, size, rng)
+    image, resized = _resize(image, (rows, columns), augmentation, rng)
+    image, cut = _random_crop(image, size, rng)
+    return image, (*resized, *cut)
 
 
-def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
     most = LONGEST * min(image.shape[:2])  # an image of one row would become enormous
-    image = _place(image, (min(image.shape[0], most), min(image.shape[1], most)), rng)
-    image = _resize(image, _covering(image.shape[:2], size), augmentation, rng)
+    image, shortened = _random_crop(image, (min(image.shape[0], most), min(image.shape[1], most)), rng)
+    image, resized = _resize(image, _covering(image.shape[:2], size), augmentation, rng)
     vertical, horizontal = (min(round(side * augmentation.padding), side - 1) for side in size)
     border = cv2.BORDER_REFLECT_101 if augmentation.border == "reflect" else cv2.BORDER_CONSTANT
     image = cv2.copyMakeBorder(image, vertical, vertical, horizontal, horizontal, border)
-    return _place(image, size, rng)
+    padded = Pad(vertical, horizontal, mirror=augmentation.border == "reflect")
+    image, cut = _random_crop(image, size, rng)
+    return image, (*shortened, *resized, padded, *cut)
 
 
 def _covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
@@ -259,10 +300,10 @@ def _covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     return max(height, width * rows // columns), width
 
 
-def _place(image: Pixels, size: tuple[int, int], rng: np.random.Generator) -> Pixels:
+def _random_crop(image: Pixels, size: tuple[int, int], rng: np.random.Generator) -> Moved:
     top = int(rng.integers(0, image.shape[0] - size[0] + 1))
     left = int(rng.integers(0, image.shape[1] - size[1] + 1))
-    return image[top : top + size[0], left : left + size[1]]
+    return _cut(image, (top, left, *size))
 
 
 def _interpolation(augmentation: Augmentation, rng: np.random.Generator) -> str:
@@ -271,26 +312,29 @@ def _interpolation(augmentation: Augmentation, rng: np.random.Generator) -> str:
     return augmentation.interpolation
 
 
-def _resize(image: Pixels, size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Pixels:
+def _resize(image: Pixels, size: tuple[int, int], augmentation: Augmentation, rng: np.random.Generator) -> Moved:
     if image.shape[:2] == size:
-        return image
+        return image, ()
     interpolation = _interpolation(augmentation, rng)
     if interpolation == "bicubic" or augmentation.crop in ANTIALIASED:
         planes = torch.from_numpy(np.require(image, requirements=["W"])).permute(2, 0, 1)[None]
         resized = functional.interpolate(planes, size, mode=interpolation, align_corners=False, antialias=True)
-        return cv2.merge(list(resized[0].numpy()))  # faster than a transposed copy
+        return cv2.merge(list(resized[0].numpy())), (Resize(*size),)  # faster than a transposed copy
     # Whole factors are averaged away, so that bilinear interpolation skips no pixel; an average by any factor takes longer.
     factor = min(image.shape[0] // size[0], image.shape[1] // size[1])
+    cut: Steps = ()
     if factor > 1:
-        whole = (image.shape[1] // factor, image.shape[0] // factor)
-        image = cv2.resize(image[: whole[1] * factor, : whole[0] * factor], whole, interpolation=cv2.INTER_AREA)
-    return cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR)
+        rows, columns = image.shape[0] // factor, image.shape[1] // factor
+        image, cut = _cut(image, (0, 0, rows * factor, columns * factor))
+        image = cv2.resize(image, (columns, rows), interpolation=cv2.INTER_AREA)
+    return cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_LINEAR), (*cut, Resize(*size))
 
 
-def _affine(image: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Pixels:
+def _affine(image: Pixels, augmentation: Augmentation, rng: np.random.Generator) -> Moved:
     height, width = image.shape[:2]
     angle = rng.uniform(-augmentation.rotate, augmentation.rotate)
     zoom = 1 + rng.uniform(-augmentation.scale, augmentation.scale)
     matrix = np.asarray(cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), angle, zoom), dtype=np.float64)
     matrix[:, 2] += rng.uniform(-augmentation.shift, augmentation.shift, 2) * np.array([width, height])
-    return cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    image = cv2.warpAffine(image, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return image, (Affine.of_indices(cv2.invertAffineTransform(matrix).flatten().tolist(), border="edge"),)

@@ -3,10 +3,13 @@
 Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value ignore it.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
+
+from vitral.images.geometry import Affine, Steps, shear_or_shift
 
 Colour = tuple[int, int, int]
 HALF = 128  # brightness from which an image is solarised
@@ -102,6 +105,23 @@ def translate_x(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Imag
 def translate_y(image: Image.Image, pixels: float, canvas: Canvas) -> Image.Image:
     """Move an image upwards."""
     return _affine(image, (1, 0, 0, 0, 1, pixels), canvas)
+
+
+def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
+    """Return where an operation of a name moves the pixels of an image of a width and height; nothing if it moves none.
+
+    Pillow counts from the edges of pixels, and an affine map says where what is now at a place was.
+    """
+    if name == "Rotate":
+        return (_rotation(value, *size),)
+    matrix = shear_or_shift(name, value)
+    return () if matrix is None else (Affine(matrix),)
+
+
+def _rotation(degrees: float, width: int, height: int) -> Affine:
+    cosine, sine = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    x, y = width / 2, height / 2
+    return Affine((cosine, -sine, x - cosine * x + sine * y, sine, cosine, y - sine * x - cosine * y))
 
 
 def grey(image: Image.Image) -> Image.Image:

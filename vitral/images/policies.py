@@ -12,11 +12,13 @@ from vitral import plugins
 from vitral.errors import PluginError
 from vitral.images import pillow_operations, tensorflow_operations
 from vitral.images.decode import Pixels
-from vitral.images.pillow_operations import Canvas, Colour
+from vitral.images.geometry import Steps
+from vitral.images.pillow_operations import OPERATIONS, Canvas, Colour
 
 POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment")
 Policy = str  # one of these, or of a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
+Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
 
 STRONGEST = 10  # the magnitude at which AutoAugment's paper sets the largest change
@@ -177,10 +179,10 @@ def check_magnitude(policy: Policy, magnitude: float, magnitude_std: float) -> N
         raise ValueError("big-vision-randaugment has one magnitude for all images; leave magnitude_std out")
 
 
-def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) -> Pixels:
-    """Return an image changed by a policy, a pure function of the image, the settings and the generator."""
+def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) -> tuple[Pixels, Steps]:
+    """Return an image changed by a policy, and where its pixels went; a pure function of image, settings and generator."""
     if settings.policy == "none":
-        return image
+        return image, ()
     if own := plugins.registered("augmentation").get(settings.policy):
         return _checked(own(image, rng), image, settings.policy)
     if settings.policy == "big-vision-randaugment":
@@ -190,13 +192,15 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
         "autoaugment": _autoaugment,
         "three-augment": _three_augment,
     }[settings.policy]
-    return np.asarray(change(Image.fromarray(image), settings, rng))
+    changed, steps = change(Image.fromarray(image), settings, rng)
+    return np.asarray(changed), steps
 
 
-def _checked(changed: object, image: Pixels, policy: Policy) -> Pixels:
-    """Refuse what a plugin gives if it is not an image like the one that it was given."""
+def _checked(given: object, image: Pixels, policy: Policy) -> tuple[Pixels, Steps]:
+    """Refuse what a plugin gives if it is not an image like the one that it was given, alone or with where its pixels went."""
+    changed, steps = given if isinstance(given, tuple) and len(given) == 2 else (given, ())
     if isinstance(changed, np.ndarray) and changed.dtype == np.uint8 and changed.shape == image.shape:
-        return changed
+        return changed, tuple(steps)
     what = f"{changed.dtype} {changed.shape}" if isinstance(changed, np.ndarray) else f"a {type(changed).__name__}"
     raise PluginError(f"The augmentation '{policy}' gives {what}; it must give an array of uint8 {image.shape}.")
 
@@ -207,12 +211,13 @@ def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:
     factors = rng.uniform(max(0.0, 1 - strength), 1 + strength, 3)
     names = ("Brightness", "Contrast", "Color")
     for index in rng.permutation(3):
-        changed = _by_pillow(changed, names[index], float(factors[index]), Canvas(GREY, RESAMPLING["bilinear"]))
+        changed = OPERATIONS[names[index]](changed, float(factors[index]), Canvas(GREY, RESAMPLING["bilinear"]))
     return np.asarray(changed)
 
 
-def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
+def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
     names = tuple(TIMM)
+    steps: Steps = ()
     for number in rng.integers(len(names), size=settings.operations):
         if rng.random() >= PROBABILITY:
             continue
@@ -222,12 +227,14 @@ def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Gen
         value = TIMM[name](share, _sign(rng))
         if name in ("TranslateX", "TranslateY"):
             value *= image.width if name == "TranslateX" else image.height
-        image = _by_pillow(image, name, value, Canvas(settings.fill, _resampling(settings, rng)))
-    return image
+        steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
+        image = OPERATIONS[name](image, value, Canvas(settings.fill, _resampling(settings, rng)))
+    return image, steps
 
 
-def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Generator) -> Pixels:
+def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Generator) -> tuple[Pixels, Steps]:
     names = tuple(BIG_VISION)
+    steps: Steps = ()
     share = settings.magnitude / STRONGEST
     for number in rng.integers(len(names), size=settings.operations):
         name = names[number]
@@ -236,32 +243,29 @@ def _big_vision_randaugment(image: Pixels, settings: Settings, rng: np.random.Ge
             row, column = (int(rng.integers(side)) for side in image.shape[:2])
             image = tensorflow_operations.cutout(image, int(value), row, column)
         else:
+            steps = (*steps, *tensorflow_operations.steps_of(name, value, image.shape[:2]))
             image = tensorflow_operations.OPERATIONS[name](image, value)
-    return image
+    return image, steps
 
 
-def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
+def _autoaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+    steps: Steps = ()
     for name, probability, strength in IMAGENET[rng.integers(len(IMAGENET))]:
         if rng.random() < probability:
             value = AUTOAUGMENT[name](strength, _sign(rng))
-            image = _by_pillow(image, name, value, Canvas(GREY, _resampling(settings, rng)))
-    return image
+            steps = (*steps, *pillow_operations.steps_of(name, value, image.size))
+            image = OPERATIONS[name](image, value, Canvas(GREY, _resampling(settings, rng)))
+    return image, steps
 
 
-def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Image.Image:
+def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
     """Turn grey, solarise or blur with equal probability (DeiT III, arXiv 2204.07118; augment.py)."""
     choice = rng.integers(3)
     if choice == 0:
-        return pillow_operations.grey(image)
+        return pillow_operations.grey(image), ()
     if choice == 1:
-        return pillow_operations.OPERATIONS["Solarize"](
-            image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"])
-        )
-    return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS))
-
-
-def _by_pillow(image: Image.Image, name: str, value: float, canvas: Canvas) -> Image.Image:
-    return pillow_operations.OPERATIONS[name](image, value, canvas)
+        return OPERATIONS["Solarize"](image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"])), ()
+    return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS)), ()
 
 
 def _sign(rng: np.random.Generator) -> int:

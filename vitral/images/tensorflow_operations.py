@@ -13,9 +13,11 @@ from jaxtyping import Float32
 from PIL import Image, ImageOps
 
 from vitral.images.decode import Pixels
+from vitral.images.geometry import Affine, Steps, shear_or_shift
 
 Operation = Callable[[Pixels, float], Pixels]
 Number = float | np.float32
+Weights = tuple[Number, Number, Number]  # of x, y and 1
 Values = Float32[np.ndarray, "..."]
 
 GREY = 128  # fills what is beyond the edge, and what is cut out
@@ -46,12 +48,16 @@ def invert(image: Pixels, value: float) -> Pixels:
 
 def rotate(image: Pixels, degrees: float) -> Pixels:
     """Turn an image counterclockwise about its middle."""
-    bottom, end = (np.float32(side - 1) for side in image.shape[:2])
+    return _transform(image, *_rotation(degrees, image.shape[:2]))
+
+
+def _rotation(degrees: float, size: tuple[int, int]) -> tuple[Weights, Weights]:
+    bottom, end = (np.float32(side - 1) for side in size)
     radians = np.float32(math.radians(degrees))
     cosine, sine = np.cos(radians), np.sin(radians)
     right = (end - (cosine * end - sine * bottom)) / 2
     down = (bottom - (sine * end + cosine * bottom)) / 2
-    return _transform(image, (cosine, -sine, right), (sine, cosine, down))
+    return (cosine, -sine, right), (sine, cosine, down)
 
 
 def posterize(image: Pixels, bits: float) -> Pixels:
@@ -99,12 +105,12 @@ def sharpness(image: Pixels, factor: float) -> Pixels:
 
 
 def shear_x(image: Pixels, slope: float) -> Pixels:
-    """Move each row by `slope` times its index, to the left for a slope above 0."""
+    """Move each row by `slope` times its number, to the left for a slope above 0."""
     return _transform(image, (1, slope, 0), (0, 1, 0))
 
 
 def shear_y(image: Pixels, slope: float) -> Pixels:
-    """Move each column by `slope` times its index, upwards for a slope above 0."""
+    """Move each column by `slope` times its number, upwards for a slope above 0."""
     return _transform(image, (1, 0, 0), (slope, 1, 0))
 
 
@@ -116,6 +122,15 @@ def translate_x(image: Pixels, pixels: float) -> Pixels:
 def translate_y(image: Pixels, pixels: float) -> Pixels:
     """Move an image upwards."""
     return _transform(image, (1, 0, 0), (0, 1, pixels))
+
+
+def steps_of(name: str, value: float, size: tuple[int, int]) -> Steps:
+    """Return where an operation of a name moves the pixels of an image of a height and width; nothing if it moves none."""
+    if name == "Rotate":
+        column, row = _rotation(value, size)
+        return (Affine.of_indices([*map(float, column), *map(float, row)]),)
+    matrix = shear_or_shift(name, value)
+    return () if matrix is None else (Affine.of_indices(matrix),)
 
 
 def cutout(image: Pixels, half: int, row: int, column: int) -> Pixels:
@@ -156,12 +171,12 @@ def _smooth(image: Values) -> Pixels:
     return _bytes(cv2.filter2D(image, cv2.CV_32F, kernel / np.float32(13)))
 
 
-def _transform(image: Pixels, column: tuple[Number, Number, Number], row: tuple[Number, Number, Number]) -> Pixels:
+def _transform(image: Pixels, column: Weights, row: Weights) -> Pixels:
     """Return the image whose pixel (x, y) is the given image's nearest pixel to (column · (x, y, 1), row · (x, y, 1))."""
     height, width = image.shape[:2]
     x, y = np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32)[:, None]
 
-    def nearest(weights: tuple[Number, Number, Number]) -> Values:
+    def nearest(weights: Weights) -> Values:
         across, along, shift = (np.float32(weight) for weight in weights)
         position = across * x + along * y + shift
         return np.trunc(position + np.copysign(np.float32(0.5), position))  # halves away from 0, as in C

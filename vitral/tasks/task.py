@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
 from vitral.tasks.shown import Drawing, Table, Tile
 
-Label = int | tuple[int, ...] | None  # a class, several or none of them, or nothing known
+Array = Shaped[np.ndarray, "*axes"]
+Label = int | tuple[int, ...] | Array | None  # a class; several or none; a mask or boxes; or nothing known
 Targets = Shaped[Tensor, "batch *label"]
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
@@ -217,6 +220,10 @@ class Task(ABC):
     def read(self, values: Mapping[str, Any]) -> Result:
         """Return the result that its `to_json` gave, also after a way through a file."""
 
+    def follow(self, label: Label, geometry: Geometry) -> Label:
+        """Return the label of a view of an image: one that says where in the image something is follows the pixels."""
+        return label
+
     def outputs(self, num_classes: int) -> int:
         """Return the size of the network's head."""
         return num_classes
@@ -228,6 +235,6 @@ class Task(ABC):
 
 def classes_of(label: Label) -> tuple[int, ...]:
     """Return the classes that a label names: one, several or none."""
-    if label is None:
-        return ()
-    return label if isinstance(label, tuple) else (label,)
+    if isinstance(label, int):
+        return (label,)
+    return label if isinstance(label, tuple) else ()

@@ -1,0 +1,254 @@
+"""What was done to an image, so that a mask, points or boxes can follow it; the pixels themselves are moved elsewhere.
+
+Coordinates are continuous: the pixel in column 0 spans x from 0 to 1, its middle is at 0.5. A mask goes where its pixels went:
+it is mirrored where the image was continued by its mirror image, and filled where the image was. Every value of it is one that
+it had, the one at the very spot: steps are composed before the mask is looked at, so that nothing is rounded twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from jaxtyping import Bool, Float64, Shaped
+
+Size = tuple[int, int]  # height, width
+Border = Literal["fill", "edge"]
+Mask = Shaped[np.ndarray, "height width"]
+Points = Float64[np.ndarray, "points 2"]  # x, y
+Boxes = Float64[np.ndarray, "boxes 4"]  # left, top, right, bottom
+Matrix = tuple[float, float, float, float, float, float]
+
+
+class Step(Protocol):
+    """One thing that was done to an image of a size."""
+
+    def after(self, size: Size) -> Size:
+        """Return the size of the image afterwards."""
+        ...
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return where points of the image are afterwards."""
+        ...
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return what place of the image is seen at points of the image afterwards; outside of it nothing is."""
+        ...
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Crop:
+    """A box was cut out.
+
+    Attributes:
+        top: its first row.
+        left: its first column.
+        height: rows.
+        width: columns.
+    """
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def after(self, size: Size) -> Size:
+        """Return the box's size."""
+        return self.height, self.width
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return the points as the box counts them."""
+        return points - np.array([self.left, self.top])
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return the points as the image counts them."""
+        return points + np.array([self.left, self.top])
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The whole image was brought to another height and width."""
+
+    height: int
+    width: int
+
+    def after(self, size: Size) -> Size:
+        """Return the new size."""
+        return self.height, self.width
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return the points, stretched."""
+        return points * self._factors(size)
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return the points, not stretched."""
+        return points / self._factors(size)
+
+    def _factors(self, size: Size) -> Float64[np.ndarray, "2"]:
+        return np.array([self.width / size[1], self.height / size[0]])
+
+
+@dataclass(frozen=True)
+class Pad:
+    """Rows were added above and below, columns left and right.
+
+    Attributes:
+        vertical: rows on each side.
+        horizontal: columns on each side.
+        mirror: whether they show the image mirrored at its outermost pixels, in place of nothing.
+    """
+
+    vertical: int
+    horizontal: int
+    mirror: bool
+
+    def after(self, size: Size) -> Size:
+        """Return the size with the border."""
+        return size[0] + 2 * self.vertical, size[1] + 2 * self.horizontal
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return the points, moved by the border."""
+        return points + np.array([self.horizontal, self.vertical])
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return the points without the border, or what the border mirrors."""
+        points = points - np.array([self.horizontal, self.vertical])
+        if not self.mirror:
+            return points
+        ends = np.array([size[1], size[0]])
+        points = np.where(points < 0, 1 - points, points)
+        return np.where(points >= ends, 2 * ends - 1 - points, points)
+
+
+@dataclass(frozen=True)
+class Flip:
+    """Left and right changed places."""
+
+    def after(self, size: Size) -> Size:
+        """Return the size, which is the same."""
+        return size
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return the points, mirrored."""
+        return np.stack([size[1] - points[:, 0], points[:, 1]], axis=1)
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return the points, mirrored."""
+        return self.forth(points, size)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """The image was turned, sheared, moved or zoomed, its size kept.
+
+    Attributes:
+        matrix: a, b, c, d, e, f: what is now at (x, y) was at (a x + b y + c, d x + e y + f).
+        border: what came in from beyond the edge: "fill", which is nothing, or "edge", the outermost pixels again.
+    """
+
+    matrix: Matrix
+    border: Border = "fill"
+
+    @classmethod
+    def of_indices(cls, matrix: Sequence[float], border: Border = "fill") -> "Affine":
+        """Return the step of a matrix that counts from the middles of pixels: that of column 0 is at x = 0."""
+        a, b, c, d, e, f = map(float, matrix)
+        return cls((a, b, c + (1 - a - b) / 2, d, e, f + (1 - d - e) / 2), border)
+
+    def after(self, size: Size) -> Size:
+        """Return the size, which is the same."""
+        return size
+
+    def forth(self, points: Points, size: Size) -> Points:
+        """Return the points, by the inverse of the matrix."""
+        a, b, c, d, e, f = self.matrix
+        return (points - np.array([c, f])) @ np.linalg.inv(np.array([[a, b], [d, e]])).T
+
+    def back(self, points: Points, size: Size) -> Points:
+        """Return the points by the matrix, those outside brought to the edge where its pixels came in again."""
+        a, b, c, d, e, f = self.matrix
+        points = points @ np.array([[a, b], [d, e]]).T + np.array([c, f])
+        return points.clip(0.5, np.array([size[1], size[0]]) - 0.5) if self.border == "edge" else points
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Everything that was done to an image, in order.
+
+    Attributes:
+        original: height and width before, pixels.
+        steps: what was done.
+    """
+
+    original: Size
+    steps: Steps = ()
+
+    @property
+    def size(self) -> Size:
+        """Height and width afterwards, pixels."""
+        return self._sizes()[-1]
+
+    def _sizes(self) -> list[Size]:
+        """Return the size before each step, and at last that after all."""
+        sizes = [self.original]
+        for step in self.steps:
+            sizes.append(step.after(sizes[-1]))
+        return sizes
+
+    def mask(self, mask: Mask, *, fill: int = 0) -> Mask:
+        """Return a mask of the image as it is of the view.
+
+        Args:
+            mask: one value a pixel of the image.
+            fill: where the view shows nothing of the image.
+        """
+        assert mask.shape == self.original, f"a mask of {mask.shape} for an image of {self.original}"
+        sizes = self._sizes()
+        points, seen = _middles(sizes[-1]), np.ones(sizes[-1][0] * sizes[-1][1], dtype=bool)
+        for step, size in zip(reversed(self.steps), reversed(sizes[:-1]), strict=True):
+            points = step.back(points, size)
+            seen &= _inside(points, size)
+        columns, rows = np.floor(points).astype(np.int64).T
+        values = mask[rows.clip(0, mask.shape[0] - 1), columns.clip(0, mask.shape[1] - 1)]
+        return np.where(seen, values, np.asarray(fill, mask.dtype)).reshape(sizes[-1])
+
+    def points(self, points: Points) -> Points:
+        """Return where points of the image are in the view, be it outside of it."""
+        for step, size in zip(self.steps, self._sizes(), strict=False):
+            points = step.forth(points, size)
+        return points
+
+    def boxes(self, boxes: Boxes) -> Boxes:
+        """Return the boxes that hold what boxes of the image hold, cut off at the view's edges.
+
+        One that the view does not show has no width or no height.
+        """
+        corners = boxes[:, [[0, 1], [2, 1], [0, 3], [2, 3]]]
+        moved = self.points(corners.reshape(-1, 2)).reshape(-1, 4, 2)
+        height, width = self.size
+        limits = np.array([width, height, width, height])
+        return np.concatenate([moved.min(axis=1), moved.max(axis=1)], axis=1).clip(0, limits)
+
+
+def shear_or_shift(name: str, value: float) -> Matrix | None:
+    """Return the matrix of a shear, by its slope, or a translation, by pixels; None for an operation that is neither."""
+    matrices: dict[str, Matrix] = {
+        "ShearX": (1, value, 0, 0, 1, 0),
+        "ShearY": (1, 0, 0, value, 1, 0),
+        "TranslateX": (1, 0, value, 0, 1, 0),
+        "TranslateY": (1, 0, 0, 0, 1, value),
+    }
+    return matrices.get(name)
+
+
+def _middles(size: Size) -> Points:
+    rows, columns = np.indices(size).reshape(2, -1)
+    return np.stack([columns, rows], axis=1) + 0.5
+
+
+def _inside(points: Points, size: Size) -> Bool[np.ndarray, " points"]:
+    x, y = points.T
+    return (x >= 0) & (x < size[1]) & (y >= 0) & (y < size[0])
