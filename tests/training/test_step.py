@@ -17,9 +17,10 @@ from vitral.data.batch import Batch
 from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
+from vitral.models.stochastic_depth import BatchPart
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.supervised import Supervised
-from vitral.training.methods.views import Part
+from vitral.training.methods.views import Part, Seen
 from vitral.training.settings.recipe import Recipe, build_recipe
 from vitral.training.step import Outcome, Step, over_all_processes
 
@@ -302,6 +303,8 @@ def test_what_a_checkpoint_holds_has_its_names() -> None:
     assert averaged.states()["average"] is averaged.average
     assert averaged.states()["method"] is averaged.method
     assert len(plain.states()["model"].state_dict()) == len(plain.method.module.state_dict())
+    assert plain(batches(1)[0], 0, 0.01, 0.01).finite
+    assert len(plain.states()["optimizer"].state_dict()) >= 2 * len(list(plain.method.module.parameters()))
 
 
 def test_a_weight_that_is_no_number_is_seen() -> None:
@@ -321,3 +324,126 @@ def test_what_came_of_a_step_says_whether_it_counts(loss: float, norm: float, fi
     values = Outcome(True, ("a", "b"), torch.tensor([1.0, 2.0]), torch.tensor(3.0)).figures()
     assert values == {"a": 1.0, "b": 2.0, "gradient_norm": 3.0}
     assert np.isclose(float(outcome.sums[1]), 0.1, rtol=1e-6)
+
+
+def test_both_heads_of_a_distilled_network_learn_and_experts_are_balanced() -> None:
+    experts = ExpertsConfig(blocks=(1,), num_experts=4)
+    for config in (
+        dataclasses.replace(variant("deit-ti16-distilled"), depth=1, dim=12, mlp_dim=12, num_classes=10),
+        dataclasses.replace(PLAIN, experts=experts),
+    ):
+        model = network(config)
+        if config.distilled:
+            nn.init.normal_(model.distillation_head.weight)
+        method = Supervised(model, recipe_of(), SINGLE_LABEL)
+        images, labels = torch.randn(4, 3, *config.image_size), torch.arange(4)
+        part = Part((Seen(images, images.byte(), labels),), BatchPart(0, 4))
+        torch.manual_seed(2)
+        loss, figures = method.loss(method.module, part)
+        torch.manual_seed(2)
+        outputs = model.outputs(images)
+        heads = [outputs.logits, *([outputs.distillation_logits] if config.distilled else [])]
+        losses = [-(head.log_softmax(dim=1))[torch.arange(4), labels].mean() for head in heads]
+        balance = sum(0.005 * value for value in outputs.auxiliary.values())
+        assert bool(outputs.auxiliary) != config.distilled
+        torch.testing.assert_close(loss, sum(losses) / len(losses) + balance)
+        assert list(figures) == ["accuracy"]
+        assert float(figures["accuracy"]) == float((outputs.logits.argmax(dim=1) == labels).float().mean())
+        assert not figures["accuracy"].requires_grad
+
+
+def test_a_part_of_a_batch_loses_its_branches_as_in_the_whole() -> None:
+    model = network(dataclasses.replace(PLAIN, stochastic_depth=0.5, depth=6))
+    method = Supervised(model, recipe_of(), SINGLE_LABEL)
+    images, labels, part = torch.randn(4, 3, 8, 8), torch.arange(4), BatchPart(5, 9)
+    losses = []
+    for of_batch in (part, BatchPart(0, 4)):
+        torch.manual_seed(0)
+        losses.append(
+            float(method.loss(method.module, Part((Seen(images, images.byte(), labels),), of_batch))[0].detach())
+        )
+    torch.manual_seed(0)
+    logits = model.outputs(images, part).logits.detach()
+    assert losses[0] == pytest.approx(float(-logits.log_softmax(dim=1)[torch.arange(4), labels].mean()), rel=1e-5)
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("named", ["softmax", "sigmoid", "task"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_recipes_loss_is_learned_by(named: str, smoothing: float) -> None:
+    recipe = recipe_of(objective={"name": named}, regularization={"label_smoothing": smoothing})
+    logits, labels = torch.randn(5, 10), torch.arange(5)
+    shares = torch.eye(10)[labels] * (1 - smoothing) + smoothing / 10
+    expected = {
+        "softmax": -(shares * logits.log_softmax(dim=1)).sum(dim=1).mean(),
+        "sigmoid": -(shares * logits.sigmoid().log() + (1 - shares) * (1 - logits.sigmoid()).log()).sum(dim=1).mean(),
+    }
+    found = Supervised(network(), recipe, SINGLE_LABEL).loss_of(logits, labels)
+    torch.testing.assert_close(found, expected["softmax" if named == "task" else named], rtol=1e-4, atol=1e-5)
+    if named == "sigmoid":
+        mean = recipe_of(objective={"name": named, "mean_over_classes": True, "binary_targets": True})
+        mixed = torch.eye(10)[labels] * 0.4 + torch.eye(10)[labels + 1] * 0.6
+        marks = (mixed > 0).float()
+        found = Supervised(network(), mean, SINGLE_LABEL).loss_of(logits, mixed)
+        torch.testing.assert_close(found, nn.functional.binary_cross_entropy_with_logits(logits, marks))
+
+
+@pytest.mark.parametrize("images", [None, 4])
+def test_sam_climbs_by_the_gradient_of_each_group_and_learns_from_where_it_leads(images: int | None) -> None:
+    optimizer = {"name": "sgd", "sam_rho": 0.3, **({"sam_images": images} if images else {})}
+    model, reference = network(), network()
+    step = stepper(model, recipe_of(optimizer=optimizer))
+    (batch,) = batches(1)
+    figures = step.learn(batch, 0, step.statistics.copy())
+    parameters = list(reference.parameters())
+    starts = [p.detach().clone() for p in parameters]
+    total = [torch.zeros_like(p) for p in parameters]
+    count = 12 // (images or 12)
+    for part in batch.cut(images or 12):
+        climb = torch.autograd.grad(cross_entropy(reference, part)[0], parameters)
+        norm = torch.stack([gradient.square().sum() for gradient in climb]).sum().sqrt()
+        with torch.no_grad():
+            for p, gradient in zip(parameters, climb, strict=True):
+                p.add_(0.3 * gradient / norm)
+        there = torch.autograd.grad(cross_entropy(reference, part)[0], parameters)
+        with torch.no_grad():
+            for p, start, sums, gradient in zip(parameters, starts, total, there, strict=True):
+                p.copy_(start)
+                sums.add_(gradient / count)
+    for p, start, expected in zip(model.parameters(), starts, total, strict=True):
+        assert p.grad is not None
+        assert torch.equal(p.detach(), start)
+        torch.testing.assert_close(p.grad, expected, rtol=2e-3, atol=2e-5)
+    assert float(figures["loss"]) == pytest.approx(float(cross_entropy(reference, batch)[0].detach()), rel=1e-5)
+
+
+def test_a_batch_is_cut_with_its_partner_its_views_and_its_further_images() -> None:
+    numbers = torch.arange(8)
+    pixels = numbers.to(torch.uint8)[:, None, None, None].expand(8, 3, 2, 2)
+    extra = Batch(pixels[:6], numbers[:6], numbers[:6], first=100, whole=200)
+    batch = Batch(pixels, numbers, numbers + 50, 20, 40, True, (pixels + 100,), (0.1, 0.2), {"more": extra})
+    assert len(batch) == 7
+    assert batch.total == 40
+    assert Batch(pixels, numbers, numbers).total == 8
+    parts = list(batch.cut(3))
+    assert [len(part) for part in parts] == [3, 3, 1]
+    for part, start in zip(parts, (0, 3, 6), strict=True):
+        held = list(range(start, min(start + 3, 7) + 1))
+        assert part.images[:, 0, 0, 0].tolist() == part.labels.tolist() == held
+        assert part.indices.tolist() == [number + 50 for number in held]
+        assert part.more[0][:, 0, 0, 0].tolist() == [number + 100 for number in held]
+        assert (part.first, part.whole, part.partner, part.erasing) == (20 + start, 40, True, (0.1, 0.2))
+    further = [part.extra["more"] for part in parts]
+    assert [part.labels.tolist() for part in further] == [[0, 1], [2, 3], [4, 5]]
+    assert [(part.first, part.whole) for part in further] == [(100, 200), (102, 200), (104, 200)]
+
+
+def test_everything_that_travels_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor + 1)
+    numbers = torch.arange(3)
+    pixels = torch.zeros(3, 3, 2, 2, dtype=torch.uint8)
+    extra = Batch(pixels, numbers, numbers)
+    pinned = Batch(pixels, numbers, numbers, 4, 9, more=(pixels,), extra={"more": extra}).pin_memory()
+    assert pinned.labels.tolist() == pinned.extra["more"].labels.tolist() == [1, 2, 3]
+    assert int(pinned.images.min()) == int(pinned.more[0].min()) == int(pinned.extra["more"].images.min()) == 1
+    assert (pinned.first, pinned.whole, list(pinned.extra)) == (4, 9, ["more"])
