@@ -1,4 +1,4 @@
-"""What interrupted writes leave is cleared away once its writer is dead; long names and the user's own files are no trouble."""
+"""What interrupted writes leave is deleted once its writer is dead; long names and the user's own files are safe."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ def left_by(owner: Owner, folder: Path) -> Path:
     return path
 
 
-def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_is_deleted(tmp_path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path; from vitral.files import new_file\n"
         "with new_file(Path(sys.argv[1])) as partial:\n"
@@ -33,7 +33,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["b.txt"]
 
 
-def test_only_what_is_left_behind_is_cleared_away(tmp_path: Path) -> None:
+def test_only_abandoned_files_are_deleted(tmp_path: Path) -> None:
     me = this_process()
     mine, afar = left_by(me, tmp_path), left_by(dataclasses.replace(me, machine="afar"), tmp_path)
     before = left_by(dataclasses.replace(me, boot="before"), tmp_path)

@@ -1,4 +1,4 @@
-"""What results show of themselves in a notebook: a small and harmless piece of HTML."""
+"""How results are shown in a notebook: a small and harmless piece of HTML."""
 
 import dataclasses
 import re
@@ -92,7 +92,7 @@ def test_a_run_shows_its_result_its_curve_and_what_is_wrong(tmp_path: Path) -> N
     assert "Beware" not in dataclasses.replace(result, diagnosis=())._repr_html_()
 
 
-def test_curves_leave_out_what_is_no_number() -> None:
+def test_curves_leave_out_what_is_not_finite() -> None:
     assert curve([1.0, float("nan"), 3.0], "x").count(",") == 2
     assert curve([1.0], "x") == ""
     assert curve([2.0, 2.0], "x")

@@ -1,4 +1,4 @@
-"""Progress as text: lines now and then without a terminal, one written over in a notebook, silence on request."""
+"""Progress as text: occasional lines without a terminal, one overwritten line in a notebook, silence on request."""
 
 import io
 import sys
@@ -20,7 +20,7 @@ class Time:
         return self.now
 
 
-def test_a_long_job_is_told_of_every_ten_seconds_and_later_every_thirty() -> None:
+def test_a_long_job_is_reported_every_ten_seconds_and_later_every_thirty() -> None:
     stream, clock = io.StringIO(), Time()
     lines = PlainLines(stream, clock)
     told: list[int] = []
@@ -33,7 +33,7 @@ def test_a_long_job_is_told_of_every_ten_seconds_and_later_every_thirty() -> Non
     assert "train 10/400  loss 1.500  6 min left" in stream.getvalue()
 
 
-def test_how_long_it_takes_is_not_told_from_nothing() -> None:
+def test_the_time_left_is_not_guessed_from_nothing() -> None:
     stream, clock = io.StringIO(), Time()
     lines = PlainLines(stream, clock)
     lines(Progress("baselines", 1, 2))
@@ -53,7 +53,7 @@ def test_how_long_it_takes_is_not_told_from_nothing() -> None:
     assert "90 s left" in stream.getvalue()
 
 
-def test_a_short_job_says_nothing_and_a_message_is_said_at_once() -> None:
+def test_a_short_job_prints_nothing_and_a_message_is_printed_at_once() -> None:
     stream, clock = io.StringIO(), Time()
     lines = PlainLines(stream, clock)
     for done in range(9):
@@ -64,7 +64,7 @@ def test_a_short_job_says_nothing_and_a_message_is_said_at_once() -> None:
     assert stream.getvalue().splitlines() == ["Found photos.", "Warning: Left out: a.jpg"]
 
 
-def test_a_task_that_was_told_of_is_told_of_when_it_ends_and_names_the_last_validation() -> None:
+def test_a_reported_task_is_reported_when_it_ends_with_the_last_validation() -> None:
     stream, clock = io.StringIO(), Time()
     lines = PlainLines(stream, clock)
     lines(Progress("train", 1, 3))
@@ -78,7 +78,7 @@ def test_a_task_that_was_told_of_is_told_of_when_it_ends_and_names_the_last_vali
     assert end.startswith("train 3/3")
 
 
-def test_a_notebook_gets_one_line_that_is_written_over() -> None:
+def test_a_notebook_gets_one_line_that_is_overwritten() -> None:
     stream, clock = io.StringIO(), Time()
     bar = NotebookBar(stream, clock)
     for done in range(1, 5):
@@ -100,7 +100,7 @@ def test_a_notebook_is_recognised_without_importing_ipython(monkeypatch: pytest.
         assert in_notebook() == answer
 
 
-def test_who_passes_no_listener_hears_messages(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_shown_without_a_listener(capsys: pytest.CaptureFixture[str]) -> None:
     show(Message("Found photos."))
     out, err = capsys.readouterr()
     assert (out, err) == ("", "Found photos.\n")

@@ -1,8 +1,8 @@
-"""Where things lie in a user's working folder: names that commands, rooms, other tools and users share."""
+"""Paths and file names shared by commands, rooms, other tools and users."""
 
 from pathlib import Path
 
-RUNS = Path("runs")  # where a run makes its folder if none is given
+RUNS = Path("runs")  # where a run creates its folder if none is given
 CLASSIFIER = "classifier"  # inside a run's folder: the classifier that it trained
 # The files of a classifier folder.
 DESCRIPTION, WEIGHTS, CARD = "classifier.json", "weights.safetensors", "README.md"

@@ -1,4 +1,4 @@
-"""KEY=VALUE, as commands take changes of settings: a dotted key, and a value as TOML or JSON spells it, or a bare word."""
+"""KEY=VALUE, the form of changed settings: a dotted key, and a value in TOML or JSON, or a bare word."""
 
 import json
 import tomllib
@@ -8,16 +8,16 @@ from vitral.errors import VitralError
 
 
 def override(values: dict[str, Any], change: str, *, error: type[VitralError], example: str) -> None:
-    """Set in a tree of values what a change says.
+    """Apply a change to a tree of values.
 
     Args:
-        values: what is changed; sections that it lacks are made.
+        values: the tree; missing sections are created.
         change: such as "optimizer.lr=0.01", "precision=bf16", "experts.blocks=[1, 3]" or "representation_size=null".
-        error: what a change that cannot be made raises.
+        error: the type to raise for an invalid change.
         example: a change that the user could have meant.
 
     Raises:
-        VitralError: of the kind `error`: there is no "=" or no key, or a value stands where the key has a section.
+        VitralError: of the type `error`: there is no "=" or no key, or a section of the key is a value.
     """
     key, sign, text = change.partition("=")
     *sections, leaf = key.strip().split(".")
@@ -30,8 +30,8 @@ def override(values: dict[str, Any], change: str, *, error: type[VitralError], e
     values[leaf] = spelled(text)
 
 
-def spelled(text: str) -> Any:  # noqa: ANN401  # whatever TOML and JSON can spell
-    """Return the value that a text spells in TOML or, where that has no word for it, in JSON; else the text itself."""
+def spelled(text: str) -> Any:  # noqa: ANN401  # any TOML or JSON value
+    """Return a text's value in TOML or, if it is not TOML, in JSON; otherwise the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

@@ -39,8 +39,8 @@ def test_every_epoch_shows_every_example_once() -> None:
 
 @pytest.mark.parametrize("endless", [False, True])
 @pytest.mark.parametrize("batch_size", [8, 9, 64, 1024])
-def test_copies_of_an_image_stand_apart_in_a_batch(batch_size: int, endless: bool) -> None:
-    """MixUp takes the image before; 67 % of them were copies of the same one, and mixing did nothing."""
+def test_copies_of_an_image_are_kept_apart_in_a_batch(batch_size: int, endless: bool) -> None:
+    """MixUp takes the previous image; 67 % of these were copies of the same one, and mixing did nothing."""
     for step in range(4):
         drawn = batch_indices(
             1 << 40 if endless else 100_000, batch_size, seed=0, step=step, repeats=3, endless=endless

@@ -1,4 +1,4 @@
-"""Folders of images: classes by name, honest splits, nothing skipped in silence."""
+"""Folders of images: classes by name, correct splits, nothing skipped silently."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_a_folder_trained_on_is_scored_on_what_was_left_out(root: Path, make: Ma
         ({"train/a": 2, "train/b": 2, "val/c": 1}, "'c' is in validation but has no training images"),
     ],
 )
-def test_what_is_no_data_set_is_refused(root: Path, make: Make, folders: dict[str, int], message: str) -> None:
+def test_what_is_not_a_dataset_is_refused(root: Path, make: Make, folders: dict[str, int], message: str) -> None:
     for name, count in folders.items():
         make(name, count)
     with pytest.raises(DataError, match=message):
@@ -128,7 +128,7 @@ def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_other_files_are_told_of_and_hidden_ones_ignored(root: Path, make: Make) -> None:
+def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make) -> None:
     make("a", 3)
     make("b", 3)
     make(".thumbnails", 3)

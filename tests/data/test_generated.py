@@ -56,7 +56,7 @@ def test_closed_form_is_the_released_renderer(index: int) -> None:
     np.testing.assert_allclose(contours(shape, (200.5, 17.25), noise), expected, rtol=1e-5, atol=0.01)
 
 
-def test_orbits_left_out_leave_the_others_in_place() -> None:
+def test_omitted_orbits_do_not_move_the_others() -> None:
     shape = Atom(vertices=90, orbits=24, noise=2.0, increment=0.1, radius=30, frequencies=(3, 5), ellipse=(1.0, 1.5))
     every = contours(shape, (256, 256), np.zeros((2, 24, 90), np.float32))
     sparse = contours(shape, (256, 256), np.zeros((2, 3, 90), np.float32), step=8)
@@ -87,12 +87,12 @@ def test_classes_keep_within_their_ranges(name: str) -> None:
     assert all(1 <= stretch <= 2 for shape in shapes for stretch in shape.ellipse)
 
 
-def test_classes_depend_on_seed_and_number_alone() -> None:
+def test_classes_depend_only_on_seed_and_number() -> None:
     assert atom(Ranges(), 0, 5) == atom(Ranges(), 0, 5)
     assert len({atom(Ranges(), seed, index) for seed in (0, 1) for index in range(50)}) == 100
 
 
-def test_images_are_as_lit_as_the_released_ones() -> None:
+def test_images_are_as_bright_as_the_released_ones() -> None:
     large = np.stack([render(Ranges(), 0, index, 0, 512) for index in range(60)])
     small = np.stack([render(Ranges(), 0, index, 0, 224) for index in range(60)]) / 255
     assert (large > 0).mean() == pytest.approx(0.31, abs=0.06)

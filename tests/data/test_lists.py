@@ -86,7 +86,7 @@ def test_a_split_column_without_a_name(root: Path) -> None:
     assert len(data.splits["test"]) == 6
 
 
-def test_lists_by_split_beside_the_images(root: Path) -> None:
+def test_lists_by_split_next_to_the_images(root: Path) -> None:
     for split, part in (("train", IMAGES[:12]), ("val", IMAGES[12:16]), ("test", IMAGES[16:])):
         (root / "pool" / f"{split}.txt").write_text(lines(lambda path, name: f"{path} {name}", names=part))
     data = open_data(root / "pool")
@@ -94,12 +94,12 @@ def test_lists_by_split_beside_the_images(root: Path) -> None:
     assert data.class_names == NAMES
 
 
-def test_a_text_file_of_such_a_name_that_is_no_list_is_left(root: Path) -> None:
+def test_a_text_file_of_such_a_name_that_is_not_a_list_is_ignored(root: Path) -> None:
     (root / "pool" / "train.txt").write_text("trained on a Tuesday\n")
     assert count(open_data(root / "pool")) == 20
 
 
-def test_paths_that_are_nowhere_are_called_that(root: Path) -> None:
+def test_paths_that_do_not_exist_are_refused(root: Path) -> None:
     for name, text in (("a.csv", "image,label\n"), ("b.csv", ""), ("c.txt", "")):
         separator = " " if name.endswith("txt") else ","
         (root / name).write_text(text + lines(lambda path, label: f"elsewhere/{path}{separator}{label}"))  # noqa: B023
@@ -107,7 +107,7 @@ def test_paths_that_are_nowhere_are_called_that(root: Path) -> None:
             open_data(root / name)
 
 
-def test_some_paths_that_are_nowhere_are_bad_images(root: Path) -> None:
+def test_a_few_paths_that_do_not_exist_are_bad_images(root: Path) -> None:
     (root / "all.csv").write_text(lines(lambda path, name: f"pool/{path},{name}") + "pool/cat/gone.png,cat\n")
     with pytest.raises(ImageError, match=r"1 of 21 .*gone.png' \(.*line 21\) does not exist"):
         open_data(root / "all.csv")
@@ -133,7 +133,7 @@ def test_a_class_whose_files_are_all_missing_is_named(root: Path) -> None:
         open_data(root / "one.csv", skip_bad_images=True)
 
 
-def test_a_class_of_damaged_images_alone_is_named(root: Path) -> None:
+def test_a_class_of_only_damaged_images_is_named(root: Path) -> None:
     for number in range(3):
         path = root / "pool" / "blue" / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
@@ -143,7 +143,7 @@ def test_a_class_of_damaged_images_alone_is_named(root: Path) -> None:
     assert "No readable image of 1 of the 3 classes: blue." in data.notes
 
 
-def test_a_table_without_rows_is_called_that(root: Path) -> None:
+def test_a_table_without_rows_is_refused_as_such(root: Path) -> None:
     (root / "all.csv").write_text("image,label\n")
     (root / "all.txt").write_text("# nothing yet\n")
     parquet.write_table(

@@ -22,7 +22,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Write so many images into each folder below photos/."""
+    """Write the given number of images into each folder below photos/."""
 
     def write(counts: dict[str, int], root: str = "photos") -> Path:
         rng = np.random.default_rng(len(counts))
@@ -145,7 +145,7 @@ def test_what_vitral_wrote_is_not_data_in_an_archive(make: Make, kind: str) -> N
             read(alone)
 
 
-def test_an_archive_of_nothing_but_runs_has_no_images_to_answer_for(tmp_path: Path) -> None:
+def test_an_archive_of_nothing_but_runs_has_no_images_to_predict(tmp_path: Path) -> None:
     run_folder(tmp_path / "all" / "runs" / "x")
     (tmp_path / "all" / "note.txt").write_text("")
     archive = shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "all")
@@ -230,7 +230,7 @@ def test_a_classifiers_names_choose_the_reading(make: Make) -> None:
         assert set(again.splits["test"].labels().tolist()) == set(range(len(names)))
 
 
-def test_a_reading_that_is_none_is_refused(make: Make) -> None:
+def test_an_unknown_reading_is_refused(make: Make) -> None:
     with pytest.raises(DataError, match="Did you mean 'leaf'"):
         open_data(make({"a": 3, "b": 3}), classes="leafs")  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ def epoch(number: int, examples: int, shards: tuple[int, ...] = (), seed: int = 
     return [int(batch_indices(examples, 1, seed=seed, step=step, shards=shards)[0]) for step in steps]
 
 
-def test_an_epoch_is_a_permutation_of_its_own_whatever_the_batch_size() -> None:
+def test_every_epoch_is_its_own_permutation_whatever_the_batch_size() -> None:
     orders = [epoch(number, 23) for number in range(3)]
     assert all(sorted(order) == list(range(23)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
@@ -40,7 +40,7 @@ def stream(text: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(number))
 
 
-def test_the_order_is_drawn_from_a_stream_of_its_own_on_any_machine() -> None:
+def test_the_order_is_drawn_from_its_own_stream_on_any_machine() -> None:
     assert epoch(2, 9, seed=7) == stream("7/order/2").permutation(9).tolist()
     endless = batch_indices(1000, 5, seed=7, step=3, endless=True)
     assert endless.tolist() == stream("7/order/3").integers(0, 1000, 5).tolist()
@@ -48,14 +48,14 @@ def test_the_order_is_drawn_from_a_stream_of_its_own_on_any_machine() -> None:
     assert stratified(np.full(20, 4), (0.25,), seed=7, purpose="a")[1].tolist() == sorted(members[:5].tolist())
 
 
-def test_first_places_are_even_over_seeds() -> None:
+def test_first_positions_are_uniform_over_seeds() -> None:
     first = Counter(epoch(0, 5, seed=seed)[0] for seed in range(500))
     assert set(first) == set(range(5))
     assert all(60 < count < 140 for count in first.values())
 
 
 @pytest.mark.parametrize("batch_size", [6, 7, 12])
-def test_repeats_show_a_share_of_the_epoch_so_many_times(batch_size: int) -> None:
+def test_repeats_show_a_fraction_of_the_epoch_several_times(batch_size: int) -> None:
     """DeiT's samplers.py: every index `repeats` times in a row, cut to the epoch's length, dealt out in turn."""
     order = epoch(0, 12)
     dealt = np.repeat(order, 3)[:12]
@@ -130,7 +130,7 @@ def test_examples_within_a_window_are_shuffled_across_its_shards() -> None:
         ([3], (0.6, 0.1), [[1, 1, 1]]),
     ],
 )
-def test_every_class_is_shared_out_by_itself(
+def test_every_class_is_split_separately(
     sizes: list[int], shares: tuple[float, ...], counts: list[list[int]], seed: int
 ) -> None:
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)) * 3 - 1, sizes))
@@ -185,7 +185,7 @@ class Numbered:
 
 
 def contents(source: Subset | Joined) -> list[int]:
-    """Return the values of all images, having seen that everything else that is said of one is of the same image."""
+    """Return the values of all images, after checking that everything else about an image belongs to it."""
     values = [int(source.image(index)[0, 0, 0]) for index in range(len(source))]
     for index, value in enumerate(values):
         assert source.label(index) == value % 3
@@ -305,7 +305,7 @@ NO_TEST = "No test/ folder: scores are on the validation split."
 ALL_SCORED = "The data have no train and test splits and are not the training data, so all of them are scored."
 
 
-def test_images_without_splits_are_shared_out_by_class() -> None:
+def test_images_without_splits_are_split_by_class() -> None:
     given = entries(["cat"] * 30 + ["dog"] * 20)
     splits, notes = shared({"all": given})
     assert list(splits) == ["train", "validation", "test"]
@@ -317,7 +317,7 @@ def test_images_without_splits_are_shared_out_by_class() -> None:
     assert [part.tolist() for part in parts] == [splits[split] for split in ("train", "validation", "test")]
 
 
-def test_data_that_is_not_what_was_trained_on_is_scored_as_a_whole() -> None:
+def test_data_other_than_the_training_data_are_scored_as_a_whole() -> None:
     assert shared({"all": entries(["cat", "dog"])}, whole=True) == ({"test": [0, 1]}, [ALL_SCORED])
     splits, notes = shared({"train": entries(["cat"] * 20), "test": entries(["cat"], 50)}, whole=True)
     assert notes == [NO_VALIDATION]
@@ -325,7 +325,7 @@ def test_data_that_is_not_what_was_trained_on_is_scored_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("names", [("train",), ("train", "test"), ("train", "validation"), ("test",), ("validation",)])
-def test_what_the_data_has_is_kept_and_what_it_lacks_is_said(names: tuple[str, ...]) -> None:
+def test_splits_of_the_data_are_kept_and_missing_ones_are_noted(names: tuple[str, ...]) -> None:
     given = {name: entries(["cat"] * 20 + ["dog"] * 20, 100 * number) for number, name in enumerate(names)}
     splits, notes = shared(given)
     if "train" in names and "validation" not in names:
@@ -339,13 +339,13 @@ def test_what_the_data_has_is_kept_and_what_it_lacks_is_said(names: tuple[str, .
     assert "test" in splits or "test" not in names
 
 
-def test_an_empty_split_is_none() -> None:
+def test_an_empty_split_is_dropped() -> None:
     splits, _ = shared({"train": entries(["cat"] * 20), "validation": [], "test": entries(["cat"], 30)})
     assert list(splits) == ["train", "test"]
 
 
-def test_equal_images_count_as_one_of_the_first_ones_class() -> None:
-    """20 cats of which each comes twice, the second time as a dog, and 10 dogs of their own."""
+def test_identical_images_count_as_one_of_the_first_ones_class() -> None:
+    """20 cats of which each occurs twice, the second time as a dog, and 10 other dogs."""
     given = entries(["cat"] * 20 + ["dog"] * 30)
     hashes = {place: f"content {place % 20}" for place in range(40)}
     splits, notes = shared({"all": given}, hashes)
@@ -359,8 +359,8 @@ def test_equal_images_count_as_one_of_the_first_ones_class() -> None:
     assert sorted(place for found in splits.values() for place in found) == list(range(50))
 
 
-def test_a_class_that_stands_in_other_parts_alone_is_moved_to_the_first() -> None:
-    """All dogs equal one cat: wherever the cat falls, the dogs are trained on, and each image stands in one part."""
+def test_a_class_that_is_only_in_other_parts_is_moved_to_the_first() -> None:
+    """All dogs equal one cat: wherever the cat falls, the dogs are trained on, and each image is in one part."""
     for first in range(20):
         hashes = {first: "same", 20: "same", 21: "same"}
         splits, notes = shared({"all": entries(["cat"] * 20 + ["dog"] * 2)}, hashes)
@@ -370,7 +370,7 @@ def test_a_class_that_stands_in_other_parts_alone_is_moved_to_the_first() -> Non
         assert splits["train"] == sorted(splits["train"])
 
 
-def test_images_without_a_label_are_shared_out_as_a_class_of_their_own() -> None:
+def test_images_without_a_label_are_split_as_a_class_of_their_own() -> None:
     splits, _ = shared({"all": entries(["cat"] * 10 + ["dog"] * 10 + [""] * 10)})
     for split, count in (("train", 8), ("validation", 1), ("test", 1)):
         assert [sum(index // 10 == part for index in splits[split]) for part in range(3)] == [count] * 3

@@ -1,4 +1,4 @@
-"""Splits that are ours: every class in each, equal images on one side, and the same shares where none are equal."""
+"""Splits made by Vitral: every class in each, identical images in the same one, and the same splits if none are identical."""
 
 import shutil
 from collections import defaultdict
@@ -27,7 +27,7 @@ def photos(tmp_path: Path) -> Path:
 
 
 def images(data: DataSet) -> Iterator[tuple[str, bytes]]:
-    """Give split and pixels of every image."""
+    """Yield split and pixels of every image."""
     for split, source in data.splits.items():
         for index in range(len(source)):
             yield split, source.image(index).tobytes()
@@ -37,7 +37,7 @@ def names(data: DataSet, split: str) -> list[str]:
     return [Path(data.splits[split].describe(index)).name for index in range(len(data.splits[split]))]
 
 
-def test_equal_images_stay_on_one_side(photos: Path) -> None:
+def test_identical_images_stay_in_one_split(photos: Path) -> None:
     for number in range(20):
         for copy in range(3):
             shutil.copy(photos / "cat" / f"{number}.png", photos / "cat" / f"{number}-{copy}.png")
@@ -70,7 +70,7 @@ def test_a_class_of_nothing_but_another_ones_images_is_trained_on(
     assert "different classes" in "; ".join(check_data(photos).problems())
 
 
-def test_without_equal_images_the_shares_are_as_ever(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_identical_images_the_splits_are_unchanged(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = open_data(photos)
     assert not any("Identical images" in note for note in compared.notes)
     monkeypatch.setattr(assemble, "hash_contents", lambda *_, **__: {})
@@ -79,7 +79,7 @@ def test_without_equal_images_the_shares_are_as_ever(photos: Path, monkeypatch: 
         assert names(plain, split) == names(compared, split)
 
 
-def test_archives_share_out_as_folders_do(photos: Path) -> None:
+def test_archives_are_split_like_folders(photos: Path) -> None:
     shutil.copy(photos / "cat" / "0.png", photos / "cat" / "again.png")
     archived = Path(shutil.make_archive(str(photos), "zip", photos))
     one, other = open_data(photos), open_data(archived)
@@ -87,7 +87,7 @@ def test_archives_share_out_as_folders_do(photos: Path) -> None:
     assert sorted(images(one)) == sorted(images(other))
 
 
-def test_a_check_calls_things_by_their_names(photos: Path) -> None:
+def test_a_check_names_what_it_finds(photos: Path) -> None:
     smooth = np.add.outer(np.arange(24) * 5, np.arange(24) * 5)
     for place, folder in enumerate(("cat", "dog")):
         pixels = np.stack([smooth + 2 * place, smooth, smooth + 7], axis=2).astype(np.uint8)

@@ -264,9 +264,7 @@ def test_workers_and_a_late_start_change_nothing(tmp_path: Path, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["remote shards", "remote parquet"])
-def test_what_comes_over_a_network_is_read_shard_by_shard(
-    tmp_path: Path, kind: str, memory: fsspec.AbstractFileSystem
-) -> None:
+def test_remote_data_are_read_shard_by_shard(tmp_path: Path, kind: str, memory: fsspec.AbstractFileSystem) -> None:
     source = open_data(WRITERS[kind](tmp_path)).splits["train"]
     assert source.shards == (5, 10, 15, 20, 24)
     batches = TrainingBatches(source, batch_size=24, image_size=(8, 8), augmentation=Augmentation(), seed=0)
@@ -580,7 +578,7 @@ def test_no_machine_starts_more_workers_than_it_can_use(monkeypatch: pytest.Monk
 
 
 @pytest.mark.requirement(id="R17")
-def test_members_that_are_no_regular_files_are_left(tmp_path: Path) -> None:
+def test_members_that_are_not_regular_files_are_skipped(tmp_path: Path) -> None:
     """Thirty attacks by name and kind: nothing is ever written, and no name is used as a path (R17)."""
     before = sorted(path for path in tmp_path.rglob("*"))
     names = ["../../evil.png", "/etc/evil.png", "a/../../evil.png", "C:\\evil.png", "a/b\nc.png", "a/.hidden.png"]

@@ -1,4 +1,4 @@
-"""The operations of the policies' sources, written anew from them, plainly and slowly, to hold ours against."""
+"""The operations of the policies' sources, rewritten plainly and slowly, to compare ours with."""
 
 import math
 from collections.abc import Callable

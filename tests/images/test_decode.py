@@ -1,4 +1,4 @@
-"""Every valid kind of image is read right (R15), and every bad one is one line that names it (R14)."""
+"""Every kind of valid image is read correctly (R15), and every bad one gives one line that names it (R14)."""
 
 import io
 import os
@@ -34,7 +34,7 @@ def composite(colour: np.ndarray, alpha: np.ndarray) -> np.ndarray:
 
 
 def valid() -> Iterator[tuple[str, bytes, np.ndarray, int]]:
-    """Name, bytes, the right RGB pixels, and by how many levels a value may be off."""
+    """Name, bytes, the expected RGB pixels, and by how many levels a value may differ."""
     rgb, grey = Image.fromarray(COLOUR), Image.fromarray(GREY)
     grey3 = np.repeat(GREY[:, :, None], 3, axis=2)
     for kind in ("PNG", "BMP"):
@@ -194,7 +194,7 @@ def test_1000_malformed_images(tmp_path: Path, record_counts: Record) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, _ in other_formats()])
-def test_what_is_no_image_is_refused(name: str, tmp_path: Path) -> None:
+def test_what_is_not_an_image_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "x.jpg"
     path.write_bytes(dict(other_formats())[name])
     with pytest.raises(ImageError, match="x.jpg"):
@@ -231,7 +231,7 @@ def test_the_pixel_limit_is_the_callers(tmp_path: Path) -> None:
 
 
 def scan_bomb(side: int, copies: int) -> bytes:
-    """A progressive JPEG whose last scan comes again and again: a few bytes each, and work for every pixel."""
+    """A progressive JPEG whose last scan is repeated: a few bytes each, and work for every pixel."""
     whole = encode(Image.new("RGB", (side, side), (90, 120, 150)), "JPEG", progressive=True)
     last = whole[whole.rfind(b"\xff\xda") : -2]
     return whole[:-2] + copies * last + whole[-2:]

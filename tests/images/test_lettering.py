@@ -1,4 +1,4 @@
-"""Names in drawings: of any script, and never wider than their place."""
+"""Names in drawings: in any script, and never too wide."""
 
 import numpy as np
 import pytest
@@ -39,6 +39,6 @@ def test_lines_are_broken_between_words() -> None:
     assert len(lines) > 1
 
 
-def test_a_contact_sheet_takes_names_of_any_kind() -> None:
+def test_a_contact_sheet_takes_any_names() -> None:
     cells = [np.zeros((9, 9, 3), dtype=np.uint8)] * 4
     assert contact_sheet(cells, ["", "猫" * 50, "x" * 500, "\n"]).startswith(b"\x89PNG")

@@ -1,4 +1,4 @@
-"""Augmentation policies: every operation and every share of the draws as the source says."""
+"""Augmentation policies: every operation, and its frequency, as in the source."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +44,7 @@ def views(image: Pixels, settings: Settings, draws: int = DRAWS) -> Iterator[Pix
 
 
 def close(one: Pixels, other: Pixels) -> bool:
-    """Tell whether two images are the same but for the rounding of sums, or of a place between two pixels."""
+    """Tell whether two images are the same up to the rounding of sums, or of a position between two pixels."""
     gaps = np.abs(one.astype(int) - other)
     return bool((gaps > 0).mean() < 0.03 or ((gaps > 0).mean() < 0.1 and gaps.max() < 6))
 
@@ -52,7 +52,7 @@ def close(one: Pixels, other: Pixels) -> bool:
 def shares(
     drawn: Iterator[Pixels], expected: list[tuple[str, Pixels]], same: Callable[[Any, Any], bool] = np.array_equal
 ) -> Counter[str]:
-    """Return how often each of the expected images came, by name; every image must be one of them."""
+    """Return how often each of the expected images occurred, by name; every image must be one of them."""
     by_content: dict[bytes, str] = {}
     for name, image in reversed(expected):
         by_content[image.tobytes()] = name
@@ -283,7 +283,7 @@ def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone
     assert len({view.numpy().tobytes() for view in drawn}) > 10
 
 
-def test_what_comes_in_from_beyond_the_edge_is_the_mean() -> None:
+def test_what_is_beyond_the_edge_has_the_mean_colour() -> None:
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     how = Augmentation(crop="none", flip=False, policy="timm-randaugment", operations=1, magnitude=10.0)
     drawn = [

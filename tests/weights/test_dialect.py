@@ -1,4 +1,4 @@
-"""What a dialect makes of a file: what is counted, what is left out, what it says of itself, and how it is refused."""
+"""How a dialect reads a file: what is counted, what is left out, its own description, and how it is refused."""
 
 import json
 
@@ -78,7 +78,7 @@ def test_a_square_has_a_side(tokens: int, side: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [2, 197, 195])
-def test_what_is_no_square_is_refused_with_its_number(tokens: int) -> None:
+def test_what_is_not_square_is_refused_with_its_number(tokens: int) -> None:
     with pytest.raises(ValueError, match=f"^its position embedding has {tokens} rows, which is not a square grid$"):
         square_side(tokens)
 
@@ -98,7 +98,7 @@ def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize("task", [SINGLE_LABEL, MULTI_LABEL])
-def test_what_a_file_says_of_itself_overrides_what_its_names_suggest(task: Task) -> None:
+def test_a_files_description_overrides_what_its_names_suggest(task: Task) -> None:
     text = self_description(CONFIG, PHOTOS, ["ape", "bee"], task=task)
     found = Reading(CONFIG, RULES, ORIGINAL, None, ("head.bias",), ("a guess",))
     told = described(found, text)

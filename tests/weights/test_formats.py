@@ -133,7 +133,7 @@ def test_deit3s_own_files_have_its_own_names(tmp_path: Path) -> None:
         torch.testing.assert_close(read(images(model)), model(images(model)), atol=1e-5, rtol=1e-5)
 
 
-def test_each_family_says_its_formats() -> None:
+def test_each_family_lists_its_formats() -> None:
     formats = {name: formats_of(build(CONFIGS[name], seed=None)) for name in CONFIGS}
     assert formats["hybrid"] == ["big_vision", "original", "timm", "transformers"]
     assert formats["t2t"] == ["original"]
@@ -196,7 +196,7 @@ class TestConvert:
         config = json.loads((written.path / "config.json").read_text())
         assert (config["hidden_act"], config["layer_norm_eps"]) == ("gelu_pytorch_tanh", 1e-6)
 
-    def test_a_safetensors_file_of_timms_names_says_the_rest_of_itself(self, classifier: Path, tmp_path: Path) -> None:
+    def test_a_safetensors_file_in_timms_names_describes_itself(self, classifier: Path, tmp_path: Path) -> None:
         written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
         back, ours = vitral.load(written.path), vitral.load(classifier)
         assert back.model.config == ours.model.config  # its GELU and heads, which timm's names do not say
@@ -214,14 +214,14 @@ class TestConvert:
             "\ud7ff",
         ],
     )
-    def test_what_a_file_says_of_itself_is_not_trusted(self, classifier: Path, tmp_path: Path, said: str) -> None:
+    def test_a_files_description_is_not_trusted(self, classifier: Path, tmp_path: Path, said: str) -> None:
         written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
         save_file(load_file(written.path), written.path, metadata={"vitral": said})
         with pytest.raises(WeightsError, match="theirs.safetensors") as refused:
             vitral.load(written.path)
         assert "\n" not in str(refused.value)
 
-    def test_what_a_file_says_of_itself_must_fit_its_tensors(self, classifier: Path, tmp_path: Path) -> None:
+    def test_a_files_description_must_fit_its_tensors(self, classifier: Path, tmp_path: Path) -> None:
         written = vitral.convert(classifier, tmp_path / "theirs.safetensors", format="timm")
         with safe_open(written.path, "pt") as file:
             said = json.loads(file.metadata()["vitral"])
@@ -266,7 +266,7 @@ class TestConvert:
         assert vitral.load(classifier).class_names == NAMES
 
     @pytest.mark.parametrize("format_name", ["vitral", "transformers"])
-    def test_a_folder_of_its_own_kind_is_replaced_if_that_is_said_and_it_holds_no_more(
+    def test_its_own_kind_of_folder_is_replaced_if_allowed_and_it_holds_nothing_else(
         self, classifier: Path, tmp_path: Path, format_name: str
     ) -> None:
         for size in (32, 64):
@@ -279,7 +279,7 @@ class TestConvert:
             vitral.convert(classifier, tmp_path / "out", format=format_name, overwrite=True)
         assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
-    def test_a_failed_write_leaves_what_stood_there(
+    def test_a_failed_write_leaves_what_was_there(
         self, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = tmp_path / "weights.npz"
@@ -305,9 +305,7 @@ class TestConvert:
         ],
     )
     @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
-    def test_a_disk_that_takes_no_more_is_one_line(
-        self, classifier: Path, tmp_path: Path, target: str, format_name: str
-    ) -> None:
+    def test_a_full_disk_is_one_line(self, classifier: Path, tmp_path: Path, target: str, format_name: str) -> None:
         script = (
             "import resource, signal, sys\n"
             "from vitral.cli.main import main\n"
@@ -402,14 +400,14 @@ class TestNeighbours:
             ),
         ],
     )
-    def test_the_forms_that_published_ones_have(
+    def test_the_forms_of_published_ones(
         self, settings: dict[str, Any], resize: str, fraction: float, size: int
     ) -> None:
         stored = Stored("source", "model.safetensors", {}, preprocessor=settings)
         read, notes = preprocessing(stored, ORIGINAL)
         assert (read.resize, read.crop_fraction, read.image_size, notes) == (resize, fraction, (size, size), ())
 
-    def test_numbered_labels_are_no_names_and_doubled_ones_are_told_apart(self, folder: Path) -> None:
+    def test_numbered_labels_are_not_names_and_repeated_ones_are_told_apart(self, folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
         config["id2label"] = {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}
         (folder / "config.json").write_text(json.dumps(config))
@@ -418,7 +416,7 @@ class TestNeighbours:
         (folder / "config.json").write_text(json.dumps(config))
         assert vitral.load(folder).class_names == ("crane (0)", "bee", "crane (2)")
 
-    def test_without_them_the_defaults_are_said(self, folder: Path) -> None:
+    def test_without_them_the_defaults_are_noted(self, folder: Path) -> None:
         (folder / "preprocessor_config.json").unlink()
         assert any("preprocessor_config.json" in note for note in vitral.load(folder).provenance.notes)
 
@@ -428,7 +426,7 @@ class TestNeighbours:
         assert vitral.load(tmp_path).model.num_classes == 1000
 
     @pytest.mark.parametrize("part", ["../../secret.safetensors", "/etc/passwd", "missing.safetensors"])
-    def test_an_index_names_files_of_its_folder_alone(self, folder: Path, part: str) -> None:
+    def test_an_index_names_only_files_of_its_folder(self, folder: Path, part: str) -> None:
         (folder / "model.safetensors").unlink()
         index = {"weight_map": {"classifier.bias": part}}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))

@@ -23,7 +23,7 @@ def server() -> Iterator[HubServer]:
 def type_command(
     server: HubServer, home: Path, *arguments: str, token: str = "hf_right"
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line against that Hub; the client reads where it is when it is imported."""
+    """Run the command line against that Hub; the client reads its address when it is imported."""
     environment = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(home / "hf"), "HF_TOKEN": token}
     environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     environment.pop("HF_HUB_OFFLINE", None)
@@ -102,7 +102,7 @@ def test_without_the_right_to_write_nothing_is_pushed(server: HubServer, classif
     assert server.repositories == {}
 
 
-def test_a_hub_that_is_away_is_said(classifier: Path, tmp_path: Path) -> None:
+def test_an_unreachable_hub_is_reported(classifier: Path, tmp_path: Path) -> None:
     with hub() as server:
         pass
     done = type_command(server, tmp_path, "push", "mine", "me/flowers")

@@ -20,7 +20,7 @@ def random(*shape: int) -> Tensor:
 
 
 def goes_round(layout: Layout, theirs: list[Tensor]) -> list[Tensor]:
-    """Return ours, having seen that theirs come back as they were, every tensor on its own and contiguous."""
+    """Return ours, after checking that theirs come back unchanged, every tensor separate and contiguous."""
     ours = layout.read([tensor.clone() for tensor in theirs])
     assert all(tensor.is_contiguous() for tensor in ours)
     back = layout.write([tensor.clone() for tensor in ours])

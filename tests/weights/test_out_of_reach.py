@@ -34,7 +34,7 @@ def test_a_hub_out_of_reach_is_one_line_without_retries(tmp_path: Path, argument
     assert arguments[-1].removeprefix("hf:") in done.stderr
 
 
-def test_what_was_fetched_earlier_serves_a_hub_out_of_reach(tmp_path: Path) -> None:
+def test_earlier_downloads_are_used_when_the_hub_is_out_of_reach(tmp_path: Path) -> None:
     written = vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
     with hub() as server:
         server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes()}

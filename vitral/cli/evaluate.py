@@ -33,13 +33,13 @@ def evaluate(
 
     Args:
         data: class folders, .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits", as 'finetune' takes them.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run below runs/ if left out.
-        split: "test", "validation" or "train"; test if left out, or validation where there is no test.
-        classes: of nested folders, which names the class: innermost, outermost, whole path; what fits if left out.
-        skip_bad_images: leave out images that cannot be read, naming each, in place of stopping.
-        report: write the scores as one HTML page there.
-        overwrite: let --report replace a file that is no such report.
-        json: print JSON for a program.
+        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
+        split: "test", "validation" or "train"; test if left out, or validation if there is no test.
+        classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
+        skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
+        report: write the scores to this HTML page.
+        overwrite: let --report replace a file that is not such a report.
+        json: print JSON for programs.
     """
     if report is not None:
         check_file(
@@ -66,7 +66,7 @@ def evaluate(
 
 
 def show(evaluation: Result) -> None:
-    """Print an evaluation: figures, tables, the surest mistakes."""
+    """Print an evaluation: figures, tables, the most confident mistakes."""
     for line in evaluation.lines():
         print_line(line)
     for table in evaluation.tables():
@@ -84,5 +84,5 @@ def _show_table(table: Table) -> None:
 
 
 def _verdict(evaluation: Result, split: str) -> tuple[Verdict, ...]:
-    said = evaluation.standing.sentence(split) if evaluation.standing else ""
-    return (Verdict(said),) if said else ()
+    sentence = evaluation.standing.sentence(split) if evaluation.standing else ""
+    return (Verdict(sentence),) if sentence else ()

@@ -1,4 +1,4 @@
-"""The end of a training command: its report beside the run, its scores on the screen."""
+"""The end of a training command: its report in the run folder, its scores on the screen."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def show_plan(run: Run, *, json: bool) -> None:
 
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:
-    """Write the run's HTML report into its folder and return where it is."""
+    """Write the run's HTML report into its folder and return its path."""
     target = result.run.folder / "report.html"
     listener(Message("Drawing the report …"))
     write_report(run_report(result, speech=COMMANDS), target)
@@ -45,7 +45,7 @@ def result_json(result: RunResult, report: Path) -> dict[str, Any]:
 
 
 def announce(result: RunResult, report: Path) -> None:
-    """Print what is wrong, what came out, and the commands that one would want next."""
+    """Print the problems, the scores, and the commands that one would want next."""
     for finding in merged(result.diagnosis):
         print_line(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}")
         print_line(f"  {finding.reason}")

@@ -1,4 +1,4 @@
-"""A batch of training images, which may be cut into parts that go through a network one after another."""
+"""A batch of training images, which may be cut into parts that go through a model one after another."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,9 +19,9 @@ class Batch:
         indices: of the images in their source.
         first: the index of the first image in the whole batch, of which this may be one process's part.
         whole: images in the whole batch; None where this is all of it.
-        partner: whether an image stands before the first, at which only mixing looks.
+        partner: whether there is an image before the first, which only mixing uses.
         more: further views of the same images.
-        erasing: of each view, the share of the images in which a random box is yet to be erased.
+        erasing: for each view, the fraction of images in which a random box is still to be erased.
         extra: images of further sources, by the source's name.
     """
 
@@ -45,7 +45,7 @@ class Batch:
         return len(self) if self.whole is None else self.whole
 
     def pin_memory(self) -> "Batch":
-        """Return the batch in memory from which a GPU copies without waiting."""
+        """Return the batch in pinned memory, from which a GPU copies without waiting."""
         return replace(
             self,
             images=self.images.pin_memory(),
@@ -55,7 +55,7 @@ class Batch:
         )
 
     def cut(self, size: int) -> Iterator["Batch"]:
-        """Cut the batch into parts of `size` images, the last of which holds the rest; of every further source, evenly."""
+        """Cut the batch into parts of `size` images, the last of which has the rest; further sources are cut evenly."""
         starts = range(0, len(self), size)
         for number, start in enumerate(starts):
             yield self._part(start, min(start + size, len(self)), number, len(starts))

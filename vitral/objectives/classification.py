@@ -1,6 +1,7 @@
-"""Classification losses, computed in float32 whatever the network's precision.
+"""Classification losses, computed in float32 whatever the model's precision.
 
-Labels are class numbers (batch,), or shares of the classes (batch, classes): mixed images, or a multi-label set's 0 and 1.
+Labels are class indices (batch,), or weights of the classes (batch, classes): of mixed images, or a multi-label dataset's 0
+and 1.
 """
 
 import torch
@@ -14,7 +15,7 @@ Targets = Int64[Tensor, " batch"] | Float[Tensor, "batch classes"]
 def softmax_cross_entropy(
     logits: Float[Tensor, "batch classes"], labels: Targets, *, label_smoothing: float = 0.0
 ) -> Float[Tensor, ""]:
-    """Return the mean cross-entropy of the softmax, with a share `label_smoothing` of each label spread over all classes."""
+    """Return the mean cross-entropy of the softmax, with a fraction `label_smoothing` of each label spread over the classes."""
     return functional.cross_entropy(logits.float(), labels, label_smoothing=label_smoothing)
 
 
@@ -25,15 +26,15 @@ def sigmoid_cross_entropy(
     label_smoothing: float = 0.0,
     binary_targets: bool = False,
 ) -> Float[Tensor, ""]:
-    """Return the binary cross-entropies of every class against "it is one of these", summed over classes, mean over the batch.
+    """Return the binary cross-entropy of every class, summed over classes, mean over the batch.
 
-    The loss of the original's pre-training on ImageNet-21k and JFT-300M, with the head's bias at -10 in the beginning.
+    The loss of the original's pre-training on ImageNet-21k and JFT-300M, with the head's bias initialised to -10.
 
     Args:
-        logits: one a class.
-        labels: class numbers, or shares of the classes.
-        label_smoothing: share of each label that is spread over all classes.
-        binary_targets: whether every share above 0 counts as 1 (DeiT III).
+        logits: one per class.
+        labels: class indices, or weights of the classes.
+        label_smoothing: fraction of each label that is spread over all classes.
+        binary_targets: whether every weight above 0 counts as 1 (DeiT III).
     """
     if labels.ndim == 1:
         labels = torch.zeros_like(logits, dtype=torch.float32).scatter_(1, labels[:, None], 1.0)

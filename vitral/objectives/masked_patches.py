@@ -1,8 +1,8 @@
 """Masked patch prediction, the paper's self-supervised pre-training (section 4.6 and appendix B.1.2).
 
 Half of the patch embeddings are corrupted: 80 % of these become a learned mask, 10 % another patch of the image, 10 % stay.
-For every corrupted patch the network predicts the mean colour, in 3 bits a channel: 512 classes. The paper does not say where
-its bins lie; here they are eight equal ones over the values 0 to 255.
+For every corrupted patch the model predicts the mean colour, in 3 bits per channel: 512 classes. The paper does not state
+the bins' edges; here they are eight equal bins over the values 0 to 255.
 """
 
 import torch
@@ -16,21 +16,21 @@ from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
 from vitral.models.vit import ViT
 
-BINS = 8  # a channel
+BINS = 8  # per channel
 COLOURS = BINS**3
 MASKED, REPLACED = 0.8, 0.1  # of the corrupted patches
 
 
 class MaskedPatchPrediction(nn.Module):
-    """A Vision Transformer with a mask embedding and a head that names colours.
+    """A Vision Transformer with a mask embedding and a head that predicts colours.
 
     Args:
-        network: what is pre-trained; one whose patches are a plain grid, without stem or overlap.
-        share: of the patches that are corrupted.
+        network: the model to pre-train; its patches must be a plain grid, without stem or overlap.
+        share: the fraction of patches that are corrupted.
         seed: of the head's weights.
 
     Raises:
-        ModelError: the network is no plain Vision Transformer.
+        ModelError: the model is not a plain Vision Transformer.
     """
 
     def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:
@@ -52,7 +52,7 @@ class MaskedPatchPrediction(nn.Module):
     def forward(
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
-        """Return the colours' logits of every patch, and which patches were corrupted; draws from torch's generator."""
+        """Return the colour logits of every patch, and which patches were corrupted; draws from torch's generator."""
         rows, columns = self.network.config.grid
         corrupted = choose_patches(len(images), rows * columns, self.share).to(images.device)
         patches = self.network.patches(images)
@@ -61,7 +61,7 @@ class MaskedPatchPrediction(nn.Module):
         return self.colour_head(encoded.patches), corrupted
 
     def corrupt(self, patches: Tokens, corrupted: Bool[Tensor, "batch patches"]) -> Tokens:
-        """Return the patch embeddings with the corrupted ones masked, replaced or left."""
+        """Return the patch embeddings with the corrupted ones masked, replaced or left unchanged."""
         batch, count, _ = patches.shape
         fate = torch.rand(batch, count).to(patches.device)
         others = torch.randint(count, (batch, count)).to(patches.device)
@@ -80,7 +80,7 @@ def choose_patches(batch: int, count: int, share: float) -> Bool[Tensor, "batch 
 def mean_colours(
     pixels: UInt8[Tensor, "batch 3 height width"], patch: tuple[int, int]
 ) -> Int64[Tensor, "batch patches"]:
-    """Return each patch's mean colour as a number below 512: red, green and blue in eight equal bins."""
+    """Return each patch's mean colour as a class index below 512: red, green and blue in eight equal bins each."""
     means = functional.avg_pool2d(pixels.float(), patch)
     bins = (means * (BINS / 256)).long().clamp(0, BINS - 1).flatten(2)
     return (bins[:, 0] * BINS + bins[:, 1]) * BINS + bins[:, 2]
@@ -91,6 +91,6 @@ def masked_patch_loss(
     corrupted: Bool[Tensor, "batch patches"],
     colours: Int64[Tensor, "batch patches"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the mean cross-entropy over the corrupted patches, and the share of them whose colour is right."""
+    """Return the mean cross-entropy over the corrupted patches, and the accuracy on them."""
     predicted, truth = logits[corrupted].float(), colours[corrupted]
     return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

@@ -1,4 +1,4 @@
-"""Does a probability mean what it says? Reliability bins and the expected calibration error (arXiv 1706.04599)."""
+"""Are the probabilities right? Reliability bins and the expected calibration error (arXiv 1706.04599)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ NUM_BINS = 15
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """The images whose top probability lies above `low` and at most at `high`.
+    """The images whose top probability is above `low` and at most `high`.
 
     Attributes:
-        low: lower bound of the bin, 0 to 1; the first bin holds it too.
-        high: upper bound, 0 to 1, inside the bin.
+        low: lower bound of the bin, 0 to 1, excluded except in the first bin.
+        high: upper bound, 0 to 1, included.
         count: images in the bin.
         confidence: their mean top probability; None in an empty bin.
-        accuracy: the share of them that is right; None in an empty bin.
+        accuracy: the fraction of them that is right; None in an empty bin.
     """
 
     low: float
@@ -35,11 +35,11 @@ def reliability(
 
     Args:
         confidences: the top probability of each image, 0 to 1.
-        correct: whether its class is right.
+        correct: whether each image's predicted class is right.
         num_bins: bins between 0 and 1.
     """
     edges = np.linspace(0.0, 1.0, num_bins + 1)
-    # Compared with the very edges that are shown, so that a probability on an edge falls where the reader expects it.
+    # Compared with exactly the edges that are shown, so that a probability on an edge falls into the expected bin.
     bins = np.searchsorted(edges[1:-1], confidences, side="left")
     return tuple(
         _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])
