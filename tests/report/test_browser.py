@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from tests.report.compared import compared
 from vitral.images.contact_sheet import contact_sheet
 from vitral.report.page import render_report
-from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.tasks.metrics import evaluate_probabilities
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -46,7 +47,7 @@ def report() -> RunReport:
         title="A run",
         facts=(("Fingerprint", "0123456789abcdef" * 8),),
         command="vitral finetune --data photos " + "--set optimizer.lr=0.01 " * 8,
-        comparison=(Arm("from scratch", (0.8, 0.9)), Arm("pre-trained, then fine-tuned", (0.95, 0.96))),
+        comparison=compared(("from scratch", (0.8, 0.9)), ("pre-trained, then fine-tuned", (0.95, 0.96))),
         curves=(
             CurveGroup(
                 "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)

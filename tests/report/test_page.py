@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.report.compared import compared
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.fewshot import Baselines
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import render_report, write_report
-from vitral.report.results import Arm, AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.tasks.shown import MOST_ROWS, ConfusionMatrix, percent, worst_first
 
@@ -47,7 +48,7 @@ def full_report() -> RunReport:
         title=EVIL,
         facts=(("Model", "vit-ti4"), (EVIL, EVIL)),
         summary=EVIL,
-        comparison=(Arm("from scratch", (0.9, 0.92, 0.88)), Arm(EVIL, (0.97,))),
+        comparison=compared(("from scratch", (0.9, 0.92, 0.88)), (EVIL, (0.97,))),
         comparison_note=EVIL,
         command=f"vitral finetune --data '{EVIL}'",
         notes=(EVIL,),
@@ -158,7 +159,7 @@ def test_photos_are_made_small(tmp_path: Path) -> None:
 def test_a_file_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
     name = b"x\xe9y\x07".decode("utf-8", "surrogateescape")
     scores = evaluation((name, "b", "c"))
-    report = RunReport(title=name, facts=(("Data", name),), evaluation=scores, comparison=(Arm(name, (0.5,)),))
+    report = RunReport(title=name, facts=(("Data", name),), evaluation=scores, comparison=compared((name, (0.5,))))
     write_report(report, tmp_path / "report.html")
     assert r"x\xe9y\x07" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
@@ -178,13 +179,6 @@ def test_percentages() -> None:
     assert percent(1.0, 2) == "100.00\u202f%"
     assert percent(None) == "–"
     assert percent(float("nan")) == "–"
-
-
-def test_arms() -> None:
-    arm = Arm("a", (0.9, 0.92, 0.94))
-    assert arm.mean == pytest.approx(0.92)
-    assert arm.deviation == pytest.approx(0.02)
-    assert np.isnan(Arm("a", (0.9,)).deviation)
 
 
 def test_worst_classes_come_first_and_those_without_images_last() -> None:

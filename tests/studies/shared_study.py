@@ -10,8 +10,10 @@ from typing import Any
 from vitral.events import Listener, ignore
 from vitral.studies.design import Arm, Cell, Design
 from vitral.studies.study import run_study
+from vitral.tasks.task import Figure
 
 SEEDS = (0, 1, 2, 3)
+SCORE = Figure("score", "score", is_share=False)
 
 
 @dataclass(frozen=True)
@@ -22,17 +24,19 @@ class Telling:
         factor: the figure is this times the seed.
         log: the file.
         lasts: seconds of a run; endless where a file of the run's name and ".stuck" is there.
+        expected: seconds that it is said to take.
     """
 
     factor: float
     log: Path
     lasts: float = 0.0
+    expected: float = 0.0
 
     def question(self) -> Mapping[str, Any]:
         return {"factor": self.factor}
 
     def seconds(self) -> float | None:
-        return self.lasts
+        return self.expected
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         self.tell(f"begin {cell.name} {os.getpid()}")
@@ -51,7 +55,7 @@ def design(folder: Path, lasts: float = 0.0, seeds: tuple[int, ...] = SEEDS) -> 
     """Two arms of several seeds, the second after the first."""
     log = folder / "log"
     arms = (Arm("one", Telling(1.0, log, lasts), seeds), Arm("two", Telling(2.0, log, lasts), seeds, after="one"))
-    return Design("Two arms", "score", arms)
+    return Design("Two arms", SCORE, arms)
 
 
 def told(folder: Path, what: str) -> list[str]:

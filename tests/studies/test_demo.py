@@ -38,7 +38,7 @@ def test_an_interrupted_demo_goes_on_and_a_finished_one_is_replaced(tmp_path: Pa
     assert (out / "finetune-1" / "classifier" / "weights.safetensors").stat().st_mtime_ns == tuned.st_mtime_ns
     assert [arm.name for arm in result.arms] == ["pre-trained, then fine-tuned", "from scratch"]
     rows = [json.loads(line) for line in (out / "rows.jsonl").read_text().splitlines()]
-    assert result.arms[1].accuracies == tuple(row["figures"]["top1"] for row in rows if row["arm"] == "scratch")
+    assert result.arms[1].values("top1") == tuple(row["figures"]["top1"] for row in rows if row["arm"] == "scratch")
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "make it again" in page
     assert "2 seeds each, scored on the 359 test digits" in page

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.studies.shared_study import SEEDS, Telling, design, take_part, told
+from tests.studies.shared_study import SCORE, SEEDS, Telling, design, take_part, told
 from vitral.errors import StudyError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.report.study import Failure, Study, StudyArm, markdown_table
@@ -24,6 +24,7 @@ from vitral.seeds import generator
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.study import plan_study, run_study
 from vitral.studies.trainings import Training
+from vitral.tasks.single_label import SingleLabel
 from vitral.training.planning.request import Asked
 
 NAMES = [f"{arm}-{seed}" for arm in ("one", "two") for seed in SEEDS]
@@ -145,7 +146,7 @@ def test_a_run_that_fails_is_said_and_does_not_stop_the_others_and_the_next_time
     cause.touch()
     failing = Design(
         "Some fail",
-        "score",
+        SCORE,
         (
             Arm("bad", Failing(TrainingError("No number\nany more."), cause), OWN_SEED),
             Arm("worse", Failing(ZeroDivisionError("by zero"), cause), OWN_SEED),
@@ -179,13 +180,13 @@ def test_a_study_of_which_every_run_fails_is_an_error_that_says_why(tmp_path: Pa
     (tmp_path / "cause").touch()
     work = Failing(TrainingError("No such data."), tmp_path / "cause")
     with pytest.raises(StudyError, match=r"Every run of the study in '.*' failed; the first so: No such data\.$"):
-        run_study(Design("All fail", "score", (Arm("bad", work, SEEDS),)), tmp_path / "study", listener=ignore)
+        run_study(Design("All fail", SCORE, (Arm("bad", work, SEEDS),)), tmp_path / "study", listener=ignore)
 
 
 def test_the_user_stopping_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "cause").touch()
     stopping = Failing(TrainingInterrupted("Stopped.", exit_code=130), tmp_path / "cause")
-    plan = Design("Stopped", "score", (Arm("run", stopping, OWN_SEED),))
+    plan = Design("Stopped", SCORE, (Arm("run", stopping, OWN_SEED),))
     with pytest.raises(TrainingInterrupted):
         run_study(plan, tmp_path / "study", listener=ignore)
     assert not (tmp_path / "study" / "rows.jsonl").exists()
@@ -194,17 +195,22 @@ def test_the_user_stopping_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_the_plan_and_what_it_costs_come_first_and_a_budget_that_is_too_short_is_said(tmp_path: Path) -> None:
-    plan = design(tmp_path, lasts=0.4, seeds=(0, 1))
+    log = tmp_path / "log"
+    arms = (
+        Arm("one", Telling(1.0, log, expected=100.0), (0, 1)),
+        Arm("two", Telling(2.0, log, expected=300.0), (0, 1)),
+    )
+    plan = Design("Budgets", SCORE, arms)
     cost = plan_study(plan, tmp_path / "study")
     assert not (tmp_path / "study").exists()
     assert [(arm.name, arm.runs, arm.left, arm.seconds) for arm in cost.arms] == [
-        ("one", 2, 2, 0.4),
-        ("two", 2, 2, 0.4),
+        ("one", 2, 2, 100.0),
+        ("two", 2, 2, 300.0),
     ]
-    assert cost.seconds == pytest.approx(1.6)
-    assert [cost.fitting(budget) for budget in (0.3, 0.5, 1.3, 9.0)] == [0, 1, 3, 4]
+    assert cost.seconds == 800
+    assert [cost.fitting(budget) for budget in (50, 150, 250, 600, 900)] == [0, 1, 2, 3, 4]
     with pytest.raises(StudyError, match="too short for a single run"):
-        run_study(plan, tmp_path / "study", budget_seconds=0.3, listener=ignore)
+        run_study(plan, tmp_path / "study", budget_seconds=90.0, listener=ignore)
     assert told(tmp_path, "begin") == []
     heard: list[Event] = []
     began: list[int] = []
@@ -213,10 +219,10 @@ def test_the_plan_and_what_it_costs_come_first_and_a_budget_that_is_too_short_is
         heard.append(event)
         began.append(len(told(tmp_path, "begin")))
 
-    study = run_study(plan, tmp_path / "study", budget_seconds=1.0, listener=listen)
+    study = run_study(plan, tmp_path / "study", budget_seconds=250.0, listener=listen)
     warning = next(place for place, text in enumerate(texts(heard)) if "about 2 of 4 runs fit" in text)
     assert began[warning] == 0
-    assert texts(heard)[0] == "2 arms, 4 runs. What is left takes about 2 s on this machine."
+    assert texts(heard)[0] == "2 arms, 4 runs. What is left takes about 13 min on this machine."
     assert (study.left, told(tmp_path, "end")) == (2, ["one-0", "one-1"])
     assert "2 of 4 runs have not ended yet." in (tmp_path / "study" / "study.html").read_text()
     heard.clear()
@@ -228,11 +234,11 @@ def test_the_plan_and_what_it_costs_come_first_and_a_budget_that_is_too_short_is
 
 def test_a_study_grows_by_seeds_and_arms_but_does_not_become_another(tmp_path: Path) -> None:
     log, folder = tmp_path / "log", tmp_path / "study"
-    run_study(Design("Grows", "score", (Arm("one", Telling(1.0, log), (0, 1)),)), folder, listener=ignore)
+    run_study(Design("Grows", SCORE, (Arm("one", Telling(1.0, log), (0, 1)),)), folder, listener=ignore)
     arms = (Arm("one", Telling(1.0, log), (0, 1, 2)), Arm("two", Telling(2.0, log), (1,)))
-    assert run_study(Design("Grows", "score", arms), folder, listener=ignore).complete
+    assert run_study(Design("Grows", SCORE, arms), folder, listener=ignore).complete
     assert told(tmp_path, "begin") == ["one-0", "one-1", "one-2", "two-1"]
-    other = Design("Grows", "score", (Arm("one", Telling(9.0, log), (0, 1)),))
+    other = Design("Grows", SCORE, (Arm("one", Telling(9.0, log), (0, 1)),))
     with pytest.raises(StudyError, match=r"began with another 'one' \(factor 1.0, now 9.0\); name another folder"):
         run_study(other, folder, listener=ignore)
     assert len(told(tmp_path, "begin")) == 4
@@ -250,7 +256,7 @@ def test_a_damaged_row_counts_as_none(tmp_path: Path) -> None:
 def test_the_table_has_mean_and_deviation_over_the_seeds() -> None:
     study = Study(
         "What helps | hurts",
-        "top1",
+        SingleLabel.headline,
         (
             StudyArm("a|b", ({"loss": 2.0, "top1": 0.5}, {"loss": 4.0, "top1": 0.7}, {"loss": 3.0, "top1": 0.9})),
             StudyArm("one", ({"top1": 0.25},)),
@@ -265,10 +271,10 @@ def test_the_table_has_mean_and_deviation_over_the_seeds() -> None:
     assert markdown_table(study).splitlines() == [
         "# What helps | hurts",
         "",
-        "| arm | top1 | loss | runs |",
+        "| arm | accuracy | loss | runs |",
         "| --- | ---: | ---: | ---: |",
-        "| a\\|b | 0.7 ± 0.2 | 3 ± 1 | 3 |",
-        "| one | 0.25 | – | 1 |",
+        "| a\\|b | 70.00\u202f% ± 20.00\u202f% | 3 ± 1 | 3 |",
+        "| one | 25.00\u202f% | – | 1 |",
         "| none | – | – | 0 |",
         "",
         "- 2 of 7 runs have not ended yet.",
@@ -278,13 +284,17 @@ def test_the_table_has_mean_and_deviation_over_the_seeds() -> None:
 
 def test_the_page_shows_every_run_as_a_dot_and_no_text_as_code(tmp_path: Path) -> None:
     runs = tuple({"top1": value} for value in (0.1, 0.2, 0.4))
-    study = Study("<script>alert(1)", "top1", (StudyArm("<b>arm", runs), StudyArm("$x$", runs[:1])))
+    study = Study("<script>alert(1)", SingleLabel.headline, (StudyArm("<b>arm", runs), StudyArm("$x$", runs[:1])))
     write_study(study, tmp_path / "study.md", tmp_path / "study.html")
     page = (tmp_path / "study.html").read_text()
     assert "<script" not in page
     assert "<b>arm" not in page
     assert len(re.findall(r"<use ", page.split("</figure>")[0])) >= 4
-    write_study(Study("Empty", "top1", (StudyArm("arm", ()),), left=3), tmp_path / "study.md", tmp_path / "empty.html")
+    write_study(
+        Study("Empty", SingleLabel.headline, (StudyArm("arm", ()),), left=3),
+        tmp_path / "study.md",
+        tmp_path / "empty.html",
+    )
     assert "<svg" not in (tmp_path / "empty.html").read_text()
 
 
@@ -295,7 +305,7 @@ def trainings() -> Design:
     after = Asked("fine-tune", "digits", "vit-mu4", recipe="finetune", overrides=quick, image_size=16)
     return Design(
         "Trainings",
-        "top1",
+        SingleLabel.headline,
         (Arm("before", Training(before), OWN_SEED), Arm("after", Training(after), (0, 1), after="before")),
     )
 

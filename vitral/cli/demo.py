@@ -22,12 +22,13 @@ def demo(
         json: print JSON for a program.
     """
     with ConsoleListener() as listener:
-        study = run_demo(out, command="vitral demo", speech=COMMANDS, listener=listener)
+        result = run_demo(out, command="vitral demo", speech=COMMANDS, listener=listener)
     if json:
-        print_json(study.to_json())
+        print_json(result.to_json())
         return
-    for arm in study.arms:
-        print_line(f"{arm.name:32} {arm.mean:.2%} ± {arm.deviation:.2%}   ({len(arm.accuracies)} seeds)")
-    print_line(f"Report      {study.report}")
-    print_line(f"Classifier  {study.classifier}")
-    print_line(f"Try         vitral explain IMAGE --classifier {study.classifier}")
+    for arm in result.arms:
+        mean, deviation = (f"{figure(result.study.headline.name):.2%}" for figure in (arm.mean, arm.deviation))
+        print_line(f"{arm.name:32} {mean} ± {deviation}   ({len(arm.runs)} seeds)")
+    print_line(f"Report      {result.report}")
+    print_line(f"Classifier  {result.classifier}")
+    print_line(f"Try         vitral explain IMAGE --classifier {result.classifier}")

@@ -1,6 +1,5 @@
 """A run's self-contained page: everything inline, nothing fetched, no scripts."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, singledispatch
 from pathlib import Path
@@ -16,10 +15,11 @@ from vitral.printable import printable
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.images import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
-from vitral.report.results import Arm, CurveGroup, RunReport
+from vitral.report.results import CurveGroup, RunReport
+from vitral.report.study import table_rows
 from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
 
-__all__ = ["Arm", "RunReport", "render_report", "write_report"]
+__all__ = ["RunReport", "render_report", "write_report"]
 
 WIDE_FROM = 12  # classes, from which a confusion matrix needs the page's full width
 OPEN_ROWS = 20  # up to which a collapsible table is shown open
@@ -89,7 +89,8 @@ def _drawings(report: RunReport) -> dict[str, Any]:
     evaluation = report.evaluation
     similarity, filters = report.position_similarity, report.patch_filters
     return {
-        "comparison": _if_any(comparison_plot, report.comparison),
+        "comparison": comparison_plot(report.comparison) if report.comparison else None,
+        "compared": table_rows(report.comparison, [report.comparison.headline.name]) if report.comparison else [],
         "tiles": evaluation.tiles(report.split) if evaluation else (),
         "lead": evaluation.lead(report.split) if evaluation else "",
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))]
@@ -147,10 +148,6 @@ def _(drawing: ReliabilityDiagram) -> Drawn | None:
         "80\u202f% are right. The larger a dot, the more images it stands for."
     )
     return Drawn(reliability_plot(drawing.bins), caption)
-
-
-def _if_any(draw: Callable[[Sequence[Arm]], Markup], arms: Sequence[Arm]) -> Markup | None:
-    return draw(arms) if arms else None
 
 
 def _examples(report: RunReport) -> list[list[list[Inlined]]]:

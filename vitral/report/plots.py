@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from vitral.explanation.distance import AttentionDistance
-from vitral.report.results import Arm, Curve
+from vitral.report.results import Curve
+from vitral.report.study import Study
 from vitral.tasks.calibration import ReliabilityBin
 
 # Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.
@@ -32,6 +33,8 @@ VARIABLES = {
 MOST_POINTS = 200  # of a curve; of more, each point is the mean of several, which also smooths the noise
 MOST_PANELS = 14  # of position embeddings, in each direction
 SMOOTHED = 840  # pixels from which an image need not be enlarged
+ROOMY, CLOSE = 0.62, 0.34  # inches for an arm, of few and of many
+FEW_ARMS = 8
 WIDTH, HEIGHT = 4.7, 3.3  # inches, at 96 pixels per inch
 
 
@@ -82,22 +85,32 @@ def _points(
     return means[:, 0].tolist(), means[:, 1].tolist()
 
 
-def comparison_plot(arms: Sequence[Arm]) -> Markup:
-    """Draw the accuracy of each arm: one dot per seed, the mean as a bar, one standard deviation to either side."""
-    figure, axes = new_axes(height=0.7 + 0.62 * len(arms))
-    for row, arm in enumerate(arms):
-        colour = SERIES[row % len(SERIES)]
-        deviation = arm.deviation if len(arm.accuracies) > 1 else 0.0
-        axes.plot([arm.mean - deviation, arm.mean + deviation], [row, row], color=colour, linewidth=7, alpha=0.25)
-        axes.plot([arm.mean] * 2, [row - 0.24, row + 0.24], color=colour, linewidth=2)
-        axes.scatter(arm.accuracies, [row] * len(arm.accuracies), s=26, color=colour, zorder=3)
-    axes.set_yticks(range(len(arms)), [plain(arm.name) for arm in arms])
-    axes.set_ylim(len(arms) - 0.5, -0.5)
+def comparison_plot(study: Study) -> Markup | None:
+    """Draw the headline figure of each arm: one dot per run, the mean as a bar, one standard deviation to either side.
+
+    None where no run has that figure yet.
+    """
+    headline = study.headline
+    shown = [arm for arm in study.arms if arm.values(headline.name)]
+    if not shown:
+        return None
+    figure, axes = new_axes(height=0.7 + (ROOMY if len(shown) <= FEW_ARMS else CLOSE) * len(shown))
+    for row, arm in enumerate(shown):
+        colour, values, mean = SERIES[row % len(SERIES)], arm.values(headline.name), arm.mean(headline.name)
+        if len(values) > 1:
+            deviation = arm.deviation(headline.name)
+            axes.plot([mean - deviation, mean + deviation], [row, row], color=colour, linewidth=7, alpha=0.25)
+        axes.plot([mean] * 2, [row - 0.24, row + 0.24], color=colour, linewidth=2)
+        axes.scatter(values, [row] * len(values), s=26, color=colour, zorder=3)
+    axes.set_yticks(range(len(shown)), [plain(arm.name) for arm in shown])
+    axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.margins(x=0.08)
     axes.grid(visible=False, axis="y")
-    _percent_axis(axes.xaxis)
-    axes.set_xlabel("accuracy")
-    return to_svg(figure, "Accuracy of " + "; ".join(f"{arm.name}: {arm.mean:.1%}" for arm in arms))
+    if headline.is_share:
+        _percent_axis(axes.xaxis)
+    axes.set_xlabel(plain(headline.title))
+    means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in shown)
+    return to_svg(figure, f"{headline.title[:1].upper()}{headline.title[1:]} of {means}")
 
 
 def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:

@@ -1,7 +1,5 @@
 """The content of a report: plain values, all optional except title and facts."""
 
-import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -14,30 +12,8 @@ from vitral.evaluation.fewshot import Baselines
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels
+from vitral.report.study import Study
 from vitral.tasks.task import Result
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One side of a comparison, such as "from scratch".
-
-    Attributes:
-        name: what was done.
-        accuracies: one per seed, 0 to 1.
-    """
-
-    name: str
-    accuracies: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """Mean accuracy over the seeds."""
-        return statistics.fmean(self.accuracies)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation over the seeds (n - 1); NaN with one seed."""
-        return statistics.stdev(self.accuracies) if len(self.accuracies) > 1 else math.nan
 
 
 @dataclass(frozen=True)
@@ -148,7 +124,7 @@ class RunReport:
         facts: what was trained, on what and how, as pairs of name and value.
         summary: one or two sentences under the heading.
         verdict: what a reader must know first, such as that the model is no better than chance; the worst first.
-        comparison: arms to compare, such as "from scratch" against "pre-trained, then fine-tuned".
+        comparison: arms to compare by their headline figure, such as "from scratch" against "pre-trained, then fine-tuned".
         comparison_note: how they were compared.
         command: the command that reproduces it.
         notes: on the data and on what was decided, one line each.
@@ -172,7 +148,7 @@ class RunReport:
     facts: tuple[tuple[str, str], ...]
     summary: str = ""
     verdict: tuple[Verdict, ...] = ()
-    comparison: tuple[Arm, ...] = ()
+    comparison: Study | None = None
     comparison_note: str = ""
     command: str = ""
     notes: tuple[str, ...] = ()

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vitral.tasks.shown import percent
+from vitral.tasks.task import Figure
+
 NO_VALUE = "–"
 
 
@@ -53,14 +56,14 @@ class Study:
 
     Attributes:
         title: its question.
-        headline: the figure that decides.
+        headline: the figure that decides; its name is one of the runs' figures.
         arms: in the study's order; one without a finished run has no figures.
         failures: runs that failed.
         left: runs that have not ended.
     """
 
     title: str
-    headline: str
+    headline: Figure
     arms: tuple[StudyArm, ...]
     failures: tuple[Failure, ...] = ()
     left: int = 0
@@ -76,7 +79,7 @@ class Study:
 
     def figures(self) -> list[str]:
         """Return the names of all figures, the headline first."""
-        every = dict.fromkeys([self.headline, *(name for arm in self.arms for run in arm.runs for name in run)])
+        every = dict.fromkeys([self.headline.name, *(name for arm in self.arms for run in arm.runs for name in run)])
         return [name for name in every if any(arm.values(name) for arm in self.arms)]
 
     def remarks(self) -> list[str]:
@@ -92,7 +95,7 @@ class Study:
         """Return everything as JSON values, with mean and deviation of every figure."""
         return {
             "title": self.title,
-            "headline": self.headline,
+            "headline": self.headline.name,
             "arms": [
                 {
                     "name": arm.name,
@@ -107,11 +110,17 @@ class Study:
         }
 
 
-def table_rows(study: Study) -> list[list[str]]:
-    """Return the table as texts: a heading, then for every arm its name, each figure as mean ± deviation, and its runs."""
-    names = study.figures()
-    heading = ["arm", *names, "runs"]
-    return [heading, *([arm.name, *(_cell(arm, name) for name in names), str(len(arm.runs))] for arm in study.arms)]
+def table_rows(study: Study, figures: Sequence[str] | None = None) -> list[list[str]]:
+    """Return the table as texts: a heading, then for every arm its name, each figure as mean ± deviation, and its runs.
+
+    Args:
+        study: what was found.
+        figures: those that are shown; None for all.
+    """
+    names = study.figures() if figures is None else figures
+    titles = (study.headline.title if name == study.headline.name else name for name in names)
+    rows = ([arm.name, *(_cell(study, arm, name) for name in names), str(len(arm.runs))] for arm in study.arms)
+    return [["arm", *titles, "runs"], *rows]
 
 
 def markdown_table(study: Study) -> str:
@@ -127,9 +136,12 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(arm: StudyArm, figure: str) -> str:
+def _cell(study: Study, arm: StudyArm, figure: str) -> str:
     """Return mean and deviation; of one run its figure alone."""
     mean, deviation = arm.mean(figure), arm.deviation(figure)
+    share = study.headline.is_share and figure == study.headline.name
     if math.isnan(mean):
         return NO_VALUE
-    return f"{mean:.4g}" if math.isnan(deviation) else f"{mean:.4g} ± {deviation:.2g}"
+    whole = percent(mean, 2) if share else f"{mean:.4g}"
+    spread = percent(deviation, 2) if share else f"{deviation:.2g}"
+    return whole if math.isnan(deviation) else f"{whole} ± {spread}"

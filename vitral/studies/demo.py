@@ -18,8 +18,8 @@ from vitral.layout import CLASSIFIER
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.page import write_report
-from vitral.report.results import Arm as ShownArm
 from vitral.report.results import Curve, CurveGroup, RunReport
+from vitral.report.study import Study, StudyArm
 from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import read_rows
@@ -27,6 +27,7 @@ from vitral.studies.run_report import run_report, training_images
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, carry_out
+from vitral.tasks.single_label import SingleLabel
 from vitral.training.planning.request import Asked
 from vitral.training.records.logs import read_metrics
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
@@ -38,7 +39,7 @@ SEEDS = (0, 1, 2)
 PRETRAINED, SCRATCH = "pre-trained, then fine-tuned", "from scratch"
 DESIGN = Design(
     title="A small ViT on handwritten digits, with and without pre-training",
-    headline="top1",
+    headline=SingleLabel.headline,
     arms=(
         Arm("pretrained", Training(Asked("pre-train", SOURCE, model=MODEL, recipe="demo-pretrain")), OWN_SEED),
         Arm(
@@ -51,6 +52,7 @@ DESIGN = Design(
         Arm("scratch", Training(Asked("fine-tune", DATA, MODEL, recipe="demo-scratch")), SEEDS, label=SCRATCH),
     ),
 )
+ACCURACY = SingleLabel.headline
 MARK, REPORT = "demo.json", "report.html"
 BEGUN = {"finished": False}  # in the mark, until the result takes its place
 
@@ -60,22 +62,32 @@ class DemoResult:
     """What the demo showed.
 
     Attributes:
-        arms: test accuracies by seed, the pre-trained arm first.
+        study: what all its runs gave.
         classifier: the folder of the first fine-tuned classifier.
         report: the page.
         seconds: from start to end.
     """
 
-    arms: tuple[ShownArm, ShownArm]
+    study: Study
     classifier: Path
     report: Path
     seconds: float
+
+    @property
+    def arms(self) -> tuple[StudyArm, ...]:
+        """The two that are compared, the pre-trained one first."""
+        return self.study.arms[1:]
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
         return {
             "arms": [
-                {"name": arm.name, "accuracies": list(arm.accuracies), "mean": arm.mean, "deviation": arm.deviation}
+                {
+                    "name": arm.name,
+                    "accuracies": list(arm.values(ACCURACY.name)),
+                    "mean": arm.mean(ACCURACY.name),
+                    "deviation": arm.deviation(ACCURACY.name),
+                }
                 for arm in self.arms
             ],
             "classifier": str(self.classifier),
@@ -110,12 +122,10 @@ def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listene
     if study.failures:
         failure = study.failures[0]
         raise StudyError(f"The run '{failure.run}' of the demo failed: {failure.error}")
-    _, *compared = study.arms
-    tuned, scratch = (ShownArm(arm.name, arm.values(study.headline)) for arm in compared)
     page = folder / REPORT
     cells = DESIGN.cells(folder)
-    write_report(replace(_report(cells, (tuned, scratch), speech), command=command), page)
-    result = DemoResult((tuned, scratch), cells[1].folder / CLASSIFIER, page, time.monotonic() - started)
+    write_report(replace(_report(cells, replace(study, arms=study.arms[1:]), speech), command=command), page)
+    result = DemoResult(study, cells[1].folder / CLASSIFIER, page, time.monotonic() - started)
     write_file(folder / MARK, json.dumps(result.to_json(), indent=2))
     return result
 
@@ -147,23 +157,24 @@ def _first_tuned(cells: list[Cell]) -> RunResult:
     return carry_out(work.asked_of(cells[1]), cells[1].folder, ignore)
 
 
-def _report(cells: list[Cell], arms: tuple[ShownArm, ShownArm], speech: Speech) -> RunReport:
+def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:
     """Return what the page shows, all of it from what the runs left on the disk."""
     first, rows = _first_tuned(cells), read_rows(cells)
     pretraining = cells[0]
     before = load(pretraining.folder / CLASSIFIER)
     labels = {arm.name: arm.label for arm in DESIGN.arms}
+    tuned, scratch = (ACCURACY.text(arm.mean(ACCURACY.name)) for arm in compared.arms)
     return replace(
         run_report(first, speech=speech),
         title="A Vision Transformer, pre-trained and fine-tuned",
         summary=(
             f"Pre-trained on generated images at {before.model.image_size[0]} pixels, then fine-tuned on handwritten digits at "
-            f"{first.classifier.model.image_size[0]}: {arms[0].mean:.1%} of the test digits are read right, against "
-            f"{arms[1].mean:.1%} from scratch."
+            f"{first.classifier.model.image_size[0]}: {tuned} of the test digits are read right, against "
+            f"{scratch} from scratch."
         ),
-        comparison=arms,
+        comparison=compared,
         comparison_note=(
-            f"The same network on the same {first.training.steps} steps of the same digits, {len(arms[0].accuracies)} seeds "
+            f"The same network on the same {first.training.steps} steps of the same digits, {len(compared.arms[0].runs)} seeds "
             f"each, scored on the {first.evaluation.num_examples} test digits; mean ± standard deviation. Pre-training took "
             f"{rows[pretraining.name].seconds:.0f} s once; all runs together {sum(row.seconds for row in rows.values()):.0f} s."
         ),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from vitral.events import Listener
+from vitral.tasks.task import Figure
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]*")  # an arm's: it names folders
 OWN_SEED = (None,)  # for an arm of one run, whose work brings its seed
@@ -84,12 +85,12 @@ class Design:
 
     Attributes:
         title: the heading of its page.
-        headline: the figure that decides, such as "top1": of those that the runs give.
+        headline: the figure that decides; its name is one of those that the runs give.
         arms: in the order in which they are shown and, as far as one does not wait for another, begun.
     """
 
     title: str
-    headline: str
+    headline: Figure
     arms: tuple[Arm, ...]
 
     def __post_init__(self) -> None:

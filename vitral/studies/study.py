@@ -244,9 +244,9 @@ class _Worker:
         _by_main(lambda: self._write(cell, row))
         if error:
             self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
-        elif self.design.headline in figures:
-            figure = figures[self.design.headline]
-            self.listener(Message(f"{cell.name}: {self.design.headline} {figure:.4g} after {rounded(row.seconds)}."))
+        elif (headline := self.design.headline).name in figures:
+            figure = headline.text(figures[headline.name])
+            self.listener(Message(f"{cell.name}: {headline.title} {figure} after {rounded(row.seconds)}."))
 
     def _write(self, cell: Cell, row: Row) -> None:
         write_row(cell, row)

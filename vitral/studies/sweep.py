@@ -49,9 +49,9 @@ def sweep(session: Session) -> RunResult:
     folder = session.folder / SWEEP
     if distributed.is_main() and (session.further or session.data_changed):
         reopen(folder)  # every trial goes on: with more time, or noting that its data changed
-    study = run_study(trials.design(), folder, listener=session.listener)
-    figures = {rate: arm.mean(study.headline) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     headline = session.data.task.headline
+    study = run_study(trials.design(), folder, listener=session.listener)
+    figures = {rate: arm.mean(headline.name) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     best = best_rate(figures, headline)
     tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())
     parts = len(rates) + 1
@@ -80,7 +80,7 @@ class _Trials:
         """Return the study that they are."""
         arms = (Arm(f"lr-{rate:g}", _Trial(self, rate), OWN_SEED) for rate in self.rates)
         data = self.session.data
-        return Design(f"Learning rates on {data.name}", data.task.headline.name, tuple(arms))
+        return Design(f"Learning rates on {data.name}", data.task.headline, tuple(arms))
 
     def of(self, rate: float, folder: Path) -> Session:
         """Return the session of one trial."""
