@@ -1,20 +1,19 @@
 """Training speed and MFU on one GPU: ViT-S/16, B/16, L/16 and H/14 at 224 in bfloat16, Vitral's step against timm's.
 
-    python benchmarks/train_gpu.py [--models vit-b16 vit-l16] [--batch 0] [--steps 30] [--graph] [--json results.json]
+    python benchmarks/train_gpu.py [--models vit-b16 vit-l16] [--batch 0] [--steps 30] [--json results.json]
 
-One file, to be carried to a GPU machine with a checkout of Vitral; it needs torch and jaxtyping, and timm for the
-comparison (left out where timm is not installed). No part of it waits for the GPU inside the timed steps: the loss is
-read once at the end.
+To be run from a checkout of Vitral with its dependencies, and timm for the comparison (left out where timm is not installed).
+Vitral's step is the one that `vitral finetune` makes: images in 8 bits normalised on the GPU, weights in float32 with a
+bfloat16 autocast, every block through torch.compile, fused AdamW, the gradient's norm and whether it is finite, for which alone
+it waits for the GPU; the loss is read once at the end. timm's step makes none of these checks and waits for nothing.
 
 MFU = images/s x 3 x 2 x multiply-accumulates / peak, where the multiply-accumulates are those of the patch embedding,
 the linear layers and attention's two products, and the peak is that of a large bfloat16 product measured here, in the
-same run; the data sheet's is printed beside it. Our step: weights in float32 with a bfloat16 autocast, every block
-through torch.compile, fused AdamW, attention by scaled_dot_product_attention (flash or cuDNN, whichever torch finds),
-images in 8 bits normalised on the GPU; and the whole step as a CUDA graph where --graph says so (it pays for small
-networks and small batches).
+same run; the data sheet's is printed beside it.
 """
 
 import argparse
+import itertools
 import json
 import math
 import platform
@@ -84,10 +83,34 @@ def batches(count: int, size: int) -> tuple[Tensor, Tensor]:
     return images, torch.randint(0, 1000, (count,), device="cuda", generator=generator)
 
 
-def train_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[], Tensor]:
-    """Return one training step: forward, backward, fused AdamW; it gives the loss without waiting for it."""
-    # capturable: a CUDA graph may hold the update, too
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05, fused=True, capturable=True)
+def vitral_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tensor]:
+    """Return Vitral's step, its blocks compiled; it gives the loss without waiting for it."""
+    from vitral.data.batch import Batch
+    from vitral.images.preprocessing import PHOTOS
+    from vitral.models.create import create_model
+    from vitral.tasks.single_label import SINGLE_LABEL
+    from vitral.training.methods.registry import build_method
+    from vitral.training.settings.recipe import build_recipe
+    from vitral.training.step import Step
+
+    optimizer = {"name": "adamw", "lr": 1e-4, "weight_decay": 0.05, "clip_norm": "none"}
+    values = {"batch_size": len(images), "precision": "bf16", "optimizer": optimizer, "compute": {"compile": True}}
+    recipe = build_recipe(values, "benchmark")
+    model = create_model(case.vitral, num_classes=1000).cuda().train()
+    step = Step(build_method(model, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)
+    batch, numbers = Batch(images, labels, torch.arange(len(images))), itertools.count()
+    return lambda: step(batch, next(numbers), 1e-4, 1e-4).sums[0]
+
+
+def timm_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tensor] | None:
+    """Return timm's step, its network compiled whole as its train.py does with --torchcompile; None without timm."""
+    try:
+        import timm
+    except ImportError:
+        return None
+    network = timm.create_model(case.timm, num_classes=1000).cuda().train()
+    model = torch.compile(network)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, weight_decay=0.05, fused=True)
 
     def step() -> Tensor:
         with torch.autocast("cuda", dtype=torch.bfloat16):
@@ -99,45 +122,6 @@ def train_step(model: nn.Module, images: Tensor, labels: Tensor) -> Callable[[],
         return loss.detach()
 
     return step
-
-
-def vitral_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tensor]:
-    """Return Vitral's step, its blocks compiled."""
-    from vitral.models.create import create_model
-
-    model = create_model(case.vitral, num_classes=1000).cuda().train()
-    for block in model.blocks():
-        block.compile()
-    return train_step(model, images, labels)
-
-
-def timm_step(case: Case, images: Tensor, labels: Tensor) -> Callable[[], Tensor] | None:
-    """Return timm's step, its network compiled whole as its train.py does with --torchcompile; None without timm."""
-    try:
-        import timm
-    except ImportError:
-        return None
-    model = timm.create_model(case.timm, num_classes=1000).cuda().train()
-    return train_step(torch.compile(model), images, labels)
-
-
-def as_graph(step: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Return a step that replays one recorded CUDA graph."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
-            step()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step()
-
-    def replay() -> Tensor:
-        graph.replay()
-        return loss
-
-    return replay
 
 
 def rate(step: Callable[[], Tensor], batch: int, steps: int) -> float:
@@ -156,7 +140,7 @@ def rate(step: Callable[[], Tensor], batch: int, steps: int) -> float:
     return statistics.median(rates)
 
 
-def measure(case: Case, batch: int, steps: int, *, graph: bool) -> dict[str, float]:
+def measure(case: Case, batch: int, steps: int) -> dict[str, float]:
     """Return images/s of each library for one network, and our peak memory."""
     images, labels = batches(batch, 224)
     found: dict[str, float] = {}
@@ -166,7 +150,7 @@ def measure(case: Case, batch: int, steps: int, *, graph: bool) -> dict[str, flo
         step = make(case, images, labels)
         if step is None:
             continue
-        found[name] = rate(as_graph(step) if graph and name == "vitral" else step, batch, steps)
+        found[name] = rate(step, batch, steps)
         found[f"{name}_bytes"] = torch.cuda.max_memory_allocated()
         del step
     return found
@@ -178,7 +162,6 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=[case.vitral for case in CASES])
     parser.add_argument("--batch", type=int, default=0, help="images a step; 0 for each network's own")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--graph", action="store_true", help="replay our step as a CUDA graph")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if not torch.cuda.is_available():
@@ -193,7 +176,7 @@ def main() -> None:
     print(f"bf16 peak measured {peak / 1e12:.0f} TFLOP/s" + (f", data sheet {sheet / 1e12:.0f}" if sheet else ""))
     results = {}
     for case in (case for case in CASES if case.vitral in options.models):
-        found = measure(case, options.batch or case.batch, options.steps, graph=options.graph)
+        found = measure(case, options.batch or case.batch, options.steps)
         flop = 6 * macs(variant(case.vitral))
         mfu = found["vitral"] * flop / peak
         results[case.vitral] = {**found, "mfu": mfu}

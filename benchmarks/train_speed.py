@@ -4,11 +4,13 @@
 
 Each library trains in a process of its own, since an allocator's settings are a process's; the two take turns, a few
 steps each, so that a machine whose speed drifts slows both. The figure is the ratio of the medians of all steps.
-Vitral's step is made of the parts that `vitral finetune` trains with: its network, loss, precision and optimizer, after its
-setting of the allocator. Neither clips gradients, averages weights or loads data here.
+Vitral's step is the one that `vitral finetune` makes, with all that belongs to it: images in 8 bits normalised, the
+gradient's norm and whether it is finite; after its setting of the allocator. timm's gets images that are normalised already.
+Neither clips gradients, averages weights or loads data here.
 """
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import platform
@@ -45,9 +47,10 @@ STEPS_A_TURN = 3
 
 
 def batch(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return one synthetic batch, the same for both."""
+    """Return one synthetic batch, the same for both: images in 8 bits, and labels."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.randn(case.batch_size, 3, case.image_size, case.image_size, generator=generator)
+    shape = (case.batch_size, 3, case.image_size, case.image_size)
+    images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
     return images, torch.randint(0, case.num_classes, (case.batch_size,), generator=generator)
 
 
@@ -57,7 +60,8 @@ def timm_step(case: Case) -> Callable[[], None]:
 
     model = timm.create_model(case.timm, num_classes=case.num_classes, **case.timm_options).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.05)
-    images, labels = batch(case)
+    pixels, labels = batch(case)
+    images = (pixels.float() - 127.5) / 127.5
 
     def step() -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -70,29 +74,30 @@ def timm_step(case: Case) -> Callable[[], None]:
 
 
 def vitral_step(case: Case) -> Callable[[], None]:
-    """Return Vitral's training step."""
+    """Return Vitral's training step, as its loop makes it."""
+    from vitral.data.batch import Batch
+    from vitral.images.preprocessing import PHOTOS
     from vitral.models.create import create_model
-    from vitral.objectives.classification import softmax_cross_entropy
+    from vitral.tasks.single_label import SINGLE_LABEL
     from vitral.training.allocator import keep_freed_memory
-    from vitral.training.optimization.optimizers import build_optimizer
-    from vitral.training.optimization.precision import autocast
-    from vitral.training.settings.sections import OptimizerSettings
+    from vitral.training.methods.registry import build_method
+    from vitral.training.settings.recipe import build_recipe
+    from vitral.training.step import Step
 
     keep_freed_memory()
+    optimizer = {"name": "adamw", "lr": 1e-4, "weight_decay": 0.05, "clip_norm": "none"}
+    values = {"batch_size": case.batch_size, "precision": "bf16", "optimizer": optimizer}
+    recipe = build_recipe(values, "benchmark")
     model = create_model(case.vitral, num_classes=case.num_classes).train()
-    optimizer = build_optimizer(model, model, OptimizerSettings(name="adamw", lr=1e-4, weight_decay=0.05))
+    step = Step(build_method(model, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)
     images, labels = batch(case)
-    device = torch.device("cpu")
+    one, numbers = Batch(images, labels, torch.arange(case.batch_size)), itertools.count()
 
-    def step() -> None:
-        with autocast(device, "bf16"):
-            logits = model(images)
-        loss = softmax_cross_entropy(logits, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    def make() -> None:
+        made = step(one, next(numbers), 1e-4, 1e-4)
+        assert made.finite
 
-    return step
+    return make
 
 
 def serve(library: str, case: Case, connection: Connection) -> None:
