@@ -104,7 +104,7 @@ def test_where_no_box_fits_the_whole_or_the_middle_is_taken() -> None:
     assert inception_box((10, 300), 0.9, rng) == (0, 0, 10, 300)
     assert resized_box((10, 300), 0.9, rng) == (0, 143, 10, 13)
     assert resized_box((300, 9), 0.9, rng) == (144, 0, 12, 9)
-    assert resized_box((301, 300), 1.0, rng) == (0, 0, 301, 200)
+    assert resized_box((301, 300), 1.0, rng) == (0, 0, 301, 300)
 
 
 @pytest.mark.parametrize(
