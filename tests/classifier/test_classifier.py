@@ -133,6 +133,7 @@ def test_it_is_a_module_that_can_be_trained(classifier: Classifier) -> None:
     assert torch.equal(classifier.features(images), classifier.model.features(images))
     classifier(images).sum().backward()
     assert classifier.model.head.weight.grad is not None
+    assert classifier.features(images).requires_grad
     assert not classifier.probabilities(images).requires_grad
 
 

@@ -22,7 +22,7 @@ from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 
-NAMES = ("2", "10", "<b>fox|hen</b>")  # in an order that no sorting gives
+NAMES = ("2", "10", "<b>fox|hen</b>")  # not in the order of the alphabet
 ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
 KNOWN = Provenance("nothing", training={"steps": 3, "of": ["a"]}, scores={"test/top1": 0.5}, notes=("one", "two"))
 
