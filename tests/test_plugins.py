@@ -73,6 +73,8 @@ def test_a_killed_run_resumes_to_the_same_bits(trained: Path) -> None:
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    refused = line(vitral("finetune", "--out", "killed", "--resume", cwd=trained))
+    assert "began with the plugin" in refused
     done = vitral(*ALL, *TRAIN, "--out", "killed", "--resume", cwd=trained)
     assert done.returncode == 0, done.stderr
     assert weights(trained / "killed") == weights(trained / "run")

@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 from pathlib import Path
 
+from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag, spoken
 from vitral.studies.speech import Speech
 from vitral.training.planning.durations import written
@@ -30,6 +31,7 @@ def command_of(asked: Asked, *, recipe: str | None = None) -> str:
             ("seed", asked.seed),
         ]
     words = ["vitral", FUNCTIONS[asked.kind]]
+    words += [part for path in asked.plugins for part in (PLUGIN, path)]
     words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
     switches = {
         "skip_bad_images": asked.skip_bad_images,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.errors import TrainingError
@@ -40,6 +41,7 @@ class Asked:
         sweep: whether to try learning rates.
         baselines: whether to score frozen features first.
         where: the folder in which the command was given, to which its paths are relative.
+        plugins: the files that were loaded.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class Asked:
     sweep: bool = False
     baselines: bool = True
     where: str = ""
+    plugins: tuple[str, ...] = ()
 
     def required_data(self) -> str:
         """Return the data's name.
@@ -128,6 +131,7 @@ def ask(
         sweep=sweep,
         baselines=baselines,
         where=str(Path.cwd()),
+        plugins=tuple(str(plugin.path) for plugin in plugins.loaded()),
     )
 
 

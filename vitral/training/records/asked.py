@@ -6,9 +6,10 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from vitral import plugins
 from vitral.advice import argument, function
 from vitral.described import fits
-from vitral.errors import TrainingError
+from vitral.errors import PluginError, TrainingError
 from vitral.files import write_file
 from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.records.recipe_file import RECIPE_FILE
@@ -46,7 +47,8 @@ def kept(folder: Path, part: str = FIRST) -> Asked | None:
     values = {field.name: said[field.name] for field in fields(Asked) if field.name in said}
     if "kind" not in values or not all(fits(hints[name], _text(value)) for name, value in values.items()):
         return None
-    values["overrides"] = tuple(values.get("overrides", ()))
+    for name in ("overrides", "plugins"):
+        values[name] = tuple(values.get(name, ()))
     return Asked(**values)
 
 
@@ -93,10 +95,12 @@ def go_on(folder: Path, asked: Asked) -> Asked:
 
     Raises:
         TrainingError: what is said anew would make it another run.
+        PluginError: it needs a plugin that was not loaded.
     """
     first = kept(folder)
     if first is None:
         return asked
+    _check_plugins(folder, first)
     if first.kind != asked.kind:
         raise TrainingError(
             f"The run in '{folder}' is of {function(FUNCTIONS[first.kind])}; go on with it by that command."
@@ -133,6 +137,13 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         image_size=first.image_size,
         seed=first.seed,
     )
+
+
+def _check_plugins(folder: Path, first: Asked) -> None:
+    names = [plugin.path.name for plugin in plugins.loaded()]
+    for path in first.plugins:
+        if Path(path).name not in names:
+            raise PluginError(f"The run in '{folder}' began with the plugin '{path}', and needs it to go on.")
 
 
 def _check_same(folder: Path, name: str, first: Asked, asked: Asked) -> None:
