@@ -20,7 +20,7 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
     name = recipe.model or DEFAULT_MODEL
     config = variant(name)
     rates = recipe.regularization
-    changes: dict[str, Any] = {
+    asked = {
         "num_classes": num_classes,
         "head_bias": recipe.objective.head_bias,
         "dropout": rates.dropout,
@@ -32,6 +32,7 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         "position": recipe.position,
         "pooling": recipe.pooling,
     }
+    changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     if recipe.head.representation:
         changes["representation_size"] = getattr(config, "dim", None)
     numbers = {} if recipe.experts.number is None else {"num_experts": recipe.experts.number}
@@ -39,7 +40,7 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         if getattr(config, "experts", None) is None:
             raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
         changes["experts"] = wanted
-    return configure(name, {key: value for key, value in changes.items() if value is not None})
+    return configure(name, changes)
 
 
 def routing(recipe: Recipe) -> dict[str, float]:
