@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from vitral.errors import VitralError, did_you_mean
 
 MOST = 1 << 31  # any integer is below this: a size, a count or a width
-SHOWN = 60  # letters of a value that a message repeats
-# Of a field that a description written by an earlier version may lack; its default is what that version did.
+SHOWN = 60  # characters of a value that a message repeats
+# Marks a field that files of earlier versions may lack; its default is what those versions did.
 LATER = {"later": True}
 
 Described = TypeVar("Described")
@@ -19,16 +19,16 @@ Described = TypeVar("Described")
 def read_described(
     kind: type[Described], values: object, what: str, error: type[VitralError] = VitralError
 ) -> Described:
-    """Return the dataclass that JSON values describe; dataclasses among its fields are read likewise.
+    """Return the dataclass that JSON values describe; dataclasses among its fields are read in the same way.
 
     Args:
         kind: the dataclass. A field whose metadata is `LATER` may be missing.
         values: by the fields' names; lists become tuples.
-        what: what a message calls it, such as "The architecture".
-        error: the kind of error for what is wrong.
+        what: its name in messages, such as "The architecture".
+        error: the type of error to raise.
 
     Raises:
-        VitralError: of that kind: no mapping, an unknown or missing field, or a value of another type.
+        VitralError: of that type: not a mapping, an unknown or missing field, or a value of the wrong type.
     """
     if not isinstance(values, Mapping):
         raise error(f"{what} is described by its fields, not by {short(values)}.")
@@ -55,7 +55,7 @@ def _field(name: str, hint: Any, value: Any, what: str, error: type[VitralError]
 
 
 def short(value: Any) -> str:  # noqa: ANN401  # a JSON value
-    """Return a value as a message repeats it."""
+    """Return a value shortened for a message."""
     text = repr(value)
     return text if len(text) < SHOWN else f"{text[:SHOWN]}…"
 

@@ -138,7 +138,7 @@ def new_folder(path: Path, *, own: Collection[str] | None = None) -> Iterator[Pa
 
 
 def refuse_special(path: Path, *, folder: bool = False) -> None:
-    """Refuse to rename anything over a device, a pipe, or a folder in place of a file (a file in place of a folder).
+    """Refuse to rename anything over a device, a pipe, or a folder instead of a file (a file instead of a folder).
 
     Raises:
         StorageError: one of these is at `path`.

@@ -1,4 +1,4 @@
-"""What one would type: the command lines behind a request, and those that a user would want next."""
+"""Command lines: those behind a request, and those that a user would want next."""
 
 import dataclasses
 import shlex
@@ -15,7 +15,7 @@ from vitral.training.result import RunResult
 
 
 def command_of(asked: Asked, *, recipe: str | None = None) -> str:
-    """Return the command line that asks for this, `recipe` in place of what says the settings."""
+    """Return the command line of a request, with `recipe` instead of its settings."""
     pairs: list[tuple[str, str | int | None]] = [
         ("data", asked.data),
         ("source", asked.source),
@@ -42,7 +42,7 @@ def command_of(asked: Asked, *, recipe: str | None = None) -> str:
 
 
 def commands_of(result: RunResult) -> str:
-    """Return what was last asked, and what one would type to run its recipe again and what that gives, a line each."""
+    """Return the last request's command, and the one that runs its recipe again with what that gives, one line each."""
     run = result.run
     asked = last_asked(run.folder) or run.session.command
     start = None if run.kind == "pre-train" else run.plan.start

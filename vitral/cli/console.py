@@ -78,7 +78,7 @@ class ConsoleListener:
             self.finished[event.task] = self.tasks.pop(event.task)
 
 
-def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
+def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """Print a value as JSON for programs.
 
     Raises:
@@ -89,7 +89,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # whatever JSON holds
     print(printable_json(json.dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
 
 
-def _spoken(value: Any) -> Any:  # noqa: ANN401  # whatever JSON holds
+def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
     if isinstance(value, dict):
         return {key: _spoken(one) for key, one in value.items()}
     if isinstance(value, list | tuple):

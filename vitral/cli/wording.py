@@ -1,10 +1,14 @@
-"""Messages in the words of the command line: which flag an argument is, and which command a function."""
+"""Messages in the terms of the command line: flags for arguments, and commands for functions."""
 
 import shlex
 
 from vitral.advice import respelled
 
-FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # those not called as their argument
+FLAGS = {
+    "source": "--from",
+    "overrides": "--set",
+    "baselines": "--no-baselines",
+}  # not named like their argument
 ARGUMENTS = (
     *(
         "baselines",
@@ -38,7 +42,7 @@ def flag(name: str) -> str:
 
 
 def spoken(text: str) -> str:
-    """Return a message with flags and commands in place of arguments and functions."""
+    """Return a message with flags and commands instead of arguments and functions."""
     return respelled(text, argument=_flags, function=_command)
 
 

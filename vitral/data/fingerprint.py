@@ -58,9 +58,9 @@ def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, st
     every = [] if remote else [image.store_index for images in splits.values() for image in images]
     if len(every) > HASHED:
         every = [every[position] for position in np.linspace(0, len(every) - 1, HASHED).astype(int)]
-    mine = every[distributed.rank() :: distributed.world()]
+    share = every[distributed.rank() :: distributed.world()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = dict(zip(mine, pool.map(lambda index: _hash(store, index), mine), strict=True))
+        digests = dict(zip(share, pool.map(lambda index: _hash(store, index), share), strict=True))
     return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}
 
 

@@ -46,7 +46,7 @@ def open_data(
     | built-in | digits, visualatom and its presets |
     | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
-    | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... beside the images |
+    | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... next to the images |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | a plugin's | NAME, or NAME:TEXT |
@@ -81,7 +81,7 @@ def open_data(
 def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
     data = own(name.partition(":")[2])
     if not isinstance(data, DataSet):
-        raise PluginError(f"The data source '{name}' gives a {type(data).__name__}; it must give a DataSet.")
+        raise PluginError(f"The data source '{name}' returns a {type(data).__name__}; it must return a DataSet.")
     return data
 
 

@@ -106,7 +106,7 @@ class DataSet:
 
     @property
     def outputs(self) -> int:
-        """The size of the head of a network that learns them."""
+        """The size of the head of a model that learns them."""
         return self.task.outputs(len(self.class_names))
 
     def for_task(self, task: Task) -> "DataSet":

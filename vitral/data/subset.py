@@ -1,4 +1,4 @@
-"""A part of a source, several sources as one, and a source whose classes are numbered as a network has them."""
+"""A part of a source, several sources as one, and a source whose classes are renumbered as in a model."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Augmentation policies, each as in the code that it is named after; every draw comes from a given generator."""
+"""Augmentation policies, each as in the code that it is named after; every draw comes from a returned generator."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -196,13 +196,13 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
     return np.asarray(changed), steps
 
 
-def _checked(given: object, image: Pixels, policy: Policy) -> tuple[Pixels, Steps]:
-    """Refuse what a plugin gives if it is not an image like the one that it was given, alone or with where its pixels went."""
-    changed, steps = given if isinstance(given, tuple) and len(given) == 2 else (given, ())
+def _checked(returned: object, image: Pixels, policy: Policy) -> tuple[Pixels, Steps]:
+    """Check that a plugin returned an image like its input, alone or with the steps that moved its pixels."""
+    changed, steps = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, ())
     if isinstance(changed, np.ndarray) and changed.dtype == np.uint8 and changed.shape == image.shape:
         return changed, tuple(steps)
     what = f"{changed.dtype} {changed.shape}" if isinstance(changed, np.ndarray) else f"a {type(changed).__name__}"
-    raise PluginError(f"The augmentation '{policy}' gives {what}; it must give an array of uint8 {image.shape}.")
+    raise PluginError(f"The augmentation '{policy}' returns {what}; it must return an array of uint8 {image.shape}.")
 
 
 def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:

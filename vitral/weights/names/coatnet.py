@@ -80,7 +80,7 @@ def rules(config: CoAtNetConfig) -> list[Rule]:
         WeightsError: the model is the paper's, which timm does not compute.
     """
     if config.convention != "timm":
-        raise cannot_hold("timm", "CoAtNet by the paper's own convention, for timm pools and strides otherwise")
+        raise cannot_hold("timm", "CoAtNet by the paper's own convention, since timm pools and strides differently")
     if config.head_dim != HEAD_DIM or len(config.dims) != 4 or config.image_size[0] != config.image_size[1]:
         raise cannot_hold("timm", f"CoAtNet with heads of {config.head_dim} channels, five groups, or oblong images")
     pooled = tuple(

@@ -61,7 +61,7 @@ def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
 
 
 def heads_of_width(dim: int) -> int:
-    """Return how many attention heads a network of that width has, where the file does not say."""
+    """Return the number of attention heads for a width, which files do not hold."""
     return HEADS_OF_WIDTH.get(dim) or max(1, dim // HEAD_DIM)
 
 
