@@ -14,6 +14,7 @@ from vitral.data.source import DataSet
 from vitral.errors import TrainingError
 from vitral.events import Listener, ignore
 from vitral.layout import RUNS
+from vitral.tasks.registry import task_named
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start
 from vitral.training.planning.request import Asked, Request, read_request
@@ -119,7 +120,7 @@ def opened(
     asked, request = completed(asked, out, resume=resume)
     loaded = load_start(request)
     run = None if out is None else Path(out)
-    with folder_and_data(asked, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, data):
+    with folder_and_data(request, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, data):
         yield Session(
             command=asked,
             request=request,
@@ -148,28 +149,31 @@ def looked_at(
     resume = goes_on(out, resume=resume, data_changed=False)
     asked, request = completed(asked, out, resume=resume)
     loaded = load_start(request)
-    data = read_data(asked, listener)
+    data = read_data(request, listener)
     folder = RUNS / data.name if out is None else Path(out)
     return Session(asked, request, folder, data, listener, started, loaded, resume=resume)
 
 
-def read_data(asked: Asked, listener: Listener) -> DataSet:
-    """Return the data that were asked for.
+def read_data(request: Request, listener: Listener) -> DataSet:
+    """Return the data that were asked for, their labels as the recipe's task understands them.
 
     Raises:
-        DataError: they cannot be read.
+        DataError: they cannot be read, or their labels are not of the task's form.
     """
-    return open_data(
+    asked = request.asked
+    data = open_data(
         asked.required_data(),
         classes=asked.classes,
         skip_bad_images=asked.skip_bad_images,
         listener=listener,
     )
+    task = (request.recipe.changed(request.said) if request.automatic else request.recipe).task
+    return data if task is None else data.for_task(task_named(task))
 
 
 @contextlib.contextmanager
 def folder_and_data(
-    asked: Asked, out: Path | None, *, resume: bool, overwrite: bool, listener: Listener
+    request: Request, out: Path | None, *, resume: bool, overwrite: bool, listener: Listener
 ) -> Iterator[tuple[Path, DataSet]]:
     """Have a run's folder as long as the block lasts, and the data that it learns from.
 
@@ -177,7 +181,7 @@ def folder_and_data(
     not deleted before the data that shall take its place are known to be good.
 
     Args:
-        asked: what was asked, its data among it.
+        request: what was asked, its data among it.
         out: the folder; None to make a free one below runs/, called after the data.
         resume: whether the run in it goes on.
         overwrite: whether it may begin where something is.
@@ -188,7 +192,7 @@ def folder_and_data(
         TrainingError: there is a run, and nothing was said of it; or another process works there.
         StorageError: there is something else, or nothing can be written there.
     """
-    read = partial(read_data, asked, listener)
+    asked, read = request.asked, partial(read_data, request, listener)
     if out is None:
         data = read()
         with run_folder(None, data.name, asked, resume=False, overwrite=False) as folder:

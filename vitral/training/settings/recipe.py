@@ -38,6 +38,7 @@ from vitral.training.settings.sections import (
     RegularizationSettings,
     ScheduleSettings,
     Section,
+    TaskName,
 )
 
 PACKAGE = "vitral.recipes"
@@ -69,6 +70,7 @@ class Recipe(Section):
         optimizer: optimizer and clipping.
         schedule: learning rate over time.
         regularization: dropout and its like.
+        task: what a label means, by the name of a task; None for what the data show.
         method: how the network learns.
         objective: the loss of labels.
         head: of a network from random weights.
@@ -101,6 +103,7 @@ class Recipe(Section):
     optimizer: OptimizerSettings = OptimizerSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     regularization: RegularizationSettings = RegularizationSettings()
+    task: TaskName | None = None
     method: SerializeAsAny[MethodSettings] = Field(default_factory=lambda: method_settings({}))
     objective: ObjectiveSettings = ObjectiveSettings()
     head: HeadSettings = HeadSettings()

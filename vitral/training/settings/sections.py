@@ -15,7 +15,9 @@ from pydantic import (
 )
 
 from vitral import plugins
+from vitral.errors import VitralError
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
+from vitral.tasks.registry import task_named
 from vitral.training.settings.schedules import CurveFrom, Decay, learning_rate
 
 # Marks a setting that may be another when a run is resumed: another length extends or shortens it, and where and how it is
@@ -34,6 +36,14 @@ def _known_optimizer(name: str) -> str:
     return name
 
 
+def _known_task(name: str) -> str:
+    try:
+        return task_named(name).name
+    except VitralError as error:
+        raise ValueError(str(error).rstrip(".")) from error
+
+
+TaskName = Annotated[str, AfterValidator(_known_task)]
 OptimizerName = Annotated[str, AfterValidator(_known_optimizer)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
