@@ -62,11 +62,13 @@ class TrainingInterrupted(TrainingError):
     """A run that was stopped by a signal and saved itself.
 
     Attributes:
-        exit_code: 128 plus the signal's number, as in shells: 130 for Ctrl-C, 143 for a termination.
+        done: what happened, without what to do next: where the run is part of something, that is another thing.
+        exit_code: 128 and the signal's number, as shells have it: 130 for Ctrl-C, 143 for a termination.
     """
 
-    def __init__(self, message: str, *, exit_code: int) -> None:
-        super().__init__(message)
+    def __init__(self, done: str, *, advice: str, exit_code: int) -> None:
+        super().__init__(f"{done}; {advice}.")
+        self.done = done
         self.exit_code = exit_code
 
 

@@ -185,9 +185,11 @@ def test_a_study_of_which_every_run_fails_is_an_error_that_says_why(tmp_path: Pa
 
 def test_the_user_stopping_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "cause").touch()
-    stopping = Failing(TrainingInterrupted("Stopped.", exit_code=130), tmp_path / "cause")
+    stopping = Failing(TrainingInterrupted("Stopped", advice="resume that run", exit_code=130), tmp_path / "cause")
     plan = Design("Stopped", SCORE, (Arm("run", stopping, OWN_SEED),))
-    with pytest.raises(TrainingInterrupted):
+    with pytest.raises(
+        TrainingInterrupted, match=r"^Stopped, in 'run'; the same study in '.*/study' goes on with it\.$"
+    ):
         run_study(plan, tmp_path / "study", listener=ignore)
     assert not (tmp_path / "study" / "rows.jsonl").exists()
     (tmp_path / "cause").unlink()

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,8 @@ import pytest
 
 import vitral
 from tests.cli.conftest import write_images
-from vitral.errors import TrainingError
-from vitral.events import Event, Message, ignore
+from vitral.errors import TrainingError, TrainingInterrupted
+from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.sweep import best_rate, finetune, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
@@ -108,3 +110,23 @@ def test_an_interrupted_sweep_keeps_its_trials_and_goes_on_without_being_told_th
 def test_the_sweep_of_the_public_function_looks_like_that_of_training() -> None:
     assert inspect.signature(vitral.finetune) == inspect.signature(finetune_once)
     assert vitral.finetune.__doc__ == finetune_once.__doc__
+
+
+def test_a_sweep_that_is_stopped_says_how_the_sweep_goes_on_and_not_the_trial(tmp_path: Path) -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, Progress) and event.task == "train" and event.done == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    overrides = ["steps=3", "image_size=16", "batch_size=8", "optimizer.sweep=[0.001, 0.01]"]
+    with pytest.raises(TrainingInterrupted, match="saved after step . of 3, in 'lr-0.001'; go on with") as stopped:
+        finetune(
+            "digits",
+            source="vit-mu4",
+            out=tmp_path / "run",
+            overrides=overrides,
+            sweep=True,
+            baselines=False,
+            listener=stop,
+        )
+    assert stopped.value.exit_code == 143
+    assert str(stopped.value).endswith(f"`resume=True` `out={str(tmp_path / 'run')!r}`.")

@@ -231,8 +231,12 @@ class _Worker:
         error = trace = ""
         try:
             figures = dict(self.design.arm(cell.arm).work.run(cell, self.listener))
-        except TrainingInterrupted:
-            raise
+        except TrainingInterrupted as stop:
+            raise TrainingInterrupted(
+                f"{stop.done}, in '{cell.name}'",
+                advice=f"the same study in '{self.folder}' goes on with it",
+                exit_code=stop.exit_code,
+            ) from stop
         except VitralError as failure:
             error = " ".join(str(failure).split())
         except Exception as failure:  # a night's other runs are not lost by it

@@ -8,9 +8,11 @@ from time import monotonic
 from typing import Any, ParamSpec
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
+from vitral.errors import TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.study import reopen, run_study
@@ -50,7 +52,11 @@ def sweep(session: Session) -> RunResult:
     if distributed.is_main() and (session.further or session.data_changed):
         reopen(folder)  # every trial goes on: with more time, or noting that its data changed
     headline = session.data.task.headline
-    study = run_study(trials.design(), folder, listener=session.listener)
+    try:
+        study = run_study(trials.design(), folder, listener=session.listener)
+    except TrainingInterrupted as stop:
+        advice = f"go on with {argument('resume', True)} {argument('out', str(session.folder))}"
+        raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
     figures = {rate: arm.mean(headline.name) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     best = best_rate(figures, headline)
     tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())

@@ -334,8 +334,8 @@ class _Trainer:
             self.writer.wait()
             number = request.signal or signal.SIGTERM  # another process of the job heard it
             raise TrainingInterrupted(
-                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}; go on with "
-                f"{argument('resume', True)} {argument('out', str(self.folder))}.",
+                f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
+                advice=f"go on with {argument('resume', True)} {argument('out', str(self.folder))}",
                 exit_code=128 + number,
             )
         return validated
