@@ -208,7 +208,7 @@ def test_a_probability_on_an_edge_belongs_to_the_bin_below() -> None:
 
 
 def test_no_images_is_a_clear_error() -> None:
-    with pytest.raises(DataError, match="no images"):
+    with pytest.raises(DataError, match="^There are no images to evaluate; name a split that has some.$"):
         score(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64))
 
 

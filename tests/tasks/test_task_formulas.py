@@ -83,7 +83,7 @@ def test_no_labels_at_all_score_nothing_and_no_images_are_an_error() -> None:
 
 def test_labels_become_numbers_or_marks() -> None:
     assert SINGLE_LABEL.encode([2, 0, 5], 6).tolist() == [2, 0, 5]
-    assert SINGLE_LABEL.encode([2], 6).dtype == torch.int64
+    assert SINGLE_LABEL.encode([2], 6).dtype == SINGLE_LABEL.encode([], 6).dtype == torch.int64
     marks = MULTI_LABEL.encode([(0, 2), (), (1,)], 3)
     assert marks.tolist() == [[1.0, 0.0, 1.0], [0.0] * 3, [0.0, 1.0, 0.0]]
     assert marks.dtype == torch.float32
@@ -266,6 +266,7 @@ def test_a_share_stands_above_chance_at_it_or_cannot_be_told(
     said = standing.sentence("test")
     assert said.startswith("No better than chance: " if at_chance else "Too few images" if untold else "")
     assert bool(said) == (at_chance or untold)
+    assert standing.sentence("") == said.replace("test images", "images")
 
 
 def test_how_many_images_would_do() -> None:
