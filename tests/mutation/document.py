@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-Mutant = dict[str, str]  # "function", and the lines "before" and "after"
+Mutant = dict[str, str]  # "function", the lines "before" and "after", and "since", the test that was written for it
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]  # by room and module
 
 ENOUGH = 0.85
@@ -12,10 +12,23 @@ HEAD = """# Do the tests bite?
 
 `make mutants` lets [mutmut](https://mutmut.readthedocs.io) change one expression at a time in the code whose faults make no
 noise, and runs the room's tests on each change. A mutant is *killed* when a test fails. Of a module with many mutants a
-sample is run, the same each time. This page is written by that run; at least 85 % must be killed, and each survivor answered.
+sample is run, drawn by a fixed seed. This page is written by that run; at least 85 % must be killed, each survivor answered.
 
-mutmut changes the bodies of functions that have no decorator; tables and constants of a module, and functions under
-`@torch.no_grad()`, it leaves alone. Those are held to their sources by tests that write the source's figures out anew.
+mutmut changes the bodies of functions that have no decorator, in the process that has imported the module already; tables and
+constants of a module, what makes them, and functions under `@torch.no_grad()` it leaves alone. Those are held to their
+sources by tests that write the source's figures out anew.
+
+## Planted by hand
+
+| fault | what fails |
+|---|---|
+| sigmoid loss averaged over the classes | `objectives/test_classification.py`: summed over classes |
+| its label smoothing without the part that is spread | `objectives/test_classification.py`: spread over all |
+| ShearX twice as strong | `images/test_operations.py`: values at timm's strengths, and at big_vision's |
+| stochastic depth that does not scale up what stays | `models/test_stochastic_depth_formula.py` |
+| a position table of ten times its deviation | `models/test_initialization.py` |
+
+## Mutants
 """
 
 
@@ -43,6 +56,8 @@ def share_killed(results: Results) -> float:
 
 
 def _answer(module: str, mutant: Mutant, answers: Sequence[Mapping[str, str]]) -> str:
+    if "since" in mutant:
+        return f"Killed since, by a test written for it: `{mutant['since']}`."
     change = f"{mutant['before']} => {mutant['after']}"
     fitting = (answer for answer in answers if answer.get("module", module) == module)
     return next((answer["why"] for answer in fitting if re.search(answer["change"], change)), "")

@@ -1,5 +1,6 @@
 """A step against the same written out plainly: forward, backward, clip, rate, update, average, and nothing where it fails."""
 
+import contextlib
 import dataclasses
 import hashlib
 import math
@@ -447,3 +448,41 @@ def test_everything_that_travels_is_pinned(monkeypatch: pytest.MonkeyPatch) -> N
     assert pinned.labels.tolist() == pinned.extra["more"].labels.tolist() == [1, 2, 3]
     assert int(pinned.images.min()) == int(pinned.more[0].min()) == int(pinned.extra["more"].images.min()) == 1
     assert (pinned.first, pinned.whole, list(pinned.extra)) == (4, 9, ["more"])
+
+
+def test_the_processes_bring_their_gradients_together_once_with_the_last_part() -> None:
+    step = stepper(network(), recipe_of(compute={"accumulation": 3}))
+    told: list[bool] = []
+
+    class Engine:
+        call = staticmethod(step.engine.call)
+
+        def accumulating(self, *, last: bool) -> contextlib.AbstractContextManager[None]:
+            told.append(last)
+            return contextlib.nullcontext()
+
+    step.engine = Engine()  # type: ignore[assignment]
+    (batch,) = batches(1)
+    step.gradients(batch, step=0)
+    assert told == [False, False, True]
+    told.clear()
+    step.gradients(batch, step=0, together=False)
+    assert told == [False] * 3
+
+
+def test_a_batch_is_mixed_by_the_step_that_learns_from_it() -> None:
+    seen: list[Tensor] = []
+
+    class Watched(Supervised):
+        def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+            seen.append(part.images.clone())
+            return super().loss(call, part)
+
+    step = stepper(network(), recipe_of(mixing={"mixup": 0.8}), Watched)
+    batch = dataclasses.replace(batches(1, size=13)[0], partner=True)
+    for number in (4, 4, 5):
+        step.gradients(batch, step=number)
+    assert torch.equal(seen[0], seen[1])
+    assert torch.equal(seen[0], step.prepare(batch, 4).images)
+    assert torch.equal(seen[2], step.prepare(batch, 5).images)
+    assert not torch.equal(seen[0], seen[2])
