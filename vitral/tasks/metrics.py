@@ -354,13 +354,13 @@ def _confused(
     cells = truth * len(class_names) + predicted
     pairs, counts = np.unique(cells[surest], return_counts=True)
     most = np.argsort(-counts, kind="stable")[:MAX_CONFUSED]
-    found = []
+    confused = []
     for pair, count in zip(pairs[most].tolist(), counts[most].tolist(), strict=True):
         row, column = divmod(pair, len(class_names))
         examples = tuple(surest[cells[surest] == pair][:MAX_EXAMPLES].tolist())
         share = count / int((truth == row).sum())
-        found.append(Confusion(class_names[row], class_names[column], count, share, examples))
-    return tuple(found)
+        confused.append(Confusion(class_names[row], class_names[column], count, share, examples))
+    return tuple(confused)
 
 
 def _mistakes(
