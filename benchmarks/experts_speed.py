@@ -3,7 +3,7 @@
     python benchmarks/experts_speed.py [--rounds 20]
 
 One layer of V-MoE-S/32's shape (width 512, MLP 2,048, k = 2) on 8 groups of 8 images of 50 tokens, float32, forward.
-Beside it the same mixture computed densely, every expert on every token, and one plain MLP.
+For comparison the same mixture computed densely, every expert on every token, and one plain MLP.
 """
 
 import argparse

@@ -16,7 +16,7 @@ from vitral.data.generated import PRESETS, Preset, open_generated, render
 from vitral.data.loader import TrainingBatches
 
 BATCH = 64
-TARGET = 250.0  # images a second at 224 pixels
+TARGET = 250.0  # images per second at 224 pixels
 
 
 def rate(draw: Callable[[], None], images: int) -> float:

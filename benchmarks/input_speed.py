@@ -1,4 +1,4 @@
-"""Training images a second on one core: Vitral's input against the torchvision pipeline that timm uses.
+"""Training images per second on one core: Vitral's input against the torchvision pipeline that timm uses.
 
     python benchmarks/input_speed.py FOLDER [--rounds 5] [--size 224]
 

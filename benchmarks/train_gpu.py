@@ -9,7 +9,7 @@ it waits for the GPU; the loss is read once at the end. timm's step makes none o
 
 MFU = images/s x 3 x 2 x multiply-accumulates / peak, where the multiply-accumulates are those of the patch embedding,
 the linear layers and attention's two products, and the peak is that of a large bfloat16 product measured here, in the
-same run; the data sheet's is printed beside it.
+same run; the data sheet's is printed next to it.
 """
 
 import argparse

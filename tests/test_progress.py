@@ -44,7 +44,7 @@ def test_the_time_left_is_not_guessed_from_nothing() -> None:
     assert stream.getvalue().splitlines() == ["train 5/40", "train 15/40  28 s left"]
     stream = io.StringIO()
     bar = NotebookBar(stream, clock)
-    for done in (500, 501):  # a run that goes on
+    for done in (500, 501):  # a run that continues
         bar(Progress("train", done, 600))
         clock.now += 1.0
     assert "left" not in stream.getvalue()

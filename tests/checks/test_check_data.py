@@ -1,4 +1,4 @@
-"""`vitral check`: what is wrong with a data set is found, and nothing is found where nothing is wrong."""
+"""`vitral check`: what is wrong with a dataset is found, and nothing is found where nothing is wrong."""
 
 import io
 import itertools
@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_clean_set_has_nothing_to_mend(folder: Path) -> None:
+def test_a_clean_dataset_has_nothing_to_fix(folder: Path) -> None:
     found = check_data(folder)
     assert found.problems() == []
     assert found.counts == {"train": {"cat": 6, "dog": 6}, "validation": {"cat": 6, "dog": 6}}
@@ -141,7 +141,7 @@ def test_the_command_prints_json_and_writes_a_page(
     assert main(["check", str(folder), "--strict", "--json"]) == 1
     out, err = capsys.readouterr()
     assert json.loads(out)["problems"]
-    assert "has something to mend" in err.splitlines()[-1]
+    assert "has something to fix" in err.splitlines()[-1]
     assert main(["check", str(tmp_path / "missing")]) == 1
 
 

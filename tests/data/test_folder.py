@@ -117,7 +117,7 @@ def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
         open_folder(root)
     data = open_folder(root, skip_bad_images=True)
     assert sorted(image.path for image in data.bad_images) == sorted(map(str, bad))
-    # Training goes on as if the bad ones had never been there, bit for bit (R9).
+    # Training continues as if the bad ones had never been there, bit for bit (R9).
     one, other = (
         TrainingBatches(
             opened.splits["train"], batch_size=8, image_size=(8, 8), augmentation=opened.augmentation, seed=0

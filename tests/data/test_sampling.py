@@ -313,7 +313,7 @@ def test_images_without_splits_are_split_by_class() -> None:
     for split, cats, dogs in (("train", 24, 16), ("validation", 3, 2), ("test", 3, 2)):
         assert splits[split] == sorted(splits[split])
         assert [sum(place < 30 for place in splits[split]), sum(place >= 30 for place in splits[split])] == [cats, dogs]
-    parts = stratified(np.repeat([0, 1], (30, 20)), (0.1, 0.1), seed=0, purpose="folder")  # the same for ever
+    parts = stratified(np.repeat([0, 1], (30, 20)), (0.1, 0.1), seed=0, purpose="folder")  # the same forever
     assert [part.tolist() for part in parts] == [splits[split] for split in ("train", "validation", "test")]
 
 

@@ -42,7 +42,7 @@ class Step:
         make: things.
         status: the exit status that is expected; None for any of 0, 1 and 2.
         says: what the output must hold.
-        writes: what of the user's the command may change, such as the run that it goes on with.
+        writes: what of the user's the command may change, such as the run that it continues with.
     """
 
     command: tuple[str, ...]

@@ -35,7 +35,7 @@ def read_case(name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def weights(name: str) -> dict[str, np.ndarray]:
     """Return every array of a case's checkpoint under its original name."""
     case, given = read_case(name)
-    # The Performer's random features are kept beside the logits; the sinusoids are left out, for they are computed.
+    # The Performer's random features are kept next to the logits; the sinusoids are left out, for they are computed.
     kept = {fixed: given[fixed.replace(".", "_")] for fixed in case.get("kept", ()) if fixed.replace(".", "_") in given}
     return {parameter: draw(parameter, tuple(shape)) for parameter, shape in case["params"].items()} | kept
 

@@ -1,6 +1,6 @@
 """A run of 200 steps with two workers, augmentation, dropout and averaging: `python short_run.py FOLDER`.
 
-The same command begins it, and goes on with it after a kill.
+The same command begins it, and continues with it after a kill.
 """
 
 import sys

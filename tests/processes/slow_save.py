@@ -1,4 +1,4 @@
-"""Saves checkpoints for ever, slowly: `slow_save.py FOLDER`; each write is cut into steps, so that a kill falls inside one."""
+"""Saves checkpoints forever, slowly: `slow_save.py FOLDER`; each write is cut into steps, so that a kill falls inside one."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""A real run, killed at random instants and gone on with, ends in the bits of an unbroken one (R1, R5)."""
+"""A real run, killed at random instants and resumed, ends in the bits of an uninterrupted one (R1, R5)."""
 
 import contextlib
 import hashlib

@@ -86,7 +86,7 @@ def check_uses(tmp_path: Path, rounds: int) -> int:
             assert said in errors.splitlines()[-1]
             added.unlink(missing_ok=True)
             uses += 1
-        kill(go_on(home), home, 5 * int(rng.integers(5, 9)))  # a resume, gone on with below
+        kill(go_on(home), home, 5 * int(rng.integers(5, 9)))  # a resume, resumed below
         together = [go_on(home), go_on(home)]
         codes, errors_of = zip(*map(ended, together), strict=True)
         assert sorted(codes) in ([0, 0], [0, 1])

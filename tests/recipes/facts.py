@@ -9,7 +9,7 @@ A file of the ledger holds one family of recipes:
                          `recipes.NAME = [values]`
 
 A setting is a dotted key of a recipe; "none" stands for None, and "= 475 / (475 + 32)" for what it gives. What the source
-leaves open has "ours: REASON" in the place of its source. Beside the settings a fact may give `expected`, which the header's
+leaves open has "ours: REASON" in the place of its source. Besides the settings a fact may give `expected`, which the header's
 Expected must quote, and `run_time` likewise.
 """
 

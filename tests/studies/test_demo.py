@@ -1,4 +1,4 @@
-"""The demo: its page is drawn from what the runs left, it goes on after an interruption, and is replaced once finished."""
+"""The demo: its page is drawn from what the runs left, it continues after an interruption, and is replaced once finished."""
 
 import json
 from dataclasses import replace

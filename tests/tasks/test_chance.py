@@ -1,4 +1,4 @@
-"""What a share of right answers says beside chance."""
+"""What a share of right answers says compared with chance."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_what_a_share_says_of_chance(standing: Standing, at_chance: bool, untold
 
 
 def test_how_many_images_would_do_is_so_many() -> None:
-    # 3 of 4 right beside a chance of one half: Wilson's interval begins above it from 13 images at that share.
+    # 3 of 4 right against a chance of one half: Wilson's interval begins above it from 13 images at that share.
     said = Standing(0.75, wilson_interval(3, 4)[0], 0.5).sentence("test")
     assert "75.0% of 4 test images right" in said
     needed = int(said.split("; ")[1].split()[0])

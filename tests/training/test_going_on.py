@@ -1,4 +1,4 @@
-"""A run goes on as the run that it was: what was asked, the data, the length, one process at a time; or it says why not."""
+"""A run continues as the run that it was: what was asked, the data, the length, one process at a time; or it says why not."""
 
 import dataclasses
 import errno

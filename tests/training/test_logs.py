@@ -1,4 +1,4 @@
-"""Logs are never a reason to lose a classifier: what is lost or damaged of them is mended or passed over, with a word."""
+"""Logs are never a reason to lose a classifier: what is lost or damaged of them is fixed or passed over, with a word."""
 
 import json
 import shutil

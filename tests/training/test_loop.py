@@ -27,7 +27,7 @@ class StopAt:
 
 
 class PoisonAt:
-    """Normalises images, but those of some batches, counted as they come, to what is no number."""
+    """Normalises images, but those of some batches, counted as they come, to what is not finite."""
 
     def __init__(self, *bad: int, onwards: bool = False) -> None:
         self.bad, self.onwards, self.count = bad, onwards, -1

@@ -187,7 +187,7 @@ def test_a_cut_batch_has_every_image_of_every_source_once(parts: int) -> None:
 
 
 def test_a_stop_is_heard_between_the_batches_of_a_validation(run: Run, other_run: Run) -> None:
-    """Signals that come while a network is validated; the run goes on with the validation made again."""
+    """Signals that come while a network is validated; the run continues with the validation made again."""
     asked: list[bool] = []
 
     def validating(target: Run, *, stopping: bool, resume: bool = False) -> None:

@@ -42,10 +42,10 @@ def check_data(
         data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
         classes: of nested folders, which one names the class; see `open_data`.
         classifier: doubts labels, if there is one; itself, or whatever `load` takes.
-        listener: hears progress.
+        listener: receives progress.
 
     Raises:
-        DataError: there is no such data set.
+        DataError: there is no such dataset.
         WeightsError: there is no such classifier.
     """
     judge = None if classifier is None else as_classifier(classifier)

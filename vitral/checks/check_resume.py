@@ -64,7 +64,7 @@ def check_resume(
         data: what to train on; what `open_data` takes.
         source: the network or weights to start from; None for a small network.
         seed: of the moments of the kills.
-        listener: hears what is going on.
+        listener: receives what is going on.
 
     Raises:
         TrainingError: a run failed by itself.

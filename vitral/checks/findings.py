@@ -61,10 +61,10 @@ class Suspect:
 
 @dataclass(frozen=True, eq=False)
 class DataCheck:
-    """What was found in a data set.
+    """What was found in a dataset.
 
     Attributes:
-        name: of the data set.
+        name: of the dataset.
         fingerprint: of its names, sizes, classes and splits.
         class_names: in order.
         counts: images by split and class.
@@ -104,9 +104,9 @@ class DataCheck:
     shared_out: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        """Return what there is and what should be mended in two lines."""
+        """Return what there is and what should be fixed in two lines."""
         images = sum(sum(classes.values()) for classes in self.counts.values())
-        found = "; ".join(self.problems()) or "nothing to mend"
+        found = "; ".join(self.problems()) or "nothing to fix"
         return f"DataCheck: {self.name}, {images:,} images, {len(self.class_names)} classes\n{found}"
 
     @property
@@ -121,7 +121,7 @@ class DataCheck:
         return sum(group.leaks for group in self.duplicates)
 
     def problems(self) -> list[str]:
-        """Return what should be mended, one line each, the gravest first."""
+        """Return what should be fixed, one line each, the gravest first."""
         found = (
             *self._grouped("stands", "stand", lambda group: group.leaks and not self._ours(group), SPLITS),
             *self._grouped("stands", "stand", lambda group: group.leaks and self._ours(group), SIDES),

@@ -25,7 +25,7 @@ def suspects(classifier: Classifier, data: DataSet, looks: Sequence[Look], liste
         classifier: the judge.
         data: the dataset.
         looks: at its readable images, which alone are judged.
-        listener: hears progress.
+        listener: receives progress.
     """
     exclusive = data.task.exclusive and classifier.task.exclusive
     if not exclusive or not set(data.class_names) <= set(classifier.class_names):

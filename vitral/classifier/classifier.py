@@ -146,12 +146,12 @@ class Classifier(nn.Module):
                 image, or an array (height, width, 3) or (height, width) of uint8.
             top: how many classes to name.
             batch_size: images computed at once.
-            skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
-            listener: hears progress and warnings; they are written to the screen if left out.
+            skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
+            listener: receives progress and warnings; they are written to the screen if left out.
 
         Raises:
             ImageError: an image cannot be read; the message names it.
-            DataError: an archive, a table or a data set cannot be read.
+            DataError: an archive, a table or a dataset cannot be read.
             ModelError: the network gives no number, as damaged weights do; `top` or `batch_size` is below 1.
         """
         listed = list_images(images, listener)

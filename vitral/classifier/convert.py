@@ -32,7 +32,7 @@ def convert(
 ) -> Written:
     """Write a classifier in another format; nothing that belongs to it is lost.
 
-    Preprocessing and class names go into the format where it has a place for them, and else into a small file beside it
+    Preprocessing and class names go into the format where it has a place for them, and else into a small file next to it
     (NAME.vitral.json), which `load` finds again and a note names.
 
     Args:

@@ -22,7 +22,7 @@ def list_images(images: ImageInput | Iterable[ImageInput], listener: Listener) -
     """Return the images that a user names or passes, in order; none is read yet.
 
     Raises:
-        DataError: an archive, a table or a data set cannot be read.
+        DataError: an archive, a table or a dataset cannot be read.
         ImageError: a folder or archive without images.
     """
     given = [images] if isinstance(images, ImageInput) else images
@@ -43,8 +43,8 @@ def prepare(
     Args:
         images: what to read.
         preprocessing: the network's.
-        skip_bad_images: leave out what cannot be read, with a warning to the listener, in place of an error.
-        listener: hears the warnings.
+        skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
+        listener: receives the warnings.
 
     Raises:
         ImageError: an image cannot be read; the message names it.

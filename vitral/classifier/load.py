@@ -117,7 +117,7 @@ def _is_path(name: str) -> bool:
 
 
 def _neighbour(path: Path) -> str:
-    """Return a hint at the name beside a mistyped one."""
+    """Return a hint at the name next to a mistyped one."""
     try:
         beside = [str(entry) for entry in path.parent.iterdir() if not entry.name.startswith(".")]
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`vitral check`: what is in a data set, or the proof that a killed run resumes to the same bits."""
+"""`vitral check`: what is in a dataset, or the proof that a killed run resumes to the same bits."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -41,13 +41,13 @@ def check(
     Args:
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
         data: with "resume", what to train on.
-        source: with "resume", the network or weights to start from.
-        classifier: doubts labels: a classifier or run folder, a weights file, a Hub id.
-        classes: of nested folders, whether the innermost, the outermost or the whole path names the class.
-        report: write what was found as one HTML page there.
-        strict: exit with status 1 if there is something to mend.
-        overwrite: let --report replace a file that is no such page.
-        json: print JSON for a program.
+        source: with "resume", the model or weights to start from.
+        classifier: to find doubtful labels: a classifier or run folder, a weights file, a Hub id.
+        classes: in nested folders, whether the innermost, the outermost or the whole path names the class.
+        report: write the findings to this HTML page.
+        strict: exit with status 1 if there is something to fix.
+        overwrite: let --report replace a file that is not such a page.
+        json: print JSON for programs.
     """
     if what == RESUME:
         _resume(data, source, json=json)
@@ -66,7 +66,7 @@ def check(
     else:
         show(found, report)
     if strict and (problems := found.problems()):
-        raise DataError(f"'{what}' has something to mend: {'; '.join(problems)}.")
+        raise DataError(f"'{what}' has something to fix: {'; '.join(problems)}.")
 
 
 def facts(found: DataCheck) -> list[tuple[str, str]]:
@@ -104,7 +104,7 @@ def show(found: DataCheck, report: Path | None) -> None:
         for suspect in found.suspects
     )
     problems = found.problems()
-    print_line("To mend: " + "; ".join(problems) + "." if problems else "Nothing to mend.")
+    print_line("To fix: " + "; ".join(problems) + "." if problems else "Nothing to fix.")
     if report is not None:
         print_line(f"Report  {report}")
 
@@ -129,5 +129,5 @@ def _resume(data: str, source: str | None, *, json: bool) -> None:
         print_line(f"{len(outcome.kills)} kills in a run of {outcome.steps} steps, {outcome.seconds:.0f} s in all")
     if not outcome.equal:
         raise VitralError(
-            f"The killed run ended otherwise than the unbroken one; both are in '{outcome.folder}'. Please report it."
+            f"The killed run ended differently from the uninterrupted one; both are in '{outcome.folder}'. Please report it."
         )

@@ -18,8 +18,8 @@ def demo(
     """Run the whole pipeline on real data in minutes: pre-train, fine-tune, compare.
 
     Args:
-        out: the folder of the result; an earlier demo there is replaced, one that was interrupted goes on.
-        json: print JSON for a program.
+        out: the folder of the result; an earlier demo there is replaced, an interrupted one is resumed.
+        json: print JSON for programs.
     """
     with ConsoleListener() as listener:
         result = run_demo(out, command="vitral demo", speech=COMMANDS, listener=listener)

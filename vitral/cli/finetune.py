@@ -43,19 +43,19 @@ def finetune(
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
-        image_size: pixels; the network's own if left out.
+        image_size: pixels; the model's own if left out.
         time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report.
-        seed: of every random choice.
-        classes: of nested folders, whether the innermost, the outermost or the whole path names the class; recognised if
+        seed: for every random choice.
+        classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
             left out.
-        skip_bad_images: train without the images that cannot be read, and report them, in place of stopping.
-        resume: go on with the run in --out, to the same bits; what it was asked first need not be said again.
-        data_changed: go on though the data are not those that the run began with, and note that.
-        overwrite: begin in --out though it holds a run, which is deleted, or other files; those of the same names are lost.
+        skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
+        resume: continue with the run in --out, to the same bits; what it was asked first need not be said again.
+        data_changed: continue although the data have changed since the run began, and note that.
+        overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
-        no_baselines: leave out what nearest neighbours and linear models reach before training; at most 5 % of the time.
+        no_baselines: skip the nearest-neighbour and linear baselines before training; they take at most 5 % of the time.
         plan: say what would be done, with every reason and the cost, and stop; nothing is written.
-        json: print JSON for a program.
+        json: print JSON for programs.
     """
     asked: dict[str, Any] = {
         "source": source,

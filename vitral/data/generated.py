@@ -70,7 +70,7 @@ CROPPED = Augmentation(crop="inception", min_area=0.25, flip=False)
 PRESETS = {
     "visualatom": Preset(1_000, Ranges(), CANVAS, CROPPED),
     "visualatom-21k": Preset(21_000, Ranges(), CANVAS, CROPPED),
-    # For models with inputs of 16 to 32 pixels: few bold contours around the middle, thousands of images a second.
+    # For models with inputs of 16 to 32 pixels: few bold contours around the middle, thousands of images per second.
     "visualatom-mini": Preset(
         100,
         Ranges(

@@ -42,14 +42,14 @@ def evaluate(
 
     Args:
         classifier: what to score: itself, or whatever `load` takes.
-        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a data set already open.
+        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a dataset already open.
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
         classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, in place of an error.
-        listener: hears progress and warnings; they are written to the screen if left out.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress and warnings; they are written to the screen if left out.
 
     Raises:
         DataError: no such data or split, or a class that the classifier does not know.
@@ -107,7 +107,7 @@ def evaluate_source(
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
-        listener: hears progress.
+        listener: receives progress.
 
     Raises:
         ImageError: an image cannot be read.
@@ -138,7 +138,7 @@ def predict_probabilities(
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
-        listener: hears progress.
+        listener: receives progress.
         stop: asked after every batch, as often by every process, whether to stop.
 
     Raises:

@@ -80,7 +80,7 @@ def score_baselines(
     """Score simple classifiers on the network's features as they are, and on the images' pixels.
 
     At most 4,000 training images and 2,000 test images are used, drawn by `seed`: on the test split where there
-    is one, so that the figures stand beside the fine-tuned network's, else on the validation split. If they would take
+    is one, so that the figures stand next to the fine-tuned network's, else on the validation split. If they would take
     longer than `seconds`, by the time that the first images take, there are fewer of both.
 
     Returns:
@@ -198,7 +198,7 @@ def extract_features(
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
-        listener: hears progress.
+        listener: receives progress.
 
     Raises:
         ImageError: an image cannot be read.

@@ -72,7 +72,7 @@ def linear_probe_accuracy(
         train_labels: their classes.
         test_features: features to score.
         test_labels: their classes.
-        penalty: on the squared weights. big_vision takes 2^10 always, which is too much for a few images a class;
+        penalty: on the squared weights. big_vision takes 2^10 always, which is too much for a few images per class;
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
             training images, the largest among equals. The test images have no part in it.
     """

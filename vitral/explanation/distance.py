@@ -18,7 +18,7 @@ class AttentionDistance:
     """Mean attention distance of every head.
 
     Attributes:
-        pixels: one row a layer, first layer first, one value a head, in pixels of the network's input.
+        pixels: one row per layer, first layer first, one value a head, in pixels of the network's input.
         num_images: images averaged over.
         image_size: height and width of the network's input, pixels.
     """

@@ -82,7 +82,7 @@ def _mapped(content: Content, photo: Image.Image, field: Field, *, alone: bool =
 
 
 class _Foot:
-    """What stands below the panels: the answer, the scale beside it or, in a narrow drawing, below it, and a warning."""
+    """What stands below the panels: the answer, the scale next to it or, in a narrow drawing, below it, and a warning."""
 
     def __init__(self, content: Content, field: Field, panels: list[Image.Image]) -> None:
         width, height = sum(panel.width for panel in panels), panels[0].height

@@ -98,7 +98,7 @@ class Pad:
     Attributes:
         vertical: rows on each side.
         horizontal: columns on each side.
-        mirror: whether they show the image mirrored at its outermost pixels, in place of nothing.
+        mirror: whether they show the image mirrored at its outermost pixels, instead of nothing.
     """
 
     vertical: int

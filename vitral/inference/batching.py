@@ -57,7 +57,7 @@ def collect(
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
         purpose: the name under which the listener hears of the progress.
-        listener: hears progress.
+        listener: receives progress.
         encode: makes a tensor of labels; class numbers if left out.
         stop: asked after every batch, as often by every process, whether to stop.
 

@@ -1,6 +1,6 @@
 """The interface of everything that computes a network's outputs, and what it returns for explanations.
 
-A runtime is one file beside `torch_predictor.py`: a subclass of `Predictor` that implements `logits` and `features`. What it
+A runtime is one file next to `torch_predictor.py`: a subclass of `Predictor` that implements `logits` and `features`. What it
 cannot give (attention, gradients) is refused by the methods below.
 """
 

@@ -23,7 +23,7 @@ EXPANSION = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BiTConfig(ModelConfig):
-    """Everything that makes one BiT ResNet, beside what `ModelConfig` says.
+    """Everything that makes one BiT ResNet, besides what `ModelConfig` says.
 
     Attributes:
         stages: residual units in each of the four stages.

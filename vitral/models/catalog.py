@@ -113,7 +113,7 @@ VMOES: dict[str, tuple[Width, int]] = {
     "h14": (WIDTHS["h"], 14),
 }
 VMOE_15B = (Width(1408, 48, 6400, 16), 14)
-LAST = (2, 5)  # the paper's placements in the last blocks, beside every second block
+LAST = (2, 5)  # the paper's placements in the last blocks, besides every second block
 # Depths of the groups, widths of stem and groups, channels of a head (CoAtNet tables 3 and 11).
 COATNETS: dict[int, tuple[tuple[int, ...], tuple[int, ...], int]] = {
     0: ((2, 3, 5, 2), (64, 96, 192, 384, 768), 32),
@@ -236,7 +236,7 @@ def _coatnets() -> dict[str, CoAtNetConfig]:
             kinds=(*kinds, "attention", "attention"),
             depths=depths,
             dims=tuple(dims),
-            # In CoAtNet-6 and -7 the first attention group goes on at the resolution of the convolutions before it.
+            # In CoAtNet-6 and -7 the first attention group continues at the resolution of the convolutions before it.
             strides=(2, 2, 2, 2) if len(dims) == 4 else (2, 2, 2, 1, 2),
             head_dim=head,
             representation_size=dims[-1],

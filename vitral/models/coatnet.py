@@ -31,14 +31,14 @@ Kind = Literal["convolution", "attention"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CoAtNetConfig(ModelConfig):
-    """Everything that makes one CoAtNet, beside what `ModelConfig` says.
+    """Everything that makes one CoAtNet, besides what `ModelConfig` says.
 
     Attributes:
         stem_dim: width of the two convolutions of stage 0.
         kinds: "convolution" (inverted bottlenecks) or "attention" for each group of blocks.
         depths: blocks in each group.
         dims: width of each group.
-        strides: 2 where a group halves the map, 1 where it goes on at the same resolution (CoAtNet-6 and -7).
+        strides: 2 where a group halves the map, 1 where it continues at the same resolution (CoAtNet-6 and -7).
         head_dim: channels of an attention head.
         representation_size: width of the tanh layer before the head; None for none.
         convention: "paper" halves maps by their maxima and strides in a bottleneck's first convolution; "timm" takes means,

@@ -11,7 +11,7 @@ from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
 
 
 def configure(name: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the family's own ModelConfig
-    """Return a variant's config with settings in place of its own.
+    """Return a variant's config with settings instead of its own.
 
     Args:
         name: a variant.
@@ -42,9 +42,9 @@ def create_model(
         name: a variant, such as "vit-b16", "r50-vit-b16" or "bit-r50x1"; `list_models()` has them all.
         num_classes: logits.
         image_size: pixels, an int or (height, width); the variant's own if None.
-        patch_size: pixels, in place of the variant's; of a Vision Transformer only.
+        patch_size: pixels, instead of the variant's; of a Vision Transformer only.
         patch_stride: pixels between patches; smaller than the patch, they overlap. The patch size if None.
-        pooling: "token", "gap" or "map", in place of the variant's; of a Vision Transformer only.
+        pooling: "token", "gap" or "map", instead of the variant's; of a Vision Transformer only.
         seed: of the weights.
 
     Raises:

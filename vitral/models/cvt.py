@@ -28,7 +28,7 @@ KEY_STRIDE = 2  # keys and values are taken from a quarter of the positions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CvTConfig(ModelConfig):
-    """Everything that makes one CvT, beside what `ModelConfig` says.
+    """Everything that makes one CvT, besides what `ModelConfig` says.
 
     Stochastic depth grows within the last stage, from 0 to its rate; the stages before have none.
 

@@ -35,7 +35,7 @@ SQUEEZE = 0.25  # of the block's input channels
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EfficientNetConfig(ModelConfig):
-    """Everything that makes one EfficientNet, beside what `ModelConfig` says; dropout comes before the head.
+    """Everything that makes one EfficientNet, besides what `ModelConfig` says; dropout comes before the head.
 
     Attributes:
         width: coefficient of every layer's channels.

@@ -72,7 +72,7 @@ def _add(name: str, thing: object) -> None:
     """Add a plugin's network, as a family of one variant.
 
     Raises:
-        PluginError: it is no pair of a network's class and its config, or one of them is known already.
+        PluginError: it is not a pair of a network's class and its config, or one of them is known already.
     """
     kind, config = thing if isinstance(thing, tuple) and len(thing) == 2 else (None, None)
     if not (isinstance(kind, type) and issubclass(kind, Model) and isinstance(config, ModelConfig)):

@@ -128,7 +128,7 @@ class Model(nn.Module, ABC):
         return Outputs(logits=self.head(self.features(images, part)))
 
     def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
-        """Put a linear layer of `num_classes` outputs in place of the head, drawn from `seed` as a new network's is."""
+        """Replace the head by a linear layer of `num_classes` outputs, drawn from `seed` as a new network's is."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, head_bias=0.0)
         self.head = new_head(self.head.in_features, num_classes, self.head.weight)
         self.init_head(seeded(self, seed))

@@ -23,11 +23,11 @@ EXPANSION = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResNetConfig(ModelConfig):
-    """Everything that makes one ResNet, beside what `ModelConfig` says.
+    """Everything that makes one ResNet, besides what `ModelConfig` says.
 
     Attributes:
         stages: residual units in each of the four stages.
-        bottleneck: three convolutions a unit (50 layers and more) in place of two (18 and 34).
+        bottleneck: three convolutions a unit (50 layers and more) instead of two (18 and 34).
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)

@@ -1,4 +1,4 @@
-"""The hybrids' stem: a ResNet whose feature map is cut into patches in place of the image (paper section 3.1).
+"""The hybrids' stem: a ResNet whose feature map is cut into patches instead of the image (paper section 3.1).
 
 Held against models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the
 norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.

@@ -34,7 +34,7 @@ PERFORMER_EPS = 1e-8
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class T2TConfig(ModelConfig):
-    """Everything that makes one T2T-ViT, beside what `ModelConfig` says.
+    """Everything that makes one T2T-ViT, besides what `ModelConfig` says.
 
     Attributes:
         tokens: the layer between two splits: "performer", of linear cost, or "transformer" (the models named t).

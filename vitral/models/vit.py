@@ -165,7 +165,7 @@ class ViT(Model):
         return self.config.representation_size or self.config.dim
 
     def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
-        """Put a single linear layer in place of the head and its tanh layer (paper section 3.2); zero, but for DeiT's."""
+        """Replace the head and its tanh layer by a single linear layer (paper section 3.2); zero, but for DeiT's."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, representation_size=None, head_bias=0.0)
         self.pre_logits = None
         like = self.head.weight

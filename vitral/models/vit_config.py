@@ -27,7 +27,7 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ViTConfig(ModelConfig):
-    """Everything that makes one Vision Transformer, beside what `ModelConfig` says.
+    """Everything that makes one Vision Transformer, besides what `ModelConfig` says.
 
     Dropout comes after the position embedding and every dense layer but query, key and value.
 
@@ -51,7 +51,7 @@ class ViTConfig(ModelConfig):
         qkv_bias: whether the query, key and value projections have biases.
         position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
         class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
-        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), in place of one that grows from 0.
+        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
         initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
     """
 

@@ -97,13 +97,13 @@ class DemoResult:
 
 
 def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listener: Listener = show) -> DemoResult:
-    """Run the whole pipeline into a folder: an earlier demo there is replaced, one that was interrupted goes on.
+    """Run the whole pipeline into a folder: an earlier demo there is replaced, one that was interrupted continues.
 
     Args:
         out: the folder.
         command: what was typed, for the report.
         speech: in whose words the report speaks.
-        listener: hears messages and progress.
+        listener: receives messages and progress.
 
     Raises:
         StorageError: the folder holds something else than a demo.
@@ -131,7 +131,7 @@ def demo(out: str | Path, *, command: str = "", speech: Speech = PYTHON, listene
 
 
 def _begin(folder: Path) -> None:
-    """Make room for a demo, unless one was begun here and not finished: that goes on, in whatever process."""
+    """Make room for a demo, unless one was begun here and not finished: that continues, in whatever process."""
     runs = [cell.name for cell in DESIGN.cells(folder)]
     check_folder(folder, own=(MARK, REPORT, STUDY_CELLS, *STUDY_FILES, *runs), replace=(folder / MARK).is_file())
     with in_turn(folder):

@@ -20,7 +20,7 @@ class Cell:
     Attributes:
         arm: its name.
         seed: of every random choice; None for the work's own.
-        folder: where the run goes. After a kill it holds what the killed process left, and the run goes on with that.
+        folder: where the run goes. After a kill it holds what the killed process left, and the run continues with that.
         source: the folder of the run whose result this one starts from; None where its arm follows no other.
         first: whether it is the first of its arm: what no seed changes is done by it alone.
     """
@@ -41,7 +41,7 @@ class Work(Protocol):
     """What every cell of an arm does."""
 
     def question(self) -> Mapping[str, Any]:
-        """Return as JSON values what makes the arm what it is: a study that began with other ones is not gone on with."""
+        """Return as JSON values what makes the arm what it is: a study that began with other ones is not resumed."""
         ...
 
     def seconds(self) -> float | None:
@@ -49,12 +49,12 @@ class Work(Protocol):
         ...
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
-        """Carry out a cell, or go on with it where its folder holds a beginning, and return its figures by name.
+        """Carry out a cell, or continue with it where its folder holds a beginning, and return its figures by name.
 
         Under torchrun every process calls this, and the main one's figures count.
 
         Raises:
-            VitralError: the run failed; the study goes on with the others.
+            VitralError: the run failed; the study continues with the others.
             TrainingInterrupted: the user stops; so does the study.
         """
         ...

@@ -1,13 +1,13 @@
-"""What a study has found so far: a row a run, each a file of its own, and all of them in one table for programs.
+"""What a study has found so far: a row per run, each a file of its own, and all of them in one table for programs.
 
 STUDY/
-  study.json           the arms and what each does; the same study goes on in the folder, and no other
-  cells/NAME/row.json  what came of a run, written once and whole; beside it lies the claim of who works on it
+  study.json           the arms and what each does; the same study continues in the folder, and no other
+  cells/NAME/row.json  what came of a run, written once and whole; next to it lies the claim of who works on it
   NAME/                the run's own folder
   rows.jsonl           all rows, a line each, anew after every run
   study.md, .html      the table, and with the figure, when nothing is left to do
 
-The row lies in the folder that the claim is taken in: a network disk may go on saying for a while that a file is not there,
+The row lies in the folder that the claim is taken in: a network disk may continue saying for a while that a file is not there,
 but not after one has written into its folder oneself, which taking the claim does.
 """
 

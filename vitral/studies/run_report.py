@@ -122,7 +122,7 @@ def _plain(classifier: Classifier, image: Pixels, mistake: Mistake) -> Attention
 
 
 def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
-    """Return the images that stand beside the rows of the scores' tables, small, by their position in the split."""
+    """Return the images that stand next to the rows of the scores' tables, small, by their position in the split."""
     indices = {index for table in evaluation.tables() for row in table.examples for index in row}
     return {index: thumbnail(source.image(index)) for index in sorted(indices)}
 

@@ -54,7 +54,7 @@ class Training:
 
 
 def carry_out(asked: Asked, folder: Path, listener: Listener) -> RunResult:
-    """Carry out a run in a folder, or go on with it there; of one that is finished, return its result.
+    """Carry out a run in a folder, or continue with it there; of one that is finished, return its result.
 
     Raises:
         VitralError: the run failed.

@@ -9,7 +9,7 @@ Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 @dataclass(frozen=True)
 class Standing:
-    """A classifier's share of right answers beside that of always naming the commonest class.
+    """A classifier's share of right answers compared with that of always naming the commonest class.
 
     Attributes:
         share: of images that are classified right, 0 to 1.

@@ -41,7 +41,7 @@ class Confusion:
         predicted: the name of the most probable class.
         count: how many there are.
         share: of the images of their class, 0 to 1.
-        examples: positions in the split of at most three of them, the surest first.
+        examples: positions in the split of at most three of them, the most confident first.
     """
 
     truth: str
@@ -70,7 +70,7 @@ class Evaluation(Result):
         ece: expected calibration error over 15 bins, 0 to 1.
         reliability: the bins.
         nll: mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
-        mistakes: at most 50, the surest first.
+        mistakes: at most 50, the most confident first.
     """
 
     num_examples: int
@@ -129,7 +129,7 @@ class Evaluation(Result):
 
     @property
     def standing(self) -> Standing:
-        """How the accuracy stands beside chance."""
+        """How the accuracy compares with chance."""
         return Standing(self.top1, self.top1_interval[0], self.chance)
 
     def headline(self) -> float:
@@ -244,7 +244,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     share, z2 = successes / trials, Z_95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     reach = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    # At the ends the exact value is 0 or 1; rounding would leave it a hair beside, or outside.
+    # At the ends the exact value is 0 or 1; rounding would leave it a hair off, or outside.
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == trials else centre + reach
     return low, high
@@ -267,7 +267,7 @@ def evaluate_probabilities(
 
     Raises:
         DataError: there are no images.
-        ModelError: a probability is no number, as damaged weights give it.
+        ModelError: a probability is not finite, as damaged weights give it.
     """
     values, truth = probabilities.numpy(), labels.numpy()
     _check(values, class_names)

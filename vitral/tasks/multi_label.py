@@ -135,7 +135,7 @@ def evaluate_multi_label(
 
     Raises:
         DataError: there are no images.
-        ModelError: a probability is no number, as damaged weights give it.
+        ModelError: a probability is not finite, as damaged weights give it.
     """
     from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
 

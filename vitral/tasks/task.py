@@ -72,7 +72,7 @@ class Result(ABC):
     Attributes:
         num_examples: images, each counted once.
         class_names: the classifier's classes, in order.
-        mistakes: the surest mistakes first; empty where a task knows none.
+        mistakes: the most confident mistakes first; empty where a task knows none.
     """
 
     num_examples: int
@@ -117,7 +117,7 @@ class Result(ABC):
 
     @property
     def standing(self) -> Standing | None:
-        """How the share of right answers stands beside chance; None for a task that has no such share."""
+        """How the share of right answers compares with chance; None for a task that has no such share."""
         return None
 
     @property
@@ -213,7 +213,7 @@ class Task(ABC):
 
         Raises:
             DataError: there are no images.
-            ModelError: a probability is no number, as damaged weights give it.
+            ModelError: a probability is not finite, as damaged weights give it.
         """
 
     @abstractmethod

@@ -8,7 +8,7 @@ BLOCK_LIMIT = 1 << 30  # bytes; the largest that the C library takes for either 
 
 
 def keep_freed_memory() -> None:
-    """Tell the C library to hand freed blocks out again in place of giving them back to the system.
+    """Tell the C library to hand freed blocks out again instead of giving them back to the system.
 
     By default glibc maps every large activation anew and the kernel clears its pages at first touch, which costs a CPU
     training step 15 to 25 %. Memory in use peaks no higher; it is given back when the process ends. Does nothing

@@ -1,4 +1,4 @@
-"""What is said of a batch that gives no finite numbers, and of a run that cannot go on."""
+"""What is said of a batch that gives no finite numbers, and of a run that cannot continue."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,7 +44,7 @@ def damaged(step: int) -> TrainingError:
 
 
 def diverged(step: int, rate: float, folder: Path) -> TrainingError:
-    """Return why a run ends whose network gives no numbers any more: its weights are finite, and nothing mends them."""
+    """Return why a run ends whose network gives no numbers any more: its weights are finite, and nothing fixes them."""
     whole = checkpoints(folder)
     last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint from before"
     return TrainingError(

@@ -48,11 +48,11 @@ def plan(
         time: a budget for the whole command.
         seed: of every random choice.
         classes: of nested folders, which one names the class.
-        skip_bad_images: pass over unreadable images, and list them, in place of an error.
+        skip_bad_images: pass over unreadable images, and list them, instead of an error.
         sweep: plan one of a sweep's runs.
         resume: plan how the run in `out` would go on.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: hears messages and progress.
+        listener: receives messages and progress.
 
     Raises:
         VitralError: bad input, by kind; one line that names the thing.

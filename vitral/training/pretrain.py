@@ -46,9 +46,9 @@ def pretrain(
         budget_seconds: the older name of `time`.
         seed: of every random choice, the weights included; None for the recipe's.
         classes: of nested folders, which one names the class; see `open_data`.
-        skip_bad_images: train without unreadable images, and list them, in place of an error.
-        resume: go on with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
-            finished goes on only with more `time`, or with other steps among the overrides.
+        skip_bad_images: train without unreadable images, and list them, instead of an error.
+        resume: continue with the run in `out`, to the same bits; what it was asked first need not be said again. One that is
+            finished continues only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in `out` though it holds a run, which is deleted, or other files; those of the same names are lost.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.

@@ -7,7 +7,7 @@ runs/photos/
   baselines.json     k-nearest-neighbour and linear probe on the frozen features, before training
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard
-  checkpoints/       what a resumed run goes on from
+  checkpoints/       what a resumed run continues from
   classifier/        the result
   evaluation.json    its scores on the test split
 """

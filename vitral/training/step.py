@@ -70,7 +70,7 @@ class Step:
         self.own_draws = bool(rates.dropout or rates.attention_dropout or experts or method.draws_by_image)
 
     def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
-        """Learn from one batch at a learning rate; a loss or gradient that is no finite number changes nothing."""
+        """Learn from one batch at a learning rate; a loss or gradient that is not finite changes nothing."""
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
         figures = self.learn(batch, step, statistics)
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)

@@ -28,7 +28,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note the first Ctrl-C or termination in place of dying; a second one kills at once, as ever.
+    """Note the first Ctrl-C or termination instead of dying; a second one kills at once, as ever.
 
     Outside the main thread, where Python hears no signals, nothing is noted.
     """

@@ -115,7 +115,7 @@ class Mutual(Method):
 
     def after_step(self, step: int) -> None:
         self.teacher.update(step)
-        self.clock.lerp_(torch.tensor(float(step % 7)), 0.1)  # a state that is no parameter
+        self.clock.lerp_(torch.tensor(float(step % 7)), 0.1)  # a state that is not a parameter
 
     def state_dict(self) -> Mapping[str, Held]:
         teacher = {f"teacher/{name}": state for name, state in self.teacher.state_dict().items()}

@@ -1,1 +1,1 @@
-"""Layers written for a CPU's speed: a file each, beside the plain formula that it must equal."""
+"""Layers written for a CPU's speed: a file each, next to the plain formula that it must equal."""

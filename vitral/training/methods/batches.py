@@ -40,7 +40,7 @@ def training_batches(
         task: what a label is.
         num_classes: of the labels; a single-label task does without it.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
-        listener: hears of what is opened.
+        listener: receives what is opened.
 
     Raises:
         DataError: the processes cannot share a batch evenly, or a further source cannot be opened.

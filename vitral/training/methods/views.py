@@ -37,7 +37,7 @@ class ExtraSource:
 
     Attributes:
         data: what `open_data` takes.
-        batch_size: images a step, over all processes.
+        batch_size: images per step, over all processes.
         views: as of the labelled images; never mixed.
     """
 

@@ -17,7 +17,7 @@ class Adafactor(ByParameter):
 
     The second moment of a matrix is kept as the means of its rows and of its columns; its decay at update t is
     1 - t^-0.8, at most `largest_beta2`. Weight decay is decoupled and times the learning rate. A parameter costs 2 bytes of
-    state in place of Adam's 8.
+    state instead of Adam's 8.
 
     Args:
         params: parameters or groups of them.

@@ -69,7 +69,7 @@ def _groups(model: nn.Module, network: Model, settings: OptimizerSettings) -> It
     for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        name = names.get(parameter, "")  # what is learned beside the network, such as a mask, is not decayed
+        name = names.get(parameter, "")  # what is learned besides the network, such as a mask, is not decayed
         decay = settings.weight_decay
         if name.startswith(HEADS) and settings.head_weight_decay is not None:
             decay = settings.head_weight_decay

@@ -44,7 +44,7 @@ class Stateful(Protocol):
     """A part of a run that a checkpoint holds; what it keeps are tensors, whatever number of processes hold them."""
 
     def state_dict(self) -> Mapping[str, Held]:
-        """Return all that an unbroken run would go on with."""
+        """Return all that an uninterrupted run would continue with."""
         ...
 
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:

@@ -26,7 +26,7 @@ RULE_SMALL, SMALL_SIZE, LARGE_SIZE = (
 )  # pixels, HyperRule's: an image below the first is trained on at the second
 MIXUP = 0.1
 FEW_A_CLASS = 5  # images, below which all weights would learn the images by heart
-LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images a class
+LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images per class
 CPU_BATCH, CPU_PASSES, GPU_PASSES, LEAST_STEPS = 64, 30, 100, 300
 CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
 PATIENCE_SECONDS = 3600.0  # that training all weights may take on a CPU before the head alone learns

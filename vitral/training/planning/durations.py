@@ -18,7 +18,7 @@ def seconds(duration: str | float) -> float:
     """Return the seconds of a duration such as "90", "10m", "3 min" or "1h30m"; a number alone is of seconds.
 
     Raises:
-        RecipeError: it is no duration, or no time at all.
+        RecipeError: it is not a duration, or no time at all.
     """
     plain = str(duration).strip().lower().replace(" ", "")
     total = 0.0
@@ -37,7 +37,7 @@ def asked_seconds(time: str | float | None, budget_seconds: float | None) -> flo
     """Return the budget that was asked for by either name; None for none.
 
     Raises:
-        RecipeError: it is no duration, or was said twice.
+        RecipeError: it is not a duration, or was said twice.
     """
     if time is not None and budget_seconds is not None:
         raise RecipeError("time and budget_seconds say the same thing; give time alone.")

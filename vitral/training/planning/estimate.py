@@ -17,7 +17,7 @@ from vitral.training.planning.facts import Measured
 from vitral.training.planning.memory import STATE_BYTES, WEIGHT_BYTES
 from vitral.training.settings.recipe import Recipe
 
-SAM_PASSES = 2  # through the network, in place of one
+SAM_PASSES = 2  # through the network, instead of one
 PROBE_IMAGES, PROBE_MACS = 16, 1e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
 FEWEST = 2  # images of a timed step, where there is no time for more
 MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
@@ -70,7 +70,7 @@ class _Probe:
         return max(kept, 0) // (self.count - half)
 
     def rate(self, *, times: int) -> float:
-        """Return images a second in the fastest of some steps."""
+        """Return images per second in the fastest of some steps."""
         return self.count / min(_timed(lambda: self.step(self.count), self.device) for _ in range(times))
 
 

@@ -13,7 +13,7 @@ LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch wou
 
 
 def fit_length(recipe: Recipe, images: int, processes: int = 1) -> tuple[Recipe, list[str]]:
-    """Return the recipe with numbers of steps in place of epochs, and why, a line each for what is not as written.
+    """Return the recipe with numbers of steps instead of epochs, and why, a line each for what is not as written.
 
     A batch may be larger than the dataset: it then holds images of several epochs. Only a recipe with `fit_to_data` has its
     batch cut to a quarter of a small dataset, and makes `MIN_STEPS` at least.

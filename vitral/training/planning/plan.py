@@ -28,7 +28,7 @@ class Plan:
 
     Attributes:
         start: what the weights come from, as `finetune` takes it: a model's name or trained weights.
-        origin: whether the network is the recipe's, one that is named beside it, or comes with trained weights.
+        origin: whether the network is the recipe's, one that is named next to it, or comes with trained weights.
         recipe: the settings, resolved.
         augmentation: of the training images.
         reasons: why these settings, one line each.
@@ -52,11 +52,11 @@ class Session:
         request: what is asked for of this run.
         folder: the run folder.
         data: what to learn.
-        listener: hears messages and progress.
+        listener: receives messages and progress.
         started: `time.monotonic()` when the command began.
         loaded: the trained weights, where they were loaded before the data; for one run alone, which changes them.
-        resume: whether the folder holds a run to go on with.
-        further: whether a run that is finished goes on: the user gave it more time.
+        resume: whether the folder holds a run to continue with.
+        further: whether a run that is finished continues: the user gave it more time.
         data_changed: whether the user said that the data may have changed since the run began.
         validate: whether to look at the validation split while training, and not only to score it at the end.
     """

@@ -141,7 +141,7 @@ class Request:
 
     Attributes:
         asked: what the command was given.
-        source: what the weights come from: as asked, or what the run that goes on began with; None for random weights.
+        source: what the weights come from: as asked, or what the run that continues began with; None for random weights.
         recipe: the recipe with everything that was said of it; where `automatic`, the one that the choice begins from, as it
             stands.
         automatic: whether no recipe was named and the weights are trained ones, so that `resolve` chooses.
@@ -174,7 +174,7 @@ def read_request(asked: Asked, *, kept: Path | None = None, kept_start: str | No
     """Return a request with its recipe, read once, every value that was said of it checked.
 
     Args:
-        asked: what the command was given, completed by what a run that goes on was asked first.
+        asked: what the command was given, completed by what a run that continues was asked first.
         kept: the recipe of that run.
         kept_start: what that run began with.
 

@@ -1,1 +1,1 @@
-"""What a run writes into its folder, and how it goes on from there."""
+"""What a run writes into its folder, and how it continues from there."""

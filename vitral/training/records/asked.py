@@ -1,4 +1,4 @@
-"""What was asked of a run: the first thing in its folder, so that a run killed at any moment goes on as the same run."""
+"""What was asked of a run: the first thing in its folder, so that a run killed at any moment continues as the same run."""
 
 import json
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def last_asked(folder: Path) -> Asked | None:
 
 
 def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence[str], trained: float) -> None:
-    """Write what a command that goes on with a run said anew: a time, or None, and settings.
+    """Write what a command that continues with a run said anew: a time, or None, and settings.
 
     Args:
         folder: the run folder.
@@ -91,7 +91,7 @@ def _text(value: object) -> object:
 
 
 def go_on(folder: Path, asked: Asked) -> Asked:
-    """Return what is to be done by a command that goes on with the run in a folder: what was asked first, unless said anew.
+    """Return what is to be done by a command that continues with the run in a folder: what was asked first, unless said anew.
 
     Raises:
         TrainingError: what is said anew would make it another run.

@@ -99,7 +99,7 @@ class Checkpoint:
 
 
 class Writer:
-    """Writes checkpoints in a thread, one at a time, while training goes on.
+    """Writes checkpoints in a thread, one at a time, while training continues.
 
     Args:
         folder: where the checkpoints lie.
@@ -341,7 +341,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         _check_parts(checkpoint, files)
         return checkpoint
     except PermissionError as error:
-        raise StorageError(f"The checkpoint '{path}' cannot be read: no permission; mend that, and go on.") from error
+        raise StorageError(f"The checkpoint '{path}' cannot be read: no permission; fix that, and continue.") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise TrainingError(f"The checkpoint '{path}' is damaged ({' '.join(str(error).split())}).") from error
 

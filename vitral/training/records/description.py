@@ -38,7 +38,7 @@ def write_description(run: Run) -> None:
 
 
 def compare_machines(run: Run, listener: Listener) -> None:
-    """Warn of, and note, means that change the last bits of a run that goes on."""
+    """Warn of, and note, means that change the last bits of a run that continues."""
     description = read_run(run.folder)
     before, now = description.get("environment"), environment()
     if not isinstance(before, dict):

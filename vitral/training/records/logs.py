@@ -22,7 +22,7 @@ class MetricsLog:
         length: bytes of metrics.jsonl that belong to the run so far; what a killed process wrote after its last
             checkpoint is cut off.
         first_step: updates made so far; TensorBoard forgets what it heard of later ones.
-        listener: hears what was lost of the log.
+        listener: receives what was lost of the log.
     """
 
     def __init__(self, folder: Path, *, length: int, first_step: int, listener: Listener = ignore) -> None:
@@ -31,7 +31,7 @@ class MetricsLog:
         self._board: Any = None
         if not distributed.is_main():
             return
-        length = _mend(self.path, length, first_step, listener)
+        length = _repair(self.path, length, first_step, listener)
         with storage_errors(self.path):
             self._file = open(self.path, "ab")  # noqa: SIM115  # held open for the run
             sync_folder(folder)  # a checkpoint counts on the log's name being there, too
@@ -88,7 +88,7 @@ class MetricsLog:
                 self._board.close()
 
 
-def _mend(path: Path, length: int, step: int, listener: Listener) -> int:
+def _repair(path: Path, length: int, step: int, listener: Listener) -> int:
     """Bring a log that is not as it was left in order, what is whole of it kept; return the bytes that count."""
     if not length:
         return 0
@@ -97,7 +97,7 @@ def _mend(path: Path, length: int, step: int, listener: Listener) -> int:
     except FileNotFoundError:
         content = b""
     except OSError as error:
-        raise StorageError(f"'{path}' cannot be read: {error.strerror}; mend that, or remove it.") from error
+        raise StorageError(f"'{path}' cannot be read: {error.strerror}; fix that, or remove it.") from error
     whole = b"".join(_rows(content, step))
     if len(whole) < length:
         write_file(path, whole)

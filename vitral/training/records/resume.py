@@ -1,4 +1,4 @@
-"""How a run goes on: with what its folder says of it, and not on other data or by another recipe without a word."""
+"""How a run continues: with what its folder says of it, and not on other data or by another recipe without a word."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from vitral.training.records.recipe_file import RECIPE_FILE, recipe_begun
 
 
 def budget_left(folder: Path, asked: Asked) -> float | None:
-    """Return the seconds that a run which goes on may take: those said now, or what is left of those said last.
+    """Return the seconds that a run which continues may take: those said now, or what is left of those said last.
 
     Once a budget has shortened the run, that plan holds, and no budget is needed any more.
     """
@@ -43,7 +43,7 @@ def kept_recipe(folder: Path) -> Path | None:
 
 
 def check_resumed(run: Run, listener: Listener) -> None:
-    """Refuse to go on with another recipe or other data, or note those if the user allows them; warn of other means.
+    """Refuse to continue with another recipe or other data, or note those if the user allows them; warn of other means.
 
     Raises:
         TrainingError: the recipe is not that of the run, or the data changed and the user said nothing of it.
@@ -69,7 +69,7 @@ def check_resumed(run: Run, listener: Listener) -> None:
 
 
 def note_what_is_new(session: Session) -> None:
-    """Write into a run's folder what the command that goes on with it said anew."""
+    """Write into a run's folder what the command that continues with it said anew."""
     state = newest_state(session.folder / CHECKPOINTS)
     ask_again(
         session.folder,

@@ -56,7 +56,7 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
     Args:
         folder: where the run goes.
         inputs: what it reads.
-        resume: whether it is to go on with the run that is there.
+        resume: whether it is to continue with the run that is there.
         overwrite: whether to begin anew where a run is, whose own files are deleted, or other files; those of the same names
             are lost.
 
@@ -140,7 +140,7 @@ def _named(folder: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def clear_study(folder: Path) -> None:
-    """Delete what a study wrote beside its runs, and the folder if it is empty then."""
+    """Delete what a study wrote next to its runs, and the folder if it is empty then."""
     for name in STUDY_FILES:
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / STUDY_CELLS, ignore_errors=True)

@@ -50,7 +50,7 @@ def recipe_text(name: str) -> str:
 
 
 def parse_header(name: str, text: str) -> Header:
-    """Return what the comment lines at the head of a recipe say; a label's text may go on in indented lines."""
+    """Return what the comment lines at the head of a recipe say; a label's text may continue in indented lines."""
     said: dict[str, str] = {}
     title: list[str] = []
     label = ""
