@@ -121,7 +121,7 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
     full = [(bin.confidence, bin.accuracy, bin.count) for bin in bins if bin.confidence is not None]
     confidences, accuracies, counts = np.array(full, dtype=np.float64).T
     sizes = 6 + 90 * counts / total
-    axes.plot(confidences, accuracies, color=SERIES[0], linewidth=1, label="this network")
+    axes.plot(confidences, accuracies, color=SERIES[0], linewidth=1, label="this model")
     axes.scatter(confidences, accuracies, s=sizes, color=SERIES[0], zorder=3, clip_on=False)
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.02)

@@ -1,4 +1,4 @@
-"""What a study found: figures of several arms over several seeds, and their table."""
+"""The result of a study: figures of several arms over several seeds, and their table."""
 
 import math
 import statistics
@@ -29,11 +29,11 @@ class StudyArm:
         return tuple(run[figure] for run in self.runs if figure in run)
 
     def mean(self, figure: str) -> float:
-        """Return the mean over the runs; not a number without one."""
+        """Return the mean over the runs; NaN without one."""
         return statistics.fmean(self.values(figure)) if self.values(figure) else math.nan
 
     def deviation(self, figure: str) -> float:
-        """Return the standard deviation over the runs (n - 1); not a number of fewer than two."""
+        """Return the standard deviation over the runs (n - 1); NaN for fewer than two."""
         return statistics.stdev(self.values(figure)) if len(self.values(figure)) > 1 else math.nan
 
 
@@ -43,7 +43,7 @@ class Failure:
 
     Attributes:
         run: its name: the arm's, with the seed.
-        error: why, in one line.
+        error: the reason, in one line.
     """
 
     run: str
@@ -52,14 +52,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found so far.
+    """The result of a study so far.
 
     Attributes:
         title: its question.
         headline: the figure that decides; its name is one of the runs' figures.
         arms: in the study's order; one without a finished run has no figures.
         failures: runs that failed.
-        left: runs that have not ended.
+        left: the number of runs that have not ended.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Study:
 
     @property
     def complete(self) -> bool:
-        """Whether every run gave its figures."""
+        """Whether every run has its figures."""
         return not self.left and not self.failures
 
     def arm(self, name: str) -> StudyArm:
@@ -83,7 +83,7 @@ class Study:
         return [name for name in every if any(arm.values(name) for arm in self.arms)]
 
     def remarks(self) -> list[str]:
-        """Return what a reader of the figures must know, one line each: runs that are left, and that failed."""
+        """Return what a reader of the figures must know, one line each: runs that have not ended, and failed runs."""
         runs = sum(len(arm.runs) for arm in self.arms)
         left = f"{self.left} of {runs + self.left + len(self.failures)} runs have not ended yet."
         return [
@@ -124,7 +124,7 @@ def table_rows(study: Study, figures: Sequence[str] | None = None) -> list[list[
 
 
 def markdown_table(study: Study) -> str:
-    """Return the table, the title above it and what a reader must know below it, as Markdown."""
+    """Return the table as Markdown, with the title above it and the remarks below."""
     heading, *rows = ([text.replace("|", "\\|") for text in row] for row in table_rows(study))
     rule = ["---", *["---:"] * (len(heading) - 1)]
     lines = [_row(row) for row in (heading, rule, *rows)]
@@ -137,7 +137,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(study: Study, arm: StudyArm, figure: str) -> str:
-    """Return mean and deviation; of one run its figure alone."""
+    """Return mean and deviation; for one run only its figure."""
     mean, deviation = arm.mean(figure), arm.deviation(figure)
     share = study.headline.is_share and figure == study.headline.name
     if math.isnan(mean):

@@ -13,7 +13,7 @@ def write_study(study: Study, table: Path, page: Path) -> None:
     """Write a study's table and its page.
 
     Args:
-        study: what was found so far.
+        study: the result so far.
         table: the Markdown file.
         page: the HTML file.
 
