@@ -1,11 +1,13 @@
 """MixUp, CutMix and random erasing of a batch."""
 
+import hashlib
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from vitral.training.methods.mixing import Mixer, erase
+from vitral.training.methods.mixing import Mixer, erase, mixes
 from vitral.training.settings.sections import MixingSettings
 
 
@@ -77,3 +79,59 @@ def test_erased_boxes_have_the_areas_and_shapes_of_their_source() -> None:
 def test_erasing_leaves_an_image_that_no_box_fits_in(size: tuple[int, int]) -> None:
     erased = erase(torch.zeros(40, 3, *size), 1.0, seed=0, step=0, first=0, batch_size=40)
     assert not (erased != 0).flatten(1).all(dim=1).any()
+
+
+def stream(text: str) -> int:
+    """Return the seed that a text of seed, purpose and counters stands for, on any machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_each_image_is_erased_from_a_stream_of_its_own(share: float) -> None:
+    images = torch.zeros(12, 3, 20, 24)
+    erased = erase(images.clone(), share, seed=7, step=5, first=-1, batch_size=11)
+    for row in range(12):
+        rng = np.random.Generator(np.random.Philox(stream(f"7/erasing/5/{(row - 1) % 11}")))
+        expected = np.zeros((3, 20, 24), dtype=np.float32)
+        if rng.random() < share:
+            for _ in range(10):  # timm's RandomErasing: ten attempts, a box strictly smaller than the image
+                area = 480 * rng.uniform(0.02, 1 / 3)
+                aspect = math.exp(rng.uniform(math.log(0.3), math.log(1 / 0.3)))
+                height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+                if height < 20 and width < 24:
+                    top, left = int(rng.integers(21 - height)), int(rng.integers(25 - width))
+                    noise = rng.standard_normal((3, height, width), dtype=np.float32)
+                    expected[:, top : top + height, left : left + width] = noise
+                    break
+        np.testing.assert_array_equal(erased[row].numpy(), expected)
+
+
+@pytest.mark.parametrize("size", [(2, 2), (3, 3), (2, 9), (9, 2)])
+def test_no_box_is_as_high_or_as_wide_as_the_image(size: tuple[int, int]) -> None:
+    erased = erase(torch.zeros(300, 3, *size), 1.0, seed=0, step=0, first=0, batch_size=300)[:, 0] != 0
+    assert erased.any()
+    assert not erased.all(dim=1).any()
+    assert not erased.all(dim=2).any()
+
+
+def test_a_batch_is_mixed_from_the_stream_of_its_step() -> None:
+    images, labels = torch.randn(5, 3, 4, 4), torch.arange(5)
+    mixed, _ = Mixer(MixingSettings(mixup=0.8), num_classes=5, seed=7)(images, labels, step=3)
+    state = torch.get_rng_state()
+    torch.manual_seed(stream("7/mixing/3"))
+    torch.randint(1, ())
+    share = float(torch.distributions.Beta(0.8, 0.8).sample())
+    torch.set_rng_state(state)
+    expected = [images[1:] * one + images[:-1] * (1 - one) for one in (share, 1 - share)]
+    assert any(torch.allclose(mixed, each, atol=1e-5) for each in expected)
+
+
+def test_mixing_leaves_torchs_own_generator_alone() -> None:
+    images = torch.randn(5, 3, 4, 4)
+    before = torch.get_rng_state()
+    Mixer(MixingSettings(mixup=0.8), num_classes=5, seed=7)(images, torch.arange(5), step=3)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_images_are_mixed_where_either_kind_is_asked_for() -> None:
+    assert [mixes(MixingSettings(**told)) for told in ({}, {"mixup": 0.1}, {"cutmix": 0.1})] == [False, True, True]
