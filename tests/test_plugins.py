@@ -122,9 +122,9 @@ def test_what_a_plugin_gives_is_checked(tmp_path: Path) -> None:
     )
     start = ("--plugin", "mine.py", "finetune", "--from", "vit-mu16", "--image-size", "16", "--no-baselines")
     for more, said in (
-        (("--data", "digits", "--set", "augmentation.policy=half"), "The augmentation 'half' gives uint8"),
-        (("--data", "none"), "The data source 'none' gives a NoneType"),
-        (("--data", "digits", "--set", "optimizer.name=no"), "The optimizer 'no' gives a int"),
+        (("--data", "digits", "--set", "augmentation.policy=half"), "The augmentation 'half' returns uint8"),
+        (("--data", "none"), "The data source 'none' returns a NoneType"),
+        (("--data", "digits", "--set", "optimizer.name=no"), "The optimizer 'no' returns a int"),
     ):
         assert said in line(vitral(*start, *more, "--set", "steps=2", cwd=tmp_path))
     assert "--plugin needs a file" in vitral("models", "--plugin", cwd=tmp_path).stderr

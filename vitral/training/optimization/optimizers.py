@@ -52,7 +52,9 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
 def _checked(optimizer: object, name: str) -> Optimizer:
     """Refuse what a plugin gives if the training cannot use it."""
     if not isinstance(optimizer, Optimizer):
-        raise PluginError(f"The optimizer '{name}' gives a {type(optimizer).__name__}; it must give a torch optimizer.")
+        raise PluginError(
+            f"The optimizer '{name}' returns a {type(optimizer).__name__}; it must return a torch optimizer."
+        )
     if not all({"scale", "backbone", "penalty"} <= group.keys() for group in optimizer.param_groups):
         raise PluginError(
             f"The optimizer '{name}' must keep the parameter groups that it is given, with all their keys."
