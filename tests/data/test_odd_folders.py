@@ -221,6 +221,22 @@ def test_nested_folders_below_splits_are_read_one_way(make: Make) -> None:
     assert {split: len(source) for split, source in data.splits.items()} == {"train": 15, "validation": 15, "test": 15}
 
 
+def test_a_class_that_lies_elsewhere_in_another_split_is_the_same_class(make: Make) -> None:
+    root = make(
+        {
+            "train/Fruit/Apple/Golden": 3,
+            "train/Fruit/Pear/Anjou": 3,
+            "train/Vegetables/Mushroom": 3,
+            "test/Fruit/Apple/Golden": 2,
+            "test/Fruit/Pear/Anjou": 2,
+            "test/Vegetables/Brown/Mushroom": 2,
+        }
+    )
+    data = open_data(root)
+    assert data.class_names == ("Anjou", "Golden", "Mushroom")
+    assert np.bincount(data.splits["test"].labels()).tolist() == [2, 2, 2]
+
+
 def test_a_classifiers_names_choose_the_reading(make: Make) -> None:
     root = make(GROCERIES)
     for reading in READINGS:

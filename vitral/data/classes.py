@@ -81,7 +81,8 @@ def arrange(
     split_of = {folder: _split_of(folder, skip, splits) for folder in set(parents)}
     inside = {folder[inner:] for folder, split in split_of.items() if split is not None}
     inside.discard(())
-    used = reading or _detect(inside, wanted)
+    by_itself = [{folder[inner:] for folder in split_of if split_of[folder] == split} for split in {*split_of.values()}]
+    used = reading or _detect(inside, by_itself, wanted)
     by_split: dict[str, list[tuple[int, str]]] = {}
     outside = 0
     for index, folder in enumerate(parents):
@@ -133,8 +134,8 @@ def _split_of(folder: Folder, skip: int, splits: set[str]) -> str | None:
     return split_named(folder[skip]) if len(folder) > skip and folder[skip] in splits else None
 
 
-def _detect(folders: set[Folder], wanted: Collection[str] | None) -> Reading:
-    likely = _likely(folders)
+def _detect(folders: set[Folder], splits: Iterable[set[Folder]], wanted: Collection[str] | None) -> Reading:
+    likely = _likely(folders, splits)
     if wanted is None:
         return likely
     fitting = (
@@ -143,21 +144,26 @@ def _detect(folders: set[Folder], wanted: Collection[str] | None) -> Reading:
     return next(fitting, likely)
 
 
-def _likely(folders: set[Folder]) -> Reading:
+def _likely(folders: set[Folder], splits: Iterable[set[Folder]]) -> Reading:
     """Return the reading that the folders' depths and names suggest.
 
     Where most of the outermost folders hold images themselves, their sub-folders belong to them. Otherwise the innermost
-    folders are the classes if their names are unique; names repeated under many parents, such as years, are parts of a
-    class, and where only a few are repeated, the whole path is needed to tell them apart.
+    folders are the classes if their names are unique within each split: one may lie elsewhere in another split. Names
+    repeated under many parents, such as years, are parts of a class, and where only a few are repeated, the whole path is
+    needed to tell them apart.
     """
     tops = {folder[0] for folder in folders}
     if 2 * sum((top,) in folders for top in tops) > len(tops):
         return "top"
-    names = Counter(folder[-1] for folder in folders)
-    repeated = sum(count > 1 for count in names.values())
+    names = _names(folders)
+    repeated = len({name for split in splits for name, count in _names(split).items() if count > 1})
     if not repeated:
         return "leaf"
     return "top" if 2 * repeated >= len(names) else "path"
+
+
+def _names(folders: Iterable[Folder]) -> Counter[str]:
+    return Counter(folder[-1] for folder in folders if folder)
 
 
 def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
