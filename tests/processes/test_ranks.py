@@ -18,6 +18,7 @@ from vitral.training.records.recipe_file import RECIPE_FILE
 SCRIPT = Path(__file__).parent / "ranks_run.py"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 TIGHT = 1e-5
+ORTHOGONAL = 5e-3  # for Muon computes in bfloat16 what it makes orthogonal
 
 
 def command(ranks: int, target: list[str], *options: str) -> list[str]:
@@ -123,6 +124,14 @@ def test_momentum_in_bfloat16_is_shared_out_and_put_together_again(tmp_path: Pat
     run(tmp_path / "alone", 1, steps=10, **half)
     run(tmp_path / "shared", 2, steps=10, **half, compute={"sharding": "full"})
     assert close(run(tmp_path / "alone", 1, **half), run(tmp_path / "shared", 1, **half), 1e-3)
+
+
+def test_matrices_made_orthogonal_are_shared_out_and_put_together_again(tmp_path: Path) -> None:
+    muon: dict[str, Any] = {"optimizer": {"name": "muon", "lr": 0.01, "weight_decay": 0.1}}
+    alone = run(tmp_path / "alone", 1, steps=10, **muon)
+    assert close(alone, run(tmp_path / "copied", 2, steps=10, **muon), ORTHOGONAL)
+    assert close(alone, run(tmp_path / "shared", 2, steps=10, **muon, compute={"sharding": "full"}), ORTHOGONAL)
+    assert close(run(tmp_path / "alone", 1, **muon), run(tmp_path / "shared", 1, **muon), ORTHOGONAL)
 
 
 @pytest.fixture(scope="module")

@@ -155,9 +155,9 @@ def idle(values: dict[str, object]) -> set[str]:
     policy, crop = values.get("augmentation.policy"), values.get("augmentation.crop")
     needed = {
         "optimizer.betas": optimizer != "sgd",
-        "optimizer.eps": optimizer in ("adam", "adamw", "lamb"),
-        "optimizer.momentum": optimizer == "sgd",
-        "optimizer.nesterov": optimizer == "sgd",
+        "optimizer.eps": optimizer in ("adam", "adamw", "lamb", "muon"),
+        "optimizer.momentum": optimizer in ("sgd", "muon"),
+        "optimizer.nesterov": optimizer in ("sgd", "muon"),
         "optimizer.momentum_dtype": optimizer in ("sgd", "adam", "adamw"),
         "optimizer.factored_from": optimizer == "adafactor",
         "optimizer.decay_on": values["optimizer.weight_decay"] != 0,

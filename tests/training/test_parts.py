@@ -47,7 +47,7 @@ def test_clipping_adds_no_epsilon() -> None:
     assert torch.equal(weights[1].grad, small)
 
 
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adafactor"])
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd", "adafactor", "muon"])
 def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
     model = build(tiny_config, seed=0)
     settings = OptimizerSettings(name=name, lr=0.5, weight_decay=0.1)
@@ -62,7 +62,7 @@ def test_decay_is_of_kernels_alone(tiny_config: ViTConfig, name: str) -> None:
         torch.testing.assert_close(value, before[key] * (0.95 if kernel else 1.0))
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd", "adafactor"])
+@pytest.mark.parametrize("name", ["adamw", "sgd", "adafactor", "muon"])
 def test_decay_is_of_all_parameters_where_the_recipe_says_so(tiny_config: ViTConfig, name: str) -> None:
     model = build(tiny_config, seed=0)
     with torch.no_grad():

@@ -60,6 +60,7 @@ def test_a_network_learns_the_colours_of_hidden_patches(run: Run) -> None:
         {"optimizer": {"momentum_dtype": "bfloat16", "decay_on": "all", "weight_decay": 0.1}},
         {"optimizer": {"name": "lamb"}},
         {"optimizer": {"name": "adafactor"}},
+        {"optimizer": {"name": "muon", "weight_decay": 0.1}},
         {"optimizer": {"name": "sgd", "lr": 0.1}},
         {"adaptation": {"method": "lora"}},
         {"compute": {"accumulation": 4, "checkpointing": True}},

@@ -16,6 +16,7 @@ from vitral.training.optimization.adafactor import Adafactor, factored_axes
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.optimization.lamb import Lamb
+from vitral.training.optimization.muon import Muon
 from vitral.training.optimization.optimizers import (
     add_penalty,
     build_optimizer,
@@ -154,13 +155,13 @@ def test_sgd_with_a_rounded_moment_is_sgd_while_nothing_is_rounded(nesterov: boo
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "adafactor"])
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw", "lamb", "adafactor", "muon"])
 def test_a_recipes_settings_reach_the_optimizer(name: Any, dtype: Any) -> None:  # noqa: ANN401
-    if dtype == "bfloat16" and name in ("lamb", "adafactor"):
+    if dtype == "bfloat16" and name in ("lamb", "adafactor", "muon"):
         return
     model = build(CONFIG, seed=0)
     told: dict[str, Any] = {"name": name, "lr": 0.3, "weight_decay": 0.1, "betas": (0.6, 0.7), "eps": 1e-3}
-    told |= {"momentum": 0.5, "nesterov": name == "sgd", "momentum_dtype": dtype}
+    told |= {"momentum": 0.5, "nesterov": name in ("sgd", "muon"), "momentum_dtype": dtype}
     told |= {"factored_from": 5} if name == "adafactor" else {}
     settings = OptimizerSettings(**told)
     optimizer = build_optimizer(model, model, settings)
@@ -169,6 +170,7 @@ def test_a_recipes_settings_reach_the_optimizer(name: Any, dtype: Any) -> None: 
         ("sgd", "bfloat16"): HalfMomentumSGD,
         ("lamb", "float32"): Lamb,
         ("adafactor", "float32"): Adafactor,
+        ("muon", "float32"): Muon,
         ("adam", "float32"): torch.optim.AdamW,
         ("adamw", "float32"): torch.optim.AdamW,
     }
@@ -183,6 +185,9 @@ def test_a_recipes_settings_reach_the_optimizer(name: Any, dtype: Any) -> None: 
         assert optimizer.factored_from == 5
     else:
         expected |= {"betas": (0.6, 0.7), "eps": 1e-3}
+    if name == "muon":
+        assert isinstance(optimizer, Muon)
+        assert (optimizer.momentum, optimizer.nesterov) == (0.5, True)
     assert {key: group[key] for key in expected} == expected
     assert sum(len(group["params"]) for group in optimizer.param_groups) == len(list(model.parameters()))
     if dtype == "float32" and name in ("sgd", "adam", "adamw"):

@@ -14,6 +14,7 @@ from vitral.models.model import HEADS, Model
 from vitral.training.optimization.adafactor import Adafactor
 from vitral.training.optimization.half_momentum import HalfMomentumAdamW, HalfMomentumSGD
 from vitral.training.optimization.lamb import Lamb
+from vitral.training.optimization.muon import Muon, hidden_matrices
 from vitral.training.settings.sections import OptimizerSettings
 
 
@@ -41,6 +42,16 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
         return SGD(groups, lr=settings.lr, momentum=momentum, nesterov=nesterov, fused=True)
     if settings.name == "lamb":
         return Lamb(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps)
+    if settings.name == "muon":
+        return Muon(
+            groups,
+            hidden_matrices(network),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            betas=settings.betas,
+            eps=settings.eps,
+        )
     if settings.name == "adafactor":
         beta1, largest_beta2 = settings.betas
         return Adafactor(groups, settings.lr, beta1, largest_beta2, factored_from=settings.factored_from)

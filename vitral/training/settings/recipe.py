@@ -169,7 +169,7 @@ class Recipe(Section):
         Raises:
             RecipeError: an unknown key or an impossible value.
         """
-        return change_recipe(self.model_dump(mode="json", exclude_none=True), overrides, self.name)
+        return change_recipe(_without_none(self._said()), overrides, self.name)
 
     def with_changes(self, changes: Mapping[str, object]) -> "Recipe":
         """Return the recipe with other values, by dotted keys; like every recipe they are checked.
@@ -177,11 +177,18 @@ class Recipe(Section):
         Raises:
             RecipeError: an unknown key or an impossible value.
         """
-        values = self.model_dump(mode="json")
+        values = self._said()
         for key, value in changes.items():
             *sections, leaf = key.split(".")
             functools.reduce(operator.getitem, sections, values)[leaf] = value
         return build_recipe(values, self.name)
+
+    def _said(self) -> dict[str, Any]:
+        """Return the tree of values without those that follow from the optimizer's name, so that they follow a new one."""
+        values = self.model_dump(mode="json")
+        for name in {"momentum", "nesterov"} - self.optimizer.model_fields_set:
+            del values["optimizer"][name]
+        return values
 
     def to_toml(self) -> str:
         """Return the recipe as TOML; what is None is left out."""

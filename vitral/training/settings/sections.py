@@ -1,7 +1,7 @@
 """The sections of a recipe: every setting with its meaning, unit and limits."""
 
 import dataclasses
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,7 @@ MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
 FACTORED_FROM = 32  # big_vision's; see `factored_axes`
 
 Precision = Literal["auto", "bf16", "fp32"]
-OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "adafactor")
+OPTIMIZERS = ("adam", "adamw", "sgd", "lamb", "adafactor", "muon")
 
 
 def _known_optimizer(name: str) -> str:
@@ -62,24 +62,33 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def _momentum(before: dict[str, Any]) -> float:
+    return 0.95 if before.get("name") == "muon" else 0.9
+
+
+def _nesterov(before: dict[str, Any]) -> bool:
+    return before.get("name") == "muon"
+
+
 class OptimizerSettings(Section):
     """Optimizer and clipping.
 
     Attributes:
-        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb", "adafactor" or one of a plugin's.
+        name: "adamw" (and "adam", the same: see `build_optimizer`), "sgd", "lamb", "adafactor", "muon" (the hidden
+            matrices; with AdamW for the rest, see `hidden_matrices`) or one of a plugin's.
         lr: learning rate at the peak.
         sweep: rates that a sweep tries in its place, ascending; empty for four about it.
         weight_decay: decoupled, times the learning rate; of SGD added to the gradient.
         decay_on: what weight decay applies to: "kernels" (matrices and convolutions: no biases, norms, tokens or position
             tables) or "all" parameters of the network, as in the V-MoE paper, SAM and T2T-ViT's transfer.
         head_weight_decay: the head's own; None for the others'.
-        betas: of Adam, LAMB and Adafactor.
-        eps: of Adam and LAMB.
-        momentum: of SGD.
-        nesterov: whether SGD's momentum is Nesterov's.
+        betas: of Adam, LAMB, Adafactor and Muon's AdamW.
+        eps: of Adam, LAMB and Muon's AdamW.
+        momentum: of SGD and Muon; where a recipe says nothing 0.9 of SGD, 0.95 of Muon, as in its original.
+        nesterov: whether SGD's or Muon's momentum is Nesterov's; where a recipe says nothing Muon's is, as in its original.
         momentum_dtype: in what SGD's momentum and Adam's first moment are kept from one update to the next; an update itself
             uses the value that is not yet rounded. "bfloat16" in vision_transformer's fine-tuning and in big_vision.
-            Adafactor's is always bfloat16, LAMB's always float32.
+            Adafactor's is always bfloat16, LAMB's and Muon's always float32.
         factored_from: of Adafactor, the smaller of a tensor's two largest axes from which its second moment is factored: 32
             in big_vision; in V-MoE one more than there are experts, so that their axis is never factored.
         clip_norm: limit of the global gradient norm; None, in TOML "none", for no clipping.
@@ -99,8 +108,8 @@ class OptimizerSettings(Section):
     head_weight_decay: float | None = Field(default=None, ge=0)
     betas: tuple[Rate, Rate] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1)
-    nesterov: bool = False
+    momentum: float = Field(default_factory=_momentum, ge=0, lt=1)
+    nesterov: bool = Field(default_factory=_nesterov)
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     factored_from: int = Field(default=FACTORED_FROM, ge=1)
     clip_norm: NoLimit = 1.0
@@ -112,9 +121,9 @@ class OptimizerSettings(Section):
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "OptimizerSettings":
         """Refuse what the named optimizer would pass over in silence."""
-        if self.nesterov and self.name != "sgd":
-            raise ValueError("nesterov belongs to 'sgd'")
-        if self.momentum_dtype != "float32" and self.name in ("lamb", "adafactor"):
+        if self.nesterov and self.name not in ("sgd", "muon"):
+            raise ValueError("nesterov belongs to 'sgd' and 'muon'")
+        if self.momentum_dtype != "float32" and self.name in ("lamb", "adafactor", "muon"):
             raise ValueError("momentum_dtype belongs to 'sgd', 'adam' and 'adamw'")
         if self.factored_from != FACTORED_FROM and self.name != "adafactor":
             raise ValueError("factored_from belongs to 'adafactor'")
