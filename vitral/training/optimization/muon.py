@@ -73,7 +73,7 @@ class Muon(Optimizer):
                     alike.setdefault(direction.shape[1:], []).append((parameter, direction, group))
         for parts in alike.values():  # small products are faster together
             made = orthogonal(torch.cat([direction for _, direction, _ in parts]))
-            updates = made.split([len(direction) for _, direction, _ in parts])
+            updates = torch.split(made, [len(direction) for _, direction, _ in parts])
             for (parameter, _, group), update in zip(parts, updates, strict=True):
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 scale = RMS * max(update.shape[1:]) ** 0.5
