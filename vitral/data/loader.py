@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from types import FrameType
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
 from vitral.data.batch import Batch
-from vitral.data.sampling import Indices, batch_indices
+from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
 from vitral.images.augment import Augmentation, View, training_view
@@ -30,7 +31,7 @@ from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
 from vitral.plugins import Needed
-from vitral.seeds import generator
+from vitral.seeds import derive, generator
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Targets, Task
 
@@ -164,12 +165,22 @@ class TrainingBatches:
     def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[View]:
         """Return one view of each of the images that stand in some rows of the whole batch."""
         augmentation = (self.augmentation, *self.more)[number]
+        counters = (number,) if number else ()
+        mirrored = self._mirrored(step, rows, indices, counters) if augmentation.flip == "alternating" else repeat(None)
         views = []
-        for row, index in zip(rows.tolist(), indices.tolist(), strict=True):
-            rng = generator(self.seed, "augmentation", step, row, *([number] if number else []))
+        for row, index, flip in zip(rows.tolist(), indices.tolist(), mirrored, strict=False):
+            rng = generator(self.seed, "augmentation", step, row, *counters)
             read = functools.partial(self.source.image, index)
-            views.append(training_view(read, augmentation, size=self.image_size, rng=rng, fill=self.fill))
+            view = training_view(read, augmentation, size=self.image_size, rng=rng, fill=self.fill, mirrored=flip)
+            views.append(view)
         return views
+
+    def _mirrored(self, step: int, rows: Indices, indices: Indices, counters: tuple[int, ...]) -> list[bool]:
+        """Return which images are mirrored: in even passes by a fair draw of the image's own, in odd ones the others."""
+        endless, repeats = self.source.endless, self.augmentation.repeats
+        passes = batch_passes(len(self.source), self.batch_size, step=step, endless=endless, repeats=repeats)[rows]
+        first = [derive(self.seed, "mirrored", index, *counters) % 2 for index in indices.tolist()]
+        return [bool((draw + number) % 2) for draw, number in zip(first, passes.tolist(), strict=True)]
 
 
 class _Guarded(Dataset[Any]):

@@ -50,6 +50,13 @@ def batch_indices(
     return _apart(np.concatenate(indices), repeats)
 
 
+def batch_passes(num_examples: int, batch_size: int, *, step: int, endless: bool = False, repeats: int = 1) -> Indices:
+    """Return of each row of `batch_indices` the pass over the data, counted from 0, that it belongs to; 0 without end."""
+    if endless:
+        return np.zeros(batch_size, dtype=np.int64)
+    return _apart(np.arange(step * batch_size, (step + 1) * batch_size) // num_examples, repeats)
+
+
 def _apart(indices: Indices, repeats: int) -> Indices:
     """Take every `repeats`-th index first, then those after them, and so on: neighbours differ, also the last and the first."""
     return indices[np.argsort(np.arange(len(indices)) % repeats, kind="stable")]

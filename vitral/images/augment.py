@@ -55,7 +55,8 @@ class Augmentation:
             bilinear one of "inception" and "none", which averages no more than whole factors away.
         decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
             to slightly other pixels.
-        flip: whether half of the images are mirrored left to right.
+        flip: whether half of the images are mirrored left to right, by a fair draw a view; "alternating" for a fair draw an
+            image that holds in every second pass over the data, its opposite in the others (arXiv 2404.00498, section 3.6).
         shift: the largest move, as a share of the side.
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
@@ -76,7 +77,7 @@ class Augmentation:
     border: Literal["reflect", "black"] = "reflect"
     interpolation: Interpolation = "bilinear"
     decode: Literal["full", "scaled"] = "full"
-    flip: bool = True
+    flip: bool | Literal["alternating"] = True
     shift: Share = 0.0
     rotate: Annotated[float, Ge(0), Le(180)] = 0.0
     scale: Annotated[float, Ge(0), Le(0.99)] = 0.0
@@ -114,8 +115,9 @@ def training_view(
     size: tuple[int, int],
     rng: np.random.Generator,
     fill: Colour = GREY,
+    mirrored: bool | None = None,
 ) -> View:
-    """Return a random view of an image that is yet to be decoded, a pure function of image and generator.
+    """Return a random view of an image that is yet to be decoded, a pure function of image, generator and `mirrored`.
 
     Args:
         read: decodes the image, no larger than the `Shrink` that it is given asks for.
@@ -123,6 +125,7 @@ def training_view(
         size: height and width of the view, pixels.
         rng: the source of every choice.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
+        mirrored: whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
     drawn: list[tuple[Box, tuple[int, int]]] = []
 
@@ -134,11 +137,11 @@ def training_view(
     scaled = augmentation.decode == "scaled" and augmentation.crop in ("inception", "resized")
     image = read(shrink if scaled else None)
     if not drawn:  # a format that is decoded in full, or not at all
-        return augment(image, augmentation, size=size, rng=rng, fill=fill)
+        return augment(image, augmentation, size=size, rng=rng, fill=fill, mirrored=mirrored)
     box, original = drawn[0]
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
     image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
-    return _view(image, Geometry(original, (*decoded, *cut)), augmentation, size, rng, fill)
+    return _view(image, Geometry(original, (*decoded, *cut)), augmentation, size, rng, fill, mirrored)
 
 
 def augment(
@@ -148,8 +151,9 @@ def augment(
     size: tuple[int, int],
     rng: np.random.Generator,
     fill: Colour = GREY,
+    mirrored: bool | None = None,
 ) -> View:
-    """Return a random view of an image at `size` (height, width), a pure function of image and generator."""
+    """Return a random view of an image at `size` (height, width), a pure function of image, generator and `mirrored`."""
     original = image.shape[:2]
     steps: Steps = ()
     if augmentation.crop in ("inception", "resized"):
@@ -158,7 +162,7 @@ def augment(
         image, steps = _square(image, augmentation, size, rng)
     elif augmentation.crop == "padded":
         image, steps = _padded(image, augmentation, size, rng)
-    return _view(image, Geometry(original, steps), augmentation, size, rng, fill)
+    return _view(image, Geometry(original, steps), augmentation, size, rng, fill, mirrored)
 
 
 def _view(
@@ -168,6 +172,7 @@ def _view(
     size: tuple[int, int],
     rng: np.random.Generator,
     fill: Colour,
+    mirrored: bool | None,
 ) -> View:
     """Return what becomes of an image that is cut out.
 
@@ -178,13 +183,14 @@ def _view(
         size: of the view.
         rng: the source of every choice.
         fill: what timm's RandAugment lets in from beyond the edge.
+        mirrored: whether the view is mirrored; None to draw it.
     """
     view, resized = _resize(image, size, augmentation, rng)
     turned: Steps = ()
     if augmentation.shift or augmentation.rotate or augmentation.scale:
         view, turned = _affine(view, augmentation, rng)
     flipped: Steps = ()
-    if augmentation.flip and rng.random() < 0.5:
+    if augmentation.flip and (rng.random() < 0.5 if mirrored is None else mirrored):
         view, flipped = cv2.flip(view, 1), (Flip(),)
     view, moved = apply_policy(view, _policy_settings(augmentation, fill), rng)
     if augmentation.jitter:
