@@ -1,154 +1,161 @@
-"""CIFAR-10 in ten CPU minutes: our best small Vision Transformer from scratch against timm's ViT-Ti/4 in the same time.
+"""CIFAR-10 in ten CPU minutes: our networks from scratch against timm's in the same time.
 
-    python benchmarks/ten_minutes.py DATA [--minutes 10] [--seeds 3] [--visualatom RUN] [--json results.json]
+    python benchmarks/ten_minutes.py DATA [--minutes 10] [--seeds 3] [--arms hybrid timm-resnet18]
+        [--after-visualatom vit=RUN ...] [--json results.json]
 
 DATA is CIFAR-10 as `open_data` takes it: a folder with train.parquet and test.parquet, one folder a class,
 hf:cifar10, ...
 
-timm: vit_tiny_patch16_224 with patches of 4 at 32 pixels, batch 128, AdamW 1e-3 with weight decay 0.05, cosine to 0,
-shift by up to four pixels and flip, label smoothing 0.1, bfloat16 autocast. Its time is that of the training loop
-alone; images are in memory beforehand. Ours: `vitral finetune` with the recipe cifar10-ten-minutes and the same
-minutes as its --time, which the whole command keeps: opening and checking the data, training, validating, and scoring
-the test images. Each run is a process of its own; all have all cores, one after another. What --json holds already, of the
-same versions and minutes, is not run again: an hour that was cut short is not lost, and a third arm can be added later.
+Ours (RECIPES): `vitral finetune` with a recipe, or with none, and the minutes as its --time, which the whole command keeps:
+opening and checking the data, training, validating, scoring. timm's (NETWORKS): a plain loop with one cycle of the rate, crops,
+flips, label smoothing 0.1 and bfloat16 autocast; its time is that of the training loop alone, images are in memory beforehand.
+Accuracy is on all 10,000 test images, without test-time augmentation. Each run is a process of its own; all have all cores,
+one after another. What --json holds already, of the same versions and minutes, is not run again: an hour that was cut short is
+not lost, and another arm can be added later.
 
-RUN, for the third arm, is left by
+The share of the limit is 6 FLOP for each multiply-accumulate of each training image, over the minutes and over what large
+dense bfloat16 products reach on this machine, measured first.
+
+RUN, for an arm that starts from ten more minutes on generated images, is left by, for the arm vit,
 
     vitral pretrain --data visualatom --model vit-micro8-gap --image-size 32 --set patch_stride=4
         --set position=sincos-2d --time 10m --out RUN
 """
 
 import argparse
-import json
-import math
 import multiprocessing
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import tomllib
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
+import product
+from kept import Kept, Run
+from peers import Settings, count_macs, joined, measured_peak, read, share_of_peak, train
 
-RECIPE = "cifar10-ten-minutes"
-BATCH, PADDING, CLASSES = 128, 4, 10
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+RECIPES = {"hybrid": "cifar10-hybrid", "vit": "cifar10-ten-minutes", "default": None}
+CLASSES, SIZE = 10, 32
 
 
-def load_split(data: str, split: str) -> tuple[Tensor, Tensor]:
-    """Return all images of a split in 8 bits, (images, 3, 32, 32), and their classes."""
+@dataclass(frozen=True)
+class Network:
+    """A network of timm's and how it is trained.
+
+    Attributes:
+        name: timm's.
+        options: of `timm.create_model`.
+        settings: of the loop.
+        stem_stride: of the first convolution; 1 where timm's own, made for 224 pixels, leaves too little of small images.
+    """
+
+    name: str
+    options: dict[str, Any]
+    settings: Settings
+    stem_stride: int | None = None
+
+
+CONVOLUTIONAL = Settings("sgd", lr=0.1, weight_decay=5e-4, batch_size=128)
+NETWORKS = {
+    "timm-vit": Network(
+        "vit_tiny_patch16_224", {"img_size": SIZE, "patch_size": 4}, Settings("adamw", 1e-3, 0.05, batch_size=128)
+    ),
+    "timm-resnet18": Network("resnet18", {}, CONVOLUTIONAL, stem_stride=1),
+    "timm-resnet10t": Network("resnet10t", {}, CONVOLUTIONAL, stem_stride=1),
+}
+ARMS = (*RECIPES, *NETWORKS)
+
+
+def timm_run(arm: str, data: str, seconds: float, seed: int) -> Run:
+    """Train a network of timm's for some seconds; return its accuracy, and what it saw and cost."""
+    import timm
+    import torch
+    from torch import nn
+
     from vitral.data.open import open_data
 
-    source = open_data(data, verify=False).splits
-    parts = [source[name] for name in (("train", "validation") if split == "train" else ("test",)) if name in source]
-    images = [torch.from_numpy(part.image(index)).permute(2, 0, 1) for part in parts for index in range(len(part))]
-    return torch.stack(images), torch.from_numpy(np.concatenate([part.labels() for part in parts]))
-
-
-def timm_run(data: str, seconds: float, seed: int) -> dict[str, float]:
-    """Train timm's network for some seconds; return its accuracy and how many images it saw."""
-    import timm
-
     torch.manual_seed(seed)
-    images, labels = load_split(data, "train")
-    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=4, num_classes=CLASSES).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
-    mean, std = (torch.tensor(values).view(3, 1, 1) * 255 for values in (MEAN, STD))
-    padded = torch.nn.functional.pad(images.float(), (PADDING,) * 4, mode="reflect").to(torch.uint8)
-    begun, steps, total = time.perf_counter(), 0, math.inf
-    order = torch.randperm(len(images))
-    while (elapsed := time.perf_counter() - begun) < seconds:
-        if (steps + 1) * BATCH % len(images) < BATCH:
-            order = torch.randperm(len(images))
-        rows = order[steps * BATCH % (len(images) - BATCH) :][:BATCH]
-        top, left = torch.randint(0, 2 * PADDING + 1, (2,)).tolist()
-        batch = padded[rows][:, :, top : top + 32, left : left + 32]
-        flips = torch.rand(len(batch)) < 0.5
-        batch = torch.where(flips[:, None, None, None], batch.flip(3), batch)
-        if steps >= 5:  # the schedule follows the time, since nobody knows the number of steps beforehand
-            total = steps * seconds / elapsed
-        rate = 1e-3 * 0.5 * (1 + math.cos(math.pi * min(steps / total, 1.0)))
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = model((batch.float() - mean) / std)
-            loss = torch.nn.functional.cross_entropy(logits.float(), labels[rows], label_smoothing=0.1)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        steps += 1
-    model.eval()
-    test, truth = load_split(data, "test")
-    with torch.inference_mode():
-        right = sum(
-            int((model((part.float() - mean) / std).argmax(dim=1) == label).sum())
-            for part, label in zip(test.split(500), truth.split(500), strict=True)
-        )
-    return {"accuracy": right / len(truth), "images": steps * BATCH}
-
-
-def vitral_run(data: str, seconds: float, seed: int, start: str | None = None) -> dict[str, float]:
-    """Run `vitral finetune` with a budget of some seconds; return its accuracy and how many images it saw."""
+    network = NETWORKS[arm]
+    splits = open_data(data, verify=False).splits
+    images = joined([read(splits[name], SIZE) for name in ("train", "validation") if name in splits])
+    model = timm.create_model(network.name, num_classes=CLASSES, **network.options)
+    if network.stem_stride is not None:
+        first = next(layer for layer in model.modules() if isinstance(layer, nn.Conv2d))
+        first.stride = (network.stem_stride,) * 2
+    macs = count_macs(model, SIZE)
     begun = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "vitral", "finetune", "--data", data, "--recipe", RECIPE, "--seed", str(seed)]
-        command += ["--time", f"{seconds:g}s", "--out", f"{folder}/run", "--json"]
-        command += ["--from", start] if start else []
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-        batch = tomllib.loads(Path(folder, "run", "recipe.toml").read_text())["batch_size"]
-    result = json.loads(done.stdout)
-    return {
-        "accuracy": result["evaluation"]["top1"],
-        "images": result["steps"] * batch,
-        "seconds": time.perf_counter() - begun,
-    }
+    plain, steps = train(model, images, network.settings, seconds, flip=True)
+    taken = time.perf_counter() - begun
+    seen = steps * network.settings.batch_size
+    return {"accuracy": plain.accuracy(read(splits["test"], SIZE)), "seconds": taken, "images": seen, "macs": macs}
+
+
+def run(arm: str, data: str, seconds: float, seed: int, start: str | None, peak: float) -> Run:
+    """Make one run; `start` is what it fine-tunes from, `peak` the machine's limit in FLOP/s."""
+    if arm in NETWORKS:
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+            made = alone.submit(timm_run, arm, data, seconds, seed).result()
+    else:
+        recipe = RECIPES[arm]
+        more = [*(["--recipe", recipe] if recipe else []), *(["--from", start] if start else [])]
+        made = product.finetune(data, seconds, seed, more)
+    return {**made, "share": share_of_peak(made["images"], made["macs"], seconds, peak)}
+
+
+def question(arm: str, data: str, seconds: float, seed: int, start: str | None) -> dict[str, Any]:
+    """Return what a kept run must have answered."""
+    ours = {"vitral": product.version(), "recipe": RECIPES.get(arm)}
+    versions = {"timm": metadata.version("timm"), "network": str(NETWORKS[arm])} if arm in NETWORKS else ours
+    asked = {"arm": arm, "data": data, "seconds": seconds, "seed": seed, "start": start}
+    return {**asked, "versions": {"torch": metadata.version("torch"), **versions}}
 
 
 def main() -> None:
-    """Run both for every seed, a line each, and say how far apart they are."""
+    """Run every arm for every seed, a line each, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--visualatom", help="also start from this run of `vitral pretrain`, in the same minutes")
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument(
+        "--after-visualatom",
+        nargs="+",
+        default=[],
+        metavar="ARM=RUN",
+        help="also start an arm from a `vitral pretrain` run",
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    seconds = 60 * options.minutes
-    arms: dict[str, list[dict[str, float]]] = {"timm": [], "vitral": []}
-    if options.visualatom:
-        arms["vitral after VisualAtom"] = []
-    asked = tuple(arms)  # --json may hold one more, which is left as it is
-    versions = {name: metadata.version(name) for name in ("torch", "timm", "vitral")}
-    print(f"{options.minutes:g} minutes, {torch.get_num_threads()} threads, {versions}", flush=True)
-    if options.json and options.json.is_file():
-        kept = json.loads(options.json.read_text())
-        if (kept["versions"], kept["seconds"]) == (versions, seconds):
-            arms |= kept["runs"]
+    seconds, kept = 60 * options.minutes, Kept(options.json)
+    starts = [text.partition("=")[::2] for text in options.after_visualatom]
+    if unknown := [arm for arm, _ in starts if arm not in RECIPES]:
+        parser.error(f"--after-visualatom: '{unknown[0]}' is not one of {', '.join(RECIPES)}")
+    arms: dict[str, tuple[str, str | None]] = {arm: (arm, None) for arm in options.arms}
+    arms |= {f"{arm} after VisualAtom": (arm, start) for arm, start in starts}
+    peak = measured_peak()
+    print(f"{options.minutes:g} minutes; dense bfloat16 products: {peak / 1e12:.2f} TFLOP/s", flush=True)
+    runs: dict[str, list[Run]] = {name: [] for name in arms}
     for seed in range(options.seeds):
-        for name, found in arms.items():
-            if len(found) > seed or name not in asked:
-                continue
-            if name == "timm":
-                with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-                    found.append(alone.submit(timm_run, options.data, seconds, seed).result())
-            else:
-                start = options.visualatom if "VisualAtom" in name else None
-                found.append(vitral_run(options.data, seconds, seed, start))
-            print(
-                f"seed {seed}, {name}: {found[-1]['accuracy']:.2%} of test, {found[-1]['images']:,.0f} images",
-                flush=True,
-            )
-            if options.json:
-                options.json.write_text(json.dumps({"versions": versions, "seconds": seconds, "runs": arms}, indent=2))
-    means = {name: statistics.fmean(run["accuracy"] for run in found) for name, found in arms.items()}
-    for name, mean in means.items():
-        print(f"{name}: {mean:.2%}, {100 * (mean - means['timm']):+.1f} points from timm (asked for: at least +10)")
+        for name, (arm, start) in arms.items():
+            asked = question(arm, options.data, seconds, seed, start)
+            made = kept.get(asked, partial(run, arm, options.data, seconds, seed, start, peak))
+            runs[name].append(made)
+            failed = f"; failed: {made['failed']}" if "failed" in made else ""
+            print(f"seed {seed}, {name}: {made['accuracy']:.2%} of test, {made['images']:,} images{failed}", flush=True)
+    print(f"\n{'':28}{'mean':>7}  {'seeds':24}{'seconds':>8}{'images':>10}{'MMACs':>7}{'limit':>7}")
+    for name, made in runs.items():
+        seeds = " ".join(f"{one['accuracy']:.1%}" for one in made)
+        mean = {
+            key: statistics.fmean(one[key] for one in made)
+            for key in ("accuracy", "seconds", "images", "macs", "share")
+        }
+        print(
+            f"{name:28}{mean['accuracy']:7.1%}  {seeds:24}{mean['seconds']:8.0f}{mean['images']:10,.0f}"
+            f"{mean['macs'] / 1e6:7.0f}{mean['share']:7.1%}"
+        )
 
 
 if __name__ == "__main__":
