@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
 from vitral.data.batch import Batch
+from vitral.data.kept import KeptImages
 from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
@@ -116,6 +117,14 @@ class TrainingBatches:
         self.partner, self.labelled = partner, labelled
         self.more, self.extra = tuple(more), dict(extra or {})
         self.fill = fill
+        self._images: list[Source | KeptImages] = [
+            KeptImages(source, how, image_size) if how.decode == "kept" else source for how in (augmentation, *more)
+        ]
+
+    def open(self) -> list[str]:
+        """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""
+        kept = [line for images in self._images if isinstance(images, KeptImages) for line in images.open()]
+        return kept + [line for batches in self.extra.values() for line in batches.open()]
 
     def indices(self, step: int) -> Indices:
         """Return the positions in the source of the whole batch at `step`, counted from 0."""
@@ -170,7 +179,7 @@ class TrainingBatches:
         views = []
         for row, index, flip in zip(rows.tolist(), indices.tolist(), mirrored, strict=False):
             rng = generator(self.seed, "augmentation", step, row, *counters)
-            read = functools.partial(self.source.image, index)
+            read = functools.partial(self._images[number].image, index)
             view = training_view(read, augmentation, size=self.image_size, rng=rng, fill=self.fill, mirrored=flip)
             views.append(view)
         return views
@@ -206,6 +215,7 @@ def load_training(
         ImageError: an image cannot be read.
         DataError: a shard cannot be read.
     """
+    batches.open()
     yield from _load(batches.batch, range(first_step, last_step), workers=workers)
 
 

@@ -54,7 +54,8 @@ class Augmentation:
         interpolation: "bilinear", "bicubic", or "random", one of the two; with antialiasing, as Pillow has it, but for the
             bilinear one of "inception" and "none", which averages no more than whole factors away.
         decode: "full", or "scaled", by which a large JPEG is decoded no larger than the view needs: several times faster,
-            to slightly other pixels.
+            to slightly other pixels; or "kept", by which each image is decoded once, shrunk to what most views need and kept
+            in memory (see `kept_shape`): images that are small already give the same views as with "full".
         flip: whether half of the images are mirrored left to right, by a fair draw a view; "alternating" for a fair draw an
             image that holds in every second pass over the data, its opposite in the others (arXiv 2404.00498, section 3.6).
         shift: the largest move, as a share of the side.
@@ -76,7 +77,7 @@ class Augmentation:
     padding: Share = 0.125
     border: Literal["reflect", "black"] = "reflect"
     interpolation: Interpolation = "bilinear"
-    decode: Literal["full", "scaled"] = "full"
+    decode: Literal["full", "scaled", "kept"] = "full"
     flip: bool | Literal["alternating"] = True
     shift: Share = 0.0
     rotate: Annotated[float, Ge(0), Le(180)] = 0.0
@@ -127,20 +128,24 @@ def training_view(
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
         mirrored: whether the view is mirrored, where the augmentation's flips alternate; None to draw it.
     """
+    boxed = augmentation.crop in ("inception", "resized")
     drawn: list[tuple[Box, tuple[int, int]]] = []
 
     def shrink(height: int, width: int) -> int:
-        box = _box((height, width), augmentation, rng)
+        box = _box((height, width), augmentation, rng) if boxed else (0, 0, height, width)
         drawn.append((box, (height, width)))
-        return _whole_factor(box, size)
+        return _whole_factor(box, size) if augmentation.decode == "scaled" else 1
 
-    scaled = augmentation.decode == "scaled" and augmentation.crop in ("inception", "resized")
+    scaled = augmentation.decode == "kept" or (augmentation.decode == "scaled" and boxed)
     image = read(shrink if scaled else None)
     if not drawn:  # a format that is decoded in full, or not at all
         return augment(image, augmentation, size=size, rng=rng, fill=fill, mirrored=mirrored)
     box, original = drawn[0]
     decoded = () if image.shape[:2] == original else (Resize(*image.shape[:2]),)
-    image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
+    if boxed:
+        image, cut = _cut(image, _scaled(box, image.shape[0] / original[0]))
+    else:
+        image, cut = _placed(image, augmentation, size, rng)
     return _view(image, Geometry(original, (*decoded, *cut)), augmentation, size, rng, fill, mirrored)
 
 
@@ -155,13 +160,10 @@ def augment(
 ) -> View:
     """Return a random view of an image at `size` (height, width), a pure function of image, generator and `mirrored`."""
     original = image.shape[:2]
-    steps: Steps = ()
     if augmentation.crop in ("inception", "resized"):
         image, steps = _cut(image, _box(original, augmentation, rng))
-    elif augmentation.crop == "square":
-        image, steps = _square(image, augmentation, size, rng)
-    elif augmentation.crop == "padded":
-        image, steps = _padded(image, augmentation, size, rng)
+    else:
+        image, steps = _placed(image, augmentation, size, rng)
     return _view(image, Geometry(original, steps), augmentation, size, rng, fill, mirrored)
 
 
@@ -275,8 +277,16 @@ def _scaled(box: Box, factor: float) -> Box:
 
 def _cut(image: Pixels, box: Box) -> Moved:
     top, left, height, width = box
+    top, left = min(top, image.shape[0] - 1), min(left, image.shape[1] - 1)  # for one that was scaled and rounded
     part = image[top : top + height, left : left + width]
     return part, (Crop(top, left, part.shape[0], part.shape[1]),)
+
+
+def _placed(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
+    """Return what a crop of the view's own size takes of an image; all of it without one."""
+    if augmentation.crop == "square":
+        return _square(image, augmentation, size, rng)
+    return _padded(image, augmentation, size, rng) if augmentation.crop == "padded" else (image, ())
 
 
 def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
@@ -289,7 +299,7 @@ def _square(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
 def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rng: np.random.Generator) -> Moved:
     most = LONGEST * min(image.shape[:2])  # an image of one row would become enormous
     image, shortened = _random_crop(image, (min(image.shape[0], most), min(image.shape[1], most)), rng)
-    image, resized = _resize(image, _covering(image.shape[:2], size), augmentation, rng)
+    image, resized = _resize(image, covering(image.shape[:2], size), augmentation, rng)
     vertical, horizontal = (min(round(side * augmentation.padding), side - 1) for side in size)
     border = cv2.BORDER_REFLECT_101 if augmentation.border == "reflect" else cv2.BORDER_CONSTANT
     image = cv2.copyMakeBorder(image, vertical, vertical, horizontal, horizontal, border)
@@ -298,7 +308,7 @@ def _padded(image: Pixels, augmentation: Augmentation, size: tuple[int, int], rn
     return image, (*shortened, *resized, padded, *cut)
 
 
-def _covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
+def covering(shape: tuple[int, int], size: tuple[int, int]) -> tuple[int, int]:
     """Return the least height and width of the same shape that `size` fits in, the longer side rounded down."""
     (rows, columns), (height, width) = shape, size
     if height * columns >= width * rows:

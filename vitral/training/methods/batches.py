@@ -6,7 +6,7 @@ from vitral import distributed
 from vitral.data.loader import TrainingBatches
 from vitral.data.open import open_data
 from vitral.data.source import Source
-from vitral.events import Listener, ignore
+from vitral.events import Listener, Message, ignore
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
@@ -52,7 +52,7 @@ def training_batches(
     }
     views = method.views(recipe)
     first, *more = (view.augmentation or augmentation for view in views)
-    return TrainingBatches(
+    batches = TrainingBatches(
         source,
         batch_size=recipe.batch_size,
         image_size=image_size,
@@ -67,6 +67,9 @@ def training_batches(
         more=more,
         extra=extra,
     )
+    for line in batches.open():
+        listener(Message(line))
+    return batches
 
 
 def _extra(

@@ -1,0 +1,135 @@
+"""Training images that are decoded once and kept in memory, for every process that prepares batches."""
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitral import distributed
+from vitral.data.source import Source
+from vitral.errors import ImageError
+from vitral.images.augment import Augmentation
+from vitral.images.decode import Pixels, Shrink
+from vitral.images.keep import decoding_factor, kept_shape, shrunk
+
+SHARE = 0.25  # of the free memory that kept images may take
+PROBES = 64  # images that are looked at for the size of those kept
+HEAD, ALIGNED = (
+    16,
+    16,
+)  # bytes before an image, for its kept and its whole height and width; what a slot is a multiple of
+MEMORY, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+
+
+class KeptImages:
+    """The images of a source as `kept_shape` has them, each decoded when it is first asked for.
+
+    What is returned depends on the image alone: one that is not kept, for want of memory or for being larger than those that
+    were looked at, is decoded anew each time, to the same pixels. Forked processes share what any of them has decoded; a
+    process that is started otherwise keeps its own, in its part of the memory.
+
+    Args:
+        source: the images.
+        augmentation: how views are made of them.
+        size: height and width of the views, pixels.
+        limit: bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
+    """
+
+    def __init__(
+        self, source: Source, augmentation: Augmentation, size: tuple[int, int], *, limit: int | None = None
+    ) -> None:
+        self._source, self._augmentation, self._size = source, augmentation, size
+        self._limit = int(_free_bytes() * SHARE / distributed.world()) if limit is None else limit
+        self._slots, self._ready = np.zeros((0, 0), np.uint8), np.zeros(0, np.uint8)
+        self._opened = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _for_another_process, (self._source, self._augmentation, self._size, self._limit)
+
+    def __len__(self) -> int:
+        """Return how many of the images are kept, from the first on."""
+        return len(self._ready)
+
+    def open(self) -> list[str]:
+        """Take the memory, before processes are forked that are to share it; return a line if it is too little for all."""
+        if self._opened or self._source.endless:
+            return []
+        self._opened = True
+        count = len(self._source)
+        largest = max((pixels.nbytes for pixels in self._probed()), default=0)
+        slot = -(-(HEAD + largest) // ALIGNED) * ALIGNED
+        kept = min(count, self._limit // (slot + 1))
+        if kept:
+            memory = np.frombuffer(mmap.mmap(-1, kept * (slot + 1)), np.uint8)  # pages not written to take no memory
+            self._slots, self._ready = memory[: kept * slot].reshape(kept, slot), memory[kept * slot :]
+        if kept == count:
+            return []
+        return [
+            f"Images: decoded ones may take {self._limit / 2**30:.1f} GiB, which holds {kept:,} of {count:,}; the others are "
+            "decoded anew each time (augmentation.decode)."
+        ]
+
+    def _probed(self) -> Iterator[Pixels]:
+        """Give some images, spread evenly; of a source that is best read in order its first ones."""
+        step = 1 if self._source.shards else max(len(self._source) // PROBES, 1)
+        for index in range(0, len(self._source), step)[:PROBES]:
+            with contextlib.suppress(ImageError):  # who trains on it hears of it
+                yield self._decoded(index)[0]
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as it is kept, not to be written to; `shrink` only hears the whole image's height and width.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        self.open()
+        pixels, whole = self._from_memory(index) if index < len(self) else self._decoded(index)
+        if shrink is not None:
+            shrink(*whole)
+        return pixels
+
+    def _from_memory(self, index: int) -> tuple[Pixels, tuple[int, int]]:
+        slot = self._slots[index]
+        if not self._ready[index]:
+            pixels, whole = self._decoded(index)
+            if HEAD + pixels.nbytes > len(slot):
+                return pixels, whole
+            slot[:HEAD].view(np.int32)[:] = (*pixels.shape[:2], *whole)
+            slot[HEAD : HEAD + pixels.nbytes] = pixels.reshape(-1)
+            self._ready[index] = 1  # last of all: another process may look at any time
+        rows, columns, height, width = slot[:HEAD].view(np.int32).tolist()
+        pixels = slot[HEAD : HEAD + rows * columns * 3].reshape(rows, columns, 3)
+        pixels.flags.writeable = False
+        return pixels, (height, width)
+
+    def _decoded(self, index: int) -> tuple[Pixels, tuple[int, int]]:
+        """Return an image as it is to be kept, and the height and width of the whole."""
+        heard: list[tuple[int, int]] = []
+
+        def shrink(height: int, width: int) -> int:
+            heard.append((height, width))
+            return decoding_factor(heard[0], kept_shape(heard[0], self._augmentation, self._size))
+
+        pixels = self._source.image(index, shrink)
+        whole = heard[0] if heard else (pixels.shape[0], pixels.shape[1])
+        return shrunk(pixels, kept_shape(whole, self._augmentation, self._size)), whole
+
+
+def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> KeptImages:
+    return KeptImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
+
+
+def _free_bytes() -> int:
+    """Return the memory that this machine, or the container, has to give; half of all where the system does not say."""
+    free = []
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = (line.split() for line in MEMORY.read_text().splitlines())
+        free.append(1024 * next(int(line[1]) for line in lines if line[0] == "MemAvailable:"))
+    with contextlib.suppress(OSError, ValueError):  # "max" without a limit
+        most, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free.append(max(most - used, 0))
+    return min(free) if free else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
