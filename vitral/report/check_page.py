@@ -62,6 +62,7 @@ def write_check_page(
     check_file(path, mark=mark("check"), overwrite=overwrite)
     environment, style = page_environment()
     page = environment.get_template("check.html").render(
+        kind="check",
         check=check,
         style=style,
         facts=facts,

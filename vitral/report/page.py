@@ -16,7 +16,7 @@ from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.images import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
 from vitral.report.results import CurveGroup, RunReport
-from vitral.report.study import table_rows
+from vitral.report.study import Study, table_rows
 from vitral.tasks.shown import ConfusionMatrix, Drawing, ReliabilityDiagram, fitting_digits, percent
 
 __all__ = ["RunReport", "render_report", "write_report"]
@@ -46,6 +46,7 @@ def render_report(report: RunReport) -> str:
     """Return a report as HTML: no script, no address but `data:`, every user text escaped."""
     environment, style = page_environment()
     return environment.get_template("report.html").render(
+        kind=report.kind,
         report=report,
         style=style,
         accuracy=partial(
@@ -89,8 +90,7 @@ def _drawings(report: RunReport) -> dict[str, Any]:
     evaluation = report.evaluation
     similarity, filters = report.position_similarity, report.patch_filters
     return {
-        "comparison": comparison_plot(report.comparison) if report.comparison else None,
-        "compared": table_rows(report.comparison, [report.comparison.headline.name]) if report.comparison else [],
+        "compared": _compared(report.comparison) if report.comparison else None,
         "tiles": evaluation.tiles(report.split) if evaluation else (),
         "lead": evaluation.lead(report.split) if evaluation else "",
         "score_drawings": [drawn for drawing in evaluation.drawings() if (drawn := _drawn(drawing))]
@@ -101,6 +101,11 @@ def _drawings(report: RunReport) -> dict[str, Any]:
         "filters": inline(filter_sheet(filters), largest=LARGEST_SHEET) if filters is not None else None,
         "distances": distance_plot(report.attention_distance) if report.attention_distance else None,
     }
+
+
+def _compared(study: Study) -> dict[str, Any]:
+    heading, *rows = table_rows(study, [study.headline.name])
+    return {"plot": comparison_plot(study), "heading": [name.capitalize() for name in heading], "rows": rows}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,6 @@ def write_study(study: Study, table: Path, page: Path) -> None:
     environment, style = page_environment()
     heading, *rows = table_rows(study)
     html = environment.get_template("study.html").render(
-        study=study, style=style, heading=heading, rows=rows, plot=comparison_plot(study)
+        kind="study", study=study, style=style, heading=heading, rows=rows, plot=comparison_plot(study)
     )
     write_file(page, printable(html, lines=True))
