@@ -35,50 +35,23 @@ DECIDING = (
 )  # of the environment: what bits depend on
 
 
-def supervised(data: Path, out: Path) -> Any:  # noqa: ANN401  # a RunResult
-    """RandAugment, erasing, MixUp and CutMix, stochastic depth."""
-    return vitral.pretrain(
-        data, model="deit-ti16", recipe="deit-ti16", image_size=32, out=out, overrides=SHORT, listener=ignore
-    )
+def pretrained(
+    model: str, recipe: str, *changes: str, image_size: int = 32
+) -> Callable[[Path, Path], Any]:  # gives a RunResult
+    """Return what pre-trains a model by a recipe, shortened, and otherwise changed."""
 
+    def run(data: Path, out: Path) -> Any:  # noqa: ANN401
+        return vitral.pretrain(
+            data,
+            model=model,
+            recipe=recipe,
+            image_size=image_size,
+            out=out,
+            overrides=[*SHORT, *changes],
+            listener=ignore,
+        )
 
-def masked(data: Path, out: Path) -> Any:  # noqa: ANN401
-    """Masked patches, without labels."""
-    return vitral.pretrain(
-        data,
-        model="vit-nano4",
-        recipe="masked-patches",
-        image_size=32,
-        out=out,
-        overrides=[*SHORT, "precision=fp32", "averaging.decay=0.9"],
-        listener=ignore,
-    )
-
-
-def sharpness(data: Path, out: Path) -> Any:  # noqa: ANN401
-    """SAM with SGD, and batch norm."""
-    return vitral.pretrain(
-        data,
-        model="resnet-18",
-        recipe="sam-resnet-50",
-        image_size=32,
-        out=out,
-        overrides=[*SHORT, "optimizer.sam_images=4"],
-        listener=ignore,
-    )
-
-
-def experts(data: Path, out: Path) -> Any:  # noqa: ANN401
-    """Routing noise, capacity and balance losses."""
-    return vitral.pretrain(
-        data,
-        model="vmoe-s32-last2",
-        recipe="vmoe-s32-last2-imagenet",
-        image_size=64,
-        out=out,
-        overrides=[*SHORT, "experts.number=4", "precision=fp32"],
-        listener=ignore,
-    )
+    return run
 
 
 def low_rank(data: Path, out: Path) -> Any:  # noqa: ANN401
@@ -100,10 +73,16 @@ def low_rank(data: Path, out: Path) -> Any:  # noqa: ANN401
 
 
 RUNS: dict[str, Callable[[Path, Path], Any]] = {
-    "deit-ti16": supervised,
-    "masked-patches": masked,
-    "sam-resnet-50": sharpness,
-    "vmoe-s32-last2-imagenet": experts,
+    # RandAugment, erasing, MixUp and CutMix, stochastic depth.
+    "deit-ti16": pretrained("deit-ti16", "deit-ti16"),
+    # Masked patches, without labels.
+    "masked-patches": pretrained("vit-nano4", "masked-patches", "precision=fp32", "averaging.decay=0.9"),
+    # SAM with SGD, and batch norm.
+    "sam-resnet-50": pretrained("resnet-18", "sam-resnet-50", "optimizer.sam_images=4"),
+    # Routing noise, capacity and balance losses.
+    "vmoe-s32-last2-imagenet": pretrained(
+        "vmoe-s32-last2", "vmoe-s32-last2-imagenet", "experts.number=4", "precision=fp32", image_size=64
+    ),
     "finetune": low_rank,
 }
 

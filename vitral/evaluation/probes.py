@@ -1,5 +1,7 @@
 """Simple classifiers on frozen features: nearest neighbours and a linear layer in closed form; torch only."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
@@ -29,14 +31,14 @@ def knn_accuracy(
     """
     train = functional.normalize(train_features.double(), dim=1)
     votes_of = functional.one_hot(train_labels).double()
-    right = 0
-    pairs = zip(torch.split(test_features, QUERIES_AT_ONCE), torch.split(test_labels, QUERIES_AT_ONCE), strict=True)
-    for queries, labels in pairs:
+
+    def vote(queries: Features) -> Int64[Tensor, " queries"]:
         cosines = functional.normalize(queries.double(), dim=1) @ train.T
         nearest = cosines.topk(min(k, len(train)), dim=1)
         votes = ((1 + nearest.values[:, :, None]) / 2 * votes_of[nearest.indices]).sum(dim=1)  # (queries, classes)
-        right += int((votes.argmax(dim=1) == labels).sum())
-    return right / len(test_labels)
+        return votes.argmax(dim=1)
+
+    return _accuracy(vote, test_features, test_labels)
 
 
 def nearest_accuracy(
@@ -46,12 +48,20 @@ def nearest_accuracy(
     test_labels: Int64[Tensor, " test"],
 ) -> float:
     """Return the accuracy, 0 to 1, of taking the class of the one training image at the least Euclidean distance."""
-    pairs = zip(torch.split(test_features, QUERIES_AT_ONCE), torch.split(test_labels, QUERIES_AT_ONCE), strict=True)
+    return _accuracy(
+        lambda queries: train_labels[torch.cdist(queries, train_features).argmin(dim=1)], test_features, test_labels
+    )
+
+
+def _accuracy(
+    predict: Callable[[Features], Int64[Tensor, " queries"]], features: Features, labels: Int64[Tensor, " examples"]
+) -> float:
+    """Return how often predictions, made for some examples at a time, are the labels, 0 to 1."""
     right = 0
-    for queries, labels in pairs:
-        nearest = torch.cdist(queries, train_features).argmin(dim=1)
-        right += int((train_labels[nearest] == labels).sum())
-    return right / len(test_labels)
+    pairs = zip(torch.split(features, QUERIES_AT_ONCE), torch.split(labels, QUERIES_AT_ONCE), strict=True)
+    for queries, truth in pairs:
+        right += int((predict(queries) == truth).sum())
+    return right / len(labels)
 
 
 def linear_probe_accuracy(

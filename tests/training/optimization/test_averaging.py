@@ -1,23 +1,16 @@
 """What the average gives a checkpoint and takes back from it."""
 
+import dataclasses
+
 import torch
 from torch import nn
 
+from tests.conftest import TINY
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, Rows
 from vitral.models.families import build
-from vitral.models.vit_config import ViTConfig
 from vitral.training.optimization.averaging import Average
 
-CONFIG = ViTConfig(
-    image_size=(8, 8),
-    patch_size=(4, 4),
-    dim=8,
-    depth=2,
-    mlp_dim=16,
-    num_heads=2,
-    num_classes=3,
-    experts=ExpertsConfig(blocks=(1,), num_experts=4),
-)
+CONFIG = dataclasses.replace(TINY, experts=ExpertsConfig(blocks=(1,), num_experts=4))
 
 
 def moved(module: nn.Module, average: Average) -> None:
