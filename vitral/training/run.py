@@ -3,7 +3,7 @@
 runs/photos/
   recipe.toml        the settings as resolved; running it again gives the same weights
   run.json           command, data, machine, versions
-  images/          what the network saw
+  images/            what the network saw
   baselines.json     k-nearest-neighbour and linear probe on the frozen features, before training
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard

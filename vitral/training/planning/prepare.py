@@ -38,10 +38,7 @@ def load_start(request: Request) -> Classifier | None:
     """
     if request.from_recipe:
         return None
-    size = (
-        request.asked.image_size
-        or (request.recipe.changed(request.said) if request.automatic else request.recipe).image_size
-    )
+    size = request.asked.image_size or request.in_full.image_size
     if request.source is None:
         _check_size([variant(name) for name in default_models(look_at_machine().gpu_bytes)], size)
         return None

@@ -155,6 +155,11 @@ class Request:
     said: tuple[str, ...]
 
     @property
+    def in_full(self) -> Recipe:
+        """The recipe with everything that was said of it, before anything is chosen."""
+        return self.recipe.changed(self.said) if self.automatic else self.recipe
+
+    @property
     def told(self) -> dict[str, str]:
         """What was said of the recipe, by key."""
         return {key.strip(): value for key, _, value in (change.partition("=") for change in self.said)}
