@@ -189,6 +189,7 @@ def table(folder: Folder, runs: dict[str, list[Run]]) -> list[str]:
 
 def main() -> None:
     """Run every arm on every folder for every seed, and say first what is wrong."""
+    from vitral.errors import VitralError
     from vitral.training.planning.durations import seconds as duration
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -199,7 +200,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seconds, kept = duration(options.time), Kept(options.json)
-    folders = [look_at(data) for data in options.data]
+    try:
+        folders = [look_at(data) for data in options.data]
+    except VitralError as error:
+        parser.error(str(error))
     runs: dict[Folder, dict[str, list[Run]]] = {folder: {arm: [] for arm in options.arms} for folder in folders}
     for seed in range(options.seeds):
         for folder in folders:
@@ -212,7 +216,8 @@ def main() -> None:
                     flush=True,
                 )
     wrong = [line for folder in folders for line in problems(folder, seconds, runs[folder])]
-    print("\n" + "\n".join(wrong or ["The default command is nowhere below another, at chance or late."]))
+    fine = ["The default command is nowhere below another, at chance or late."] if DEFAULT in options.arms else []
+    print("\n" + "\n".join(wrong or fine))
     for folder in folders:
         print("\n" + "\n".join(table(folder, runs[folder])))
     sys.exit(1 if wrong else 0)
