@@ -189,7 +189,7 @@ def main() -> None:
     cells, kept = options.cell or (whole_grid() if options.all else CELLS), Kept(options.json)
     splits = open_data(options.cifar10, verify=False).splits if options.cifar10 else {}
     cifar = Cifar(splits["train"], splits["test"]) if splits else None
-    print(f"{len(cells)} cells, {sum(cell.seconds for cell in cells) / 60:.0f} minutes of --time", flush=True)
+    print(f"{len(cells)} cells, {sum(cell.seconds for cell in cells) / 60:.1f} minutes of --time", flush=True)
     print(f"{'cell':46}{'images':>11}{'chance':>8}{'linear':>8}{'ours':>8}{'took':>7}  what it was", flush=True)
     failed = []
     for cell in cells:

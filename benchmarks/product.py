@@ -114,4 +114,6 @@ def _delivered(run: Path, result: dict[str, Any]) -> dict[str, Any]:
     recipe = run / "recipe.toml"
     batch = tomllib.loads(recipe.read_text()).get("batch_size", 0) if recipe.is_file() else 0
     chose = f"{describe(model.config)} at {model.image_size[0]} px, {result['steps']:,} steps"
+    if choice := result.get("choice"):  # of several candidates; the steps are those of the one that trained
+        chose += f", {choice['kept']} kept"
     return {"images": result["steps"] * batch, "macs": count_macs(model.config), "chose": chose}

@@ -158,6 +158,8 @@ def main() -> None:
             f"{name:28}{mean['accuracy']:7.1%}  {seeds:24}{mean['seconds']:8.0f}{mean['images']:10,.0f}"
             f"{mean['macs'] / 1e6:7.0f}{mean['share']:7.1%}"
         )
+    if any("failed" in one for made in runs.values() for one in made):
+        raise SystemExit("A run failed, and counts as no image right.")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-TOLERANCE_SHARE, TOLERANCE_SECONDS = 0.05, 3.0
+from product import TOLERANCE_SECONDS, TOLERANCE_SHARE, late
 
 
 def main() -> None:
@@ -67,12 +67,11 @@ def measure(data: str, seconds: float, more: list[str]) -> dict[str, Any]:
     rates = [row["learning_rate"] for row in history if "learning_rate" in row]
     steps = history[-1]["step"]
     off = taken - seconds
-    late = off > max(TOLERANCE_SECONDS, TOLERANCE_SHARE * seconds)
     early = -off > max(TOLERANCE_SECONDS, TOLERANCE_SHARE * seconds) and "cut to the" in done.stderr
     rate = f"{rates[-1] / max(max(rates), 1e-30):.4f}"
     return {
         "taken": taken,
-        "kept": not late and not early,
+        "kept": not late(taken, seconds) and not early,
         "steps": steps,
         "score": f"{scores['top1']:.1%}",
         "rate": rate,
