@@ -1,15 +1,8 @@
 """A run continues as the run that it was: what was asked, the data, the length, one process at a time; or it says why not."""
 
-import dataclasses
-import errno
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +10,10 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import write_images
-from vitral import locks
 from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
 from vitral.events import Event, Message
-from vitral.locks import LOCK_FILE, locked
-from vitral.owners import this_process
 from vitral.studies.run_report import run_report
 from vitral.training.finetune import finetune
 from vitral.training.planning.request import Asked
@@ -71,6 +61,11 @@ class Folder:
             shutil.rmtree(path)
         newest = next((self.run / "checkpoints").glob("step-*"))
         assert json.loads((newest / "state.json").read_text())["step"] < 6
+
+    def lose(self, checkpoint: str) -> None:
+        """Leave what a kill before this checkpoint would have left."""
+        shutil.rmtree(self.run / "classifier")
+        shutil.rmtree(self.run / "checkpoints" / checkpoint)
 
 
 @pytest.fixture(scope="module")
@@ -314,6 +309,28 @@ class TestLength:
         assert "not give the same weights: its length was changed from 6 to 8" in first
         assert again.partition("# not the same weights again: ")[2] == first.partition("same weights: ")[2]
 
+    def test_a_lengthened_run_that_was_killed_at_once_goes_on_to_its_new_length(self, folder: Folder) -> None:
+        folder.go_on(overrides=("steps=8",))
+        weights = folder.weights()
+        folder.lose("step-00000008")
+        assert folder.go_on().training.steps == 8
+        assert folder.weights() == weights
+        first = (folder.run / "recipe.toml").read_text().splitlines()[0]
+        assert first.count("its length was changed from 6 to 8 steps after step 6") == 1
+
+    def test_more_time_that_was_not_used_is_there_after_a_kill(self, folder: Folder) -> None:
+        folder.go_on(overrides=("steps=8",))  # and then as if a budget had made 6 of these 8 steps
+        folder.lose("step-00000008")
+        path = folder.run / "checkpoints" / "step-00000006" / "state.json"
+        path.write_text(
+            json.dumps(json.loads(path.read_text()) | {"recipe_steps": 8, "bends": [[3, 6]], "bend_step": 3})
+        )
+        assert folder.go_on().training.steps == 6
+        assert folder.go_on(time="10m").training.steps == 8
+        folder.lose("step-00000008")
+        assert folder.go_on().training.steps == 8
+        assert folder.go_on().training.steps == 8  # and that is its end
+
     def test_what_a_budget_made_of_a_run_can_be_made_again(self, tmp_path: Path) -> None:
         folder = Folder(tmp_path)
         long = tuple(setting.replace("steps=6", "steps=5000") for setting in SETTINGS)
@@ -332,95 +349,6 @@ class TestLength:
         result = again.begin(overrides=(), image_size=None, recipe=tmp_path / "again.toml")
         assert result.training.steps == steps
         assert again.weights() == weights
-
-
-class TestLock:
-    """Two processes never write into one run."""
-
-    def test_a_second_one_is_told_who_works_there(self, tmp_path: Path) -> None:
-        with locked(tmp_path):
-            with pytest.raises(TrainingError, match="Another run of this process"), locked(tmp_path):
-                pass
-            code = (
-                "import sys; from pathlib import Path; from vitral.locks import locked\n"
-                "with locked(Path(sys.argv[1])): pass"
-            )
-            other = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
-            assert f"Process {this_process().pid} on" in other.stderr
-        with locked(tmp_path):
-            pass
-        assert list(tmp_path.iterdir()) == []
-
-    def test_a_killed_process_holds_nothing_even_while_its_workers_live(self, tmp_path: Path) -> None:
-        code = (
-            "import os, sys, time; from pathlib import Path; from vitral.locks import locked\n"
-            "with locked(Path(sys.argv[1])):\n"
-            "    if os.fork() == 0: time.sleep(20); os._exit(0)\n"
-            "    print('held', flush=True); time.sleep(60)"
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, start_new_session=True
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        process.kill()
-        process.wait()
-        with locked(tmp_path):
-            pass
-        process.stdout.close()
-
-    @pytest.mark.parametrize(
-        ("change", "silent", "free"),
-        [
-            ({"machine": "other"}, 5.0, False),  # another machine's, and it gave a sign of life just now
-            ({"machine": "other"}, 100.0, True),
-            ({"boot": "before"}, 5.0, True),  # this machine was started anew since
-            ({"started": 1}, 5.0, True),  # the number is another process's by now
-        ],
-    )
-    @pytest.mark.parametrize("has_locks", [True, False])
-    def test_the_dead_are_told_from_the_living(
-        self,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        change: dict[str, Any],
-        silent: float,
-        free: bool,
-        has_locks: bool,
-    ) -> None:
-        if not has_locks:
-            monkeypatch.setattr(fcntl, "lockf", _no_locks)
-            monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
-        owner = dataclasses.asdict(dataclasses.replace(this_process(), **change))
-        path = tmp_path / LOCK_FILE
-        path.write_text(json.dumps({"token": "theirs", "host": "node7", "owner": owner}))
-        renewed = time.time() - silent
-        os.utime(path, (renewed, renewed))
-        if free:
-            with locked(tmp_path):
-                pass
-            return
-        with pytest.raises(TrainingError, match="on node7 is working"), locked(tmp_path):
-            pass
-
-    def test_a_damaged_lock_is_none(self, tmp_path: Path) -> None:
-        (tmp_path / LOCK_FILE).write_bytes(b"[" * 5000)
-        with locked(tmp_path):
-            pass
-
-    def test_where_the_system_has_no_locks_the_file_is_one(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(fcntl, "lockf", _no_locks)
-        monkeypatch.setattr(locks, "SETTLING_SECONDS", 0.01)
-        with locked(tmp_path):
-            locks._held.clear()  # as another process of this machine would find it
-            with pytest.raises(TrainingError, match="is working"), locked(tmp_path):
-                pass
-
-
-def _no_locks(*_: object) -> None:
-    raise OSError(errno.ENOLCK, "No locks available")
 
 
 def test_another_number_of_threads_is_said(folder: Folder) -> None:

@@ -17,6 +17,7 @@ from vitral.checks import one_run
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
+from vitral.layout import CHECKPOINTS
 from vitral.seeds import generator
 from vitral.training.records.checkpoints import PATTERN
 from vitral.training.records.run_folder import holds_run
@@ -82,7 +83,7 @@ def check_resume(
         moment = float(rng.uniform(0.3, 0.9)) * seconds
         if _killed(broken, data, source, moment):
             kills.append(round(moment, 2))
-            saved = len(list((broken / "checkpoints").glob(PATTERN)))
+            saved = len(list((broken / CHECKPOINTS).glob(PATTERN)))
             listener(Message(f"Killed a second run after {moment:.1f} s, with {saved} checkpoints; going on with it …"))
         elif kills:
             break
@@ -148,7 +149,7 @@ def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
 
 
 def _compare(one: Path, other: Path) -> dict[str, bool]:
-    last = [sorted((folder / "checkpoints").glob(PATTERN))[-1] for folder in (one, other)]
+    last = [sorted((folder / CHECKPOINTS).glob(PATTERN))[-1] for folder in (one, other)]
     return {
         "weights": _same(one / "classifier" / "weights.safetensors", other / "classifier" / "weights.safetensors"),
         "weights, average and optimizer at the end": _tensors(last[0]) == _tensors(last[1]),

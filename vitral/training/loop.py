@@ -15,6 +15,7 @@ from vitral.data.batch import Batch
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
+from vitral.layout import CHECKPOINTS
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
@@ -136,12 +137,13 @@ class _Trainer:
         self.folder, self.validate, self.listener = folder, validate, listener
         self.step = Step(build_method(model, recipe, batches.task), recipe, normalize)
         self.writer = Writer(
-            folder / "checkpoints",
+            folder / CHECKPOINTS,
             keep=recipe.checkpoint.keep,
             archive_steps=recipe.checkpoint.archive_steps,
             shared=self.step.engine.writes_shares,
         )
         self.state = State(step=0, total_steps=recipe.steps or 0)
+        self.longer = self.further = False
         self.saved_step = 0
         self.trained_seconds = 0.0
         self.first_step = 0
@@ -155,15 +157,15 @@ class _Trainer:
             longer: whether the user gave the run another length.
             further: whether the user gave it more time, for which it goes on if it is finished.
         """
-        loaded = load_newest(self.folder / "checkpoints", self.listener)
+        loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
         if loaded is None:
             return
         unpack(loaded, self.step.states())
-        self.state = loaded.state
+        self.longer, self.further = longer, further
+        self.state = self.lengthened(loaded.state)
         self.saved_step = loaded.state.step
-        step, total, planned = loaded.state.step, loaded.state.total_steps, self.recipe.steps or 0
-        if longer or (further and step >= total and planned > step):
-            self.state = replace(loaded.state, total_steps=max(planned, step), bend_step=0, bend_share=0.0, bends=())
+        step, total = loaded.state.step, loaded.state.total_steps
+        if self.state is not loaded.state:
             self.remark(f"its length was changed from {total} to {self.state.total_steps} steps after step {step}")
         elif step >= total:
             self.listener(
@@ -172,6 +174,14 @@ class _Trainer:
                     f"{argument('time')}, or another length by {argument('overrides', ['steps=N'])}."
                 )
             )
+
+    def lengthened(self, state: State) -> State:
+        """Return a state that was saved, with the length that the user gave the run since then."""
+        step, total, planned = state.step, state.total_steps, self.recipe.steps or 0
+        another = self.longer if state.recipe_steps is None else state.recipe_steps != planned
+        if not another and not (self.further and total <= step < planned):
+            return state
+        return replace(state, total_steps=max(planned, step), bend_step=0, bend_share=0.0, bends=())
 
     def remark(self, text: str) -> None:
         """Say in the recipe's file why running it again would not give the same weights."""
@@ -287,11 +297,11 @@ class _Trainer:
         """
         self.writer.wait()
         skipped = self.state.skipped
-        loaded = load_newest(self.folder / "checkpoints", self.listener)
+        loaded = load_newest(self.folder / CHECKPOINTS, self.listener)
         if loaded is None:
             raise faults.damaged(self.state.step - 1)
         unpack(loaded, self.step.states())
-        self.state = replace(loaded.state, skipped=skipped)
+        self.state = replace(self.lengthened(loaded.state), skipped=skipped)
         self.saved_step = loaded.state.step
         log.cut(loaded.state.log_bytes, loaded.state.step)
         self.listener(Message(f"The weights themselves were damaged; went back to '{loaded.path.name}'.", warning=True))
@@ -382,7 +392,7 @@ class _Trainer:
 
     def save(self, log: MetricsLog) -> None:
         """Write a checkpoint of this moment, while training goes on."""
-        self.state = replace(self.state, log_bytes=log.flush())
+        self.state = replace(self.state, log_bytes=log.flush(), recipe_steps=self.recipe.steps)
         self.writer.save(self.state, pack(self.step.states()))
         self.saved_step = self.state.step
 

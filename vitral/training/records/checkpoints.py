@@ -31,7 +31,6 @@ from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, s
 from vitral.training.optimization.state import Piece, Stateful, pieces
 from vitral.weights.containers import write_safetensors
 
-CHECKPOINTS = "checkpoints"
 PATTERN, STEP = "step-*", re.compile(r"step-(\d{8,})")
 TENSORS, STATE = "tensors-00000-00000.safetensors", "state.json"
 FORMAT_VERSION = 2
@@ -55,6 +54,7 @@ class State:
         bend_share: how much of its schedule the run had gone through by then, 0 to 1.
         next_validation: the update after which a time budget planned the next validation; 0 where the recipe says it.
         bends: every change of the length by a time budget: after which update, and to how many in all.
+        recipe_steps: updates in all by the recipe as it then was; None where an earlier version wrote the checkpoint.
     """
 
     step: int
@@ -69,6 +69,7 @@ class State:
     bend_share: float = 0.0
     next_validation: int = 0
     bends: tuple[tuple[int, int], ...] = ()
+    recipe_steps: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from pathlib import Path
 from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
+from vitral.layout import CHECKPOINTS
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
 from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
-from vitral.training.records.checkpoints import CHECKPOINTS, newest_state
+from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
 from vitral.training.records.recipe_file import RECIPE_FILE, recipe_begun
@@ -25,9 +26,19 @@ def budget_left(folder: Path, asked: Asked) -> float | None:
     state = newest_state(folder / CHECKPOINTS)
     if state is None:
         return last.budget_seconds
+    if has_unused_time(folder):
+        return last.budget_seconds
     if state.bend_step or state.step >= state.total_steps:
         return None
     return last.budget_seconds - (state.seconds - trained_before(folder))
+
+
+def has_unused_time(folder: Path) -> bool:
+    """Tell whether the run in a folder was finished, was given more time, and was killed before it saved itself again."""
+    state = newest_state(folder / CHECKPOINTS)
+    if state is None or not state.total_steps <= state.step < (state.recipe_steps or 0):
+        return False
+    return trained_before(folder) >= state.seconds
 
 
 def kept_start(folder: Path) -> str | None:

@@ -11,7 +11,7 @@ from vitral import distributed
 from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
-from vitral.layout import CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
+from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_location, refuse_inputs
 from vitral.training.records.recipe_file import RECIPE_FILE
@@ -30,7 +30,7 @@ FOLDERS = {
     "images": ("training.png",),
     "pictures": ("training.png",),  # its name in 0.2  # codespell:ignore pictures
     "tensorboard": ("events.out.tfevents.*",),
-    "checkpoints": ("step-*", "last", "best"),
+    CHECKPOINTS: ("step-*", "last", "best"),
     CLASSIFIER: CLASSIFIER_FILES,
 }
 

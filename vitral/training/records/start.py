@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
 
 from vitral import distributed
 from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
@@ -19,7 +20,7 @@ from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start
 from vitral.training.planning.request import Asked, Request, read_request
 from vitral.training.records.asked import begin, go_on
-from vitral.training.records.resume import budget_left, kept_recipe, kept_start
+from vitral.training.records.resume import budget_left, has_unused_time, kept_recipe, kept_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 
 PRETRAINING_DATA = "visualatom"
@@ -86,6 +87,44 @@ def completed(asked: Asked, out: str | Path | None, *, resume: bool) -> tuple[As
     return asked, read_request(asked, kept=kept_recipe(kept), kept_start=kept_start(kept))
 
 
+@dataclass(frozen=True)
+class _Checked:
+    """A command of which all was checked that can be before its folder is touched and its data are read.
+
+    Attributes:
+        asked: what was asked, completed by what the run that goes on was asked first.
+        request: that with its recipe.
+        loaded: the trained weights, where it starts from some.
+        listener: of the main process; the others are silent.
+        started: `time.monotonic()` when the command began.
+        resume: whether a run goes on.
+    """
+
+    asked: Asked
+    request: Request
+    loaded: Classifier | None
+    listener: Listener
+    started: float
+    resume: bool
+
+
+def _check(
+    asked: Asked,
+    out: str | Path | None,
+    *,
+    resume: bool,
+    data_changed: bool,
+    started: float | None,
+    listener: Listener,
+) -> _Checked:
+    started = monotonic() if started is None else started
+    distributed.join()
+    listener = listener if distributed.is_main() else ignore
+    resume = goes_on(out, resume=resume, data_changed=data_changed)
+    asked, request = completed(asked, out, resume=resume)
+    return _Checked(asked, request, load_start(request), listener, started, resume)
+
+
 @contextlib.contextmanager
 def opened(
     asked: Asked,
@@ -111,26 +150,26 @@ def opened(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = monotonic() if started is None else started
-    distributed.join()
-    listener = listener if distributed.is_main() else ignore
-    typed, resume = resume, goes_on(out, resume=resume, data_changed=data_changed)
-    overwrite = overwrite and (typed or not resume)  # a restarted job goes on with what its first start began anew
-    further = typed and asked.budget_seconds is not None
-    asked, request = completed(asked, out, resume=resume)
-    loaded = load_start(request)
+    said_time = asked.budget_seconds is not None
+    known = _check(asked, out, resume=resume, data_changed=data_changed, started=started, listener=listener)
+    overwrite = overwrite and (
+        resume or not known.resume
+    )  # a restarted job goes on with what its first start began anew
     run = None if out is None else Path(out)
-    with folder_and_data(request, run, resume=resume, overwrite=overwrite, listener=listener) as (folder, data):
+    with folder_and_data(known.request, run, resume=known.resume, overwrite=overwrite, listener=known.listener) as (
+        folder,
+        data,
+    ):
         yield Session(
-            command=asked,
-            request=request,
+            command=known.asked,
+            request=known.request,
             folder=folder,
             data=data,
-            listener=listener,
-            started=started,
-            loaded=None if asked.sweep else loaded,
-            resume=resume,
-            further=further,
+            listener=known.listener,
+            started=known.started,
+            loaded=None if known.asked.sweep else known.loaded,
+            resume=known.resume,
+            further=resume and (said_time or has_unused_time(folder)),
             data_changed=data_changed,
         )
 
@@ -143,15 +182,18 @@ def looked_at(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    started = monotonic() if started is None else started
-    distributed.join()
-    listener = listener if distributed.is_main() else ignore
-    resume = goes_on(out, resume=resume, data_changed=False)
-    asked, request = completed(asked, out, resume=resume)
-    loaded = load_start(request)
-    data = read_data(request, listener)
-    folder = RUNS / data.name if out is None else Path(out)
-    return Session(asked, request, folder, data, listener, started, loaded, resume=resume)
+    known = _check(asked, out, resume=resume, data_changed=False, started=started, listener=listener)
+    data = read_data(known.request, known.listener)
+    return Session(
+        command=known.asked,
+        request=known.request,
+        folder=RUNS / data.name if out is None else Path(out),
+        data=data,
+        listener=known.listener,
+        started=known.started,
+        loaded=known.loaded,
+        resume=known.resume,
+    )
 
 
 def read_data(request: Request, listener: Listener) -> DataSet:
@@ -167,7 +209,7 @@ def read_data(request: Request, listener: Listener) -> DataSet:
         skip_bad_images=asked.skip_bad_images,
         listener=listener,
     )
-    task = (request.recipe.changed(request.said) if request.automatic else request.recipe).task
+    task = request.in_full.task
     return data if task is None else data.for_task(task_named(task))
 
 
