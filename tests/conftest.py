@@ -11,9 +11,16 @@ import torch
 
 from vitral.models.vit_config import ViTConfig
 
+LONGEST = ("tests/processes/", "tests/recipes/", "tests/fuzz/", "tests/studies/", "tests/test_plugins.py")
+
 Record = Callable[[str, dict[str, int]], None]
 
 TINY = ViTConfig(image_size=(16, 16), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=3)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the modules that take longest, so that none of them is left over for one process at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

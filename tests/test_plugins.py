@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-import os
-import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.forks import Fork, command, script, type_command
+from vitral import load_plugin
+from vitral.errors import VitralError
 
 EXAMPLES = Path(__file__).parent.parent / "docs" / "plugins"
 ALL = [
@@ -28,9 +29,16 @@ TRAIN = [
 
 def vitral(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own: what a plugin registers stays for as long as a process lives."""
-    return subprocess.run(
-        [sys.executable, "-m", "vitral", *arguments], cwd=cwd, capture_output=True, text=True, timeout=240, check=False
-    )
+    return type_command(cwd, *arguments)
+
+
+def refused_plugin(path: str) -> int:
+    """Load a plugin, and print what is said against it."""
+    try:
+        load_plugin(path)
+    except VitralError as error:
+        print(error)
+    return 0
 
 
 def line(done: subprocess.CompletedProcess[str]) -> str:
@@ -66,13 +74,11 @@ def test_the_whole_way_with_plugins(trained: Path) -> None:
 
 
 def test_a_killed_run_resumes_to_the_same_bits(trained: Path) -> None:
-    command = [sys.executable, "-m", "vitral", *ALL, *TRAIN, "--out", "killed"]
-    process = subprocess.Popen(command, cwd=trained, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = Fork(command, (*ALL, *TRAIN, "--out", "killed"), folder=trained)
     checkpoints = trained / "killed" / "checkpoints"
     while process.poll() is None and len(list(checkpoints.glob("step-*"))) < 2:
         time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.kill()
     refused = line(vitral("finetune", "--out", "killed", "--resume", cwd=trained))
     assert "began with the plugin" in refused
     done = vitral(*ALL, *TRAIN, "--out", "killed", "--resume", cwd=trained)
@@ -105,12 +111,8 @@ def test_the_networks_list_has_it(trained: Path) -> None:
 )
 def test_a_plugin_that_cannot_be_used_is_refused_in_one_line(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(text)
-    code = (
-        "import vitral.models.families, vitral\n"
-        "try: vitral.load_plugin('mine.py')\n"
-        "except vitral.VitralError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = Fork(refused_plugin, "mine.py", folder=tmp_path).ended()
+    assert done.returncode == 0, done.stderr
     assert said in done.stdout
     assert "\n" not in done.stdout.strip()
 
@@ -143,6 +145,6 @@ def test_a_worker_that_is_spawned_loads_the_plugins_itself(tmp_path: Path) -> No
     )
     read = "import pickle; print(pickle.load(open('dataset', 'rb'))[3].shape)"
     for code in (write, read):
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = Fork(script, code, folder=tmp_path).ended()
         assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "(16, 16, 3)"

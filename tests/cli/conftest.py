@@ -1,7 +1,5 @@
 """What the tests of the command line share: images, one finished run, and a way to run what must be refused."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.forks import type_command
 from vitral.cli.main import main
 
 QUICK = ("--from", "vit-mu16", "--image-size", "32", "--set", "steps=12", "--set", "batch_size=8", "--set", "workers=0")
@@ -25,12 +24,6 @@ def write_images(root: Path, classes: dict[str, int]) -> None:
             pixels = rng.integers(0, 80, (40, 48, 3), dtype=np.uint8)
             pixels[:, :, place % 3] += 120
             Image.fromarray(pixels).save(root / name / f"{number}.jpg")
-
-
-def type_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    line = [sys.executable, "-m", "vitral", *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="session")

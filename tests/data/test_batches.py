@@ -71,9 +71,9 @@ def test_evaluation_shows_every_image_once_in_order() -> None:
 
 @pytest.fixture
 def spawning() -> Iterator[None]:
-    """Worker processes that begin anew, as on macOS and Windows."""
+    """Worker processes that get all that they need pickled, as on macOS and Windows."""
     kept = multiprocessing.get_start_method()
-    multiprocessing.set_start_method("spawn", force=True)
+    multiprocessing.set_start_method("forkserver", force=True)
     yield
     multiprocessing.set_start_method(kept, force=True)
 

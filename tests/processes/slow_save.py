@@ -26,7 +26,7 @@ def slow(call: Callable[..., Any]) -> Callable[..., Any]:
     return slowed
 
 
-def main(folder: Path) -> None:
+def main(folder: Path) -> int:
     """Go on from the newest checkpoint, and save one after another."""
     newest = load_newest(folder, lambda event: None)
     step = 0 if newest is None else newest.state.step

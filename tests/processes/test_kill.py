@@ -1,11 +1,7 @@
 """A real run, killed at random instants and resumed, ends in the bits of an uninterrupted one (R1, R5)."""
 
-import contextlib
 import hashlib
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,23 +9,20 @@ import numpy as np
 import pytest
 
 from tests.conftest import Record
+from tests.forks import Fork
+from tests.processes import short_run
 
-SCRIPT = Path(__file__).parent / "short_run.py"
 SEED = 20201022
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(folder)], env=environment, stderr=subprocess.PIPE, start_new_session=True
-    )
+def start(folder: Path) -> Fork:
+    return Fork(short_run.main, folder)
 
 
 def finish(folder: Path) -> float:
     began = time.monotonic()
-    process = start(folder)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors.decode()
+    done = start(folder).ended()
+    assert done.returncode == 0, done.stderr
     return time.monotonic() - began
 
 
@@ -43,9 +36,7 @@ def digest(folder: Path) -> dict[str, str]:
 def kill(folder: Path, after: float) -> None:
     process = start(folder)
     time.sleep(after)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.kill()
 
 
 def check_kills(tmp_path: Path, kills: int, chain: int) -> None:
@@ -83,10 +74,10 @@ def test_a_signal_saves_and_the_run_goes_on(tmp_path: Path, number: signal.Signa
     log = folder / "checkpoints"
     while process.poll() is None and not list(log.glob("step-*")):
         time.sleep(0.02)
-    os.killpg(process.pid, number)  # to the workers too, as a terminal sends it
-    _, errors = process.communicate(timeout=30)
-    assert process.returncode == code
-    assert b"`resume=True`" in errors
-    assert b"Traceback" not in errors
+    process.send_signal(number)  # to the workers too, as a terminal sends it
+    done = process.ended(30)
+    assert done.returncode == code
+    assert "`resume=True`" in done.stderr
+    assert "Traceback" not in done.stderr
     finish(folder)
     assert digest(folder) == digest(tmp_path / "whole")

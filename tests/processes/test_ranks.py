@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from tests.conftest import Record
+from tests.forks import job, type_command
+from tests.processes import ranks_run
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 SCRIPT = Path(__file__).parent / "ranks_run.py"
@@ -22,19 +24,23 @@ ORTHOGONAL = 5e-3  # for Muon computes in bfloat16 what it makes orthogonal
 
 
 def command(ranks: int, target: list[str], *options: str) -> list[str]:
-    if ranks == 1:
-        return [sys.executable, *target]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
     return [*launcher, *options, *target]
 
 
-def run(folder: Path, ranks: int = 1, *options: str, **changes: Any) -> dict[int, dict[str, float]]:  # noqa: ANN401
+def run(folder: Path, ranks: int = 1, **changes: Any) -> dict[int, dict[str, float]]:  # noqa: ANN401
+    for done in job(ranks, ranks_run.main, folder, changes):
+        assert done.returncode == 0, done.stderr[-3000:]
+    return history(folder)
+
+
+def launched(folder: Path, *options: str, **changes: Any) -> None:  # noqa: ANN401
+    """Run in two processes that torchrun starts."""
     target = [str(SCRIPT), str(folder), json.dumps(changes)]
     done = subprocess.run(
-        command(ranks, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
+        command(2, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return history(folder)
 
 
 def history(folder: Path) -> dict[int, dict[str, float]]:
@@ -162,7 +168,7 @@ def test_a_checkpoint_of_experts_is_read_by_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", [12])
 def test_a_killed_process_is_started_again_and_ends_in_the_same_bits(tmp_path: Path, kill: int) -> None:
     run(tmp_path / "whole", 2)
-    run(tmp_path / "killed", 2, "--max-restarts=3", kill=kill)
+    launched(tmp_path / "killed", "--max-restarts=3", kill=kill)
     assert (tmp_path / "killed-killed").exists()
     assert same_bits(tmp_path / "whole", tmp_path / "killed")
 
@@ -247,10 +253,12 @@ def finetune(folder: Path, ranks: int, *options: str) -> dict[int, dict[str, flo
     arguments = ["finetune", "--data", "digits", "--from", "vit-mu4", "--out", str(folder)]
     changes = ["steps=20", "image_size=16", "precision=fp32", "batch_size=32", "checkpoint.every_steps=10"]
     settings = [part for change in changes for part in ("--set", change)]
-    target = ["-m", "vitral", *arguments, *settings, *options]
-    done = subprocess.run(
-        command(ranks, target), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
-    )
+    line = [*arguments, *settings, *options]
+    if ranks == 1:
+        done = type_command(Path(), *line)
+    else:
+        target = command(ranks, ["-m", "vitral", *line])
+        done = subprocess.run(target, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Accuracy") == 1
     return history(folder)

@@ -16,6 +16,8 @@ import torch
 from PIL import Image
 
 from tests.conftest import Record
+from tests.forks import Fork
+from tests.processes import slow_save
 from tests.processes.test_kill import digest, finish, start
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
@@ -30,19 +32,17 @@ from vitral.training.loop import train
 from vitral.training.records.checkpoints import load_newest
 from vitral.training.settings.recipe import build_recipe
 
-SAVER = Path(__file__).parent / "slow_save.py"
 SEED = 20201022
 
 
 def check_kills_inside_a_save(folder: Path, count: int) -> dict[str, int]:
     rng = np.random.default_rng(SEED)
     for _ in range(count):
-        process = subprocess.Popen([sys.executable, str(SAVER), str(folder)], stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+        process = Fork(slow_save.main, folder)
+        while not (process.out.exists() and process.out.read_text() == "ready\n"):
+            time.sleep(0.001)
         time.sleep(float(rng.uniform(0.01, 0.12)))
         process.kill()
-        process.communicate()
         newest = load_newest(folder, lambda event: pytest.fail(f"unreadable: {event}"))
         if newest is not None:
             values = {float(value) for tensor in newest.tensors().values() for value in tensor.unique()}  # type: ignore[no-untyped-call]
@@ -73,11 +73,11 @@ def check_signals(tmp_path: Path, count: int) -> dict[str, int]:
         process = start(folder)
         time.sleep(float(rng.uniform(0.3, 1.0)) * seconds)
         if process.poll() is None:
-            process.send_signal(code)
+            os.kill(process.pid, code)
         began = time.monotonic()
-        _, errors = process.communicate(timeout=60)
+        done = process.ended(60)
         assert time.monotonic() - began < 20
-        if process.returncode == 128 + code and b"saved after step" in errors:
+        if done.returncode == 128 + code and "saved after step" in done.stderr:
             saved += 1
         finish(folder)
         assert digest(folder) == digest(whole)

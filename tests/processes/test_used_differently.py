@@ -1,12 +1,7 @@
 """A run killed at random instants and then used otherwise than before: the same bits, or one line that says why not (R1)."""
 
-import contextlib
 import hashlib
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,47 +10,36 @@ import pytest
 
 from tests.cli.conftest import write_images
 from tests.conftest import Record
+from tests.forks import Fork, command
 
 SEED = 20201022
 SETTINGS = ("steps=60", "batch_size=8", "workers=1", "checkpoint.every_steps=5", "evaluation.every_steps=20")
-COMMAND = (sys.executable, "-m", "vitral", "finetune")
 BEGIN = ("--data", "photos", "--from", "vit-mu16", "--image-size", "32", "--out", "run", "--no-baselines")
 
 
-def start(home: Path, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen(
-        [*COMMAND, *arguments],
-        cwd=home,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def start(home: Path, *arguments: str, threads: int = 1) -> Fork:
+    return Fork(command, ("finetune", *arguments), threads, folder=home)
 
 
-def begin(home: Path) -> subprocess.Popen[str]:
+def begin(home: Path) -> Fork:
     return start(home, *BEGIN, *(part for setting in SETTINGS for part in ("--set", setting)))
 
 
-def go_on(home: Path, *arguments: str, threads: int = 1) -> subprocess.Popen[str]:
+def go_on(home: Path, *arguments: str, threads: int = 1) -> Fork:
     return start(home, "--resume", "--out", "run", *arguments, threads=threads)
 
 
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
-    _, errors = process.communicate(timeout=300)
-    assert "Traceback" not in errors
-    return process.returncode, errors
+def ended(process: Fork) -> tuple[int, str]:
+    done = process.ended()
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
 
 
-def kill(process: subprocess.Popen[str], home: Path, saved: int) -> None:
+def kill(process: Fork, home: Path, saved: int) -> None:
     """Kill a run and its workers as soon as it has a checkpoint of so many steps, or at its end if that comes first."""
     while process.poll() is None and not (home / "run" / "checkpoints" / f"step-{saved:08d}").is_dir():
         time.sleep(0.01)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.kill()
 
 
 def digest(home: Path) -> dict[str, str]:

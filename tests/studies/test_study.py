@@ -2,7 +2,6 @@
 
 import json
 import math
-import multiprocessing
 import os
 import re
 import signal
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.forks import CONTEXT
 from tests.studies.shared_study import SCORE, SEEDS, Telling, design, take_part, told
 from vitral.errors import StudyError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, ignore
@@ -30,14 +30,12 @@ from vitral.training.planning.request import Asked
 NAMES = [f"{arm}-{seed}" for arm in ("one", "two") for seed in SEEDS]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def start() -> Callable[..., BaseProcess]:
     """Starts a process that takes part in a study, from a server that has imported everything."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.studies.shared_study"])
 
     def begin(folder: Path, lasts: float = 0.0, others: int = 1) -> BaseProcess:
-        process = context.Process(target=take_part, args=(folder, lasts, others), daemon=True)
+        process = CONTEXT.Process(target=take_part, args=(folder, lasts, others), daemon=True)
         process.start()
         return process
 

@@ -1,14 +1,14 @@
 """A task from one file takes part in everything: trained, validated, scored, saved, loaded, used, reported."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from tests.forks import Fork, script, type_command
 
 TASK = Path(__file__).parent.parent.parent / "docs" / "plugins" / "task.py"
 GRADES = ("dark", "dim", "grey", "light", "white")
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def said(folder: Path) -> dict[str, Any]:
     """What a process of its own says of the whole way, since what a plugin registers stays for as long as it lives."""
-    done = subprocess.run([sys.executable, "-c", WHOLE], cwd=folder, capture_output=True, text=True, check=False)
+    done = Fork(script, WHOLE, folder=folder).ended()
     assert done.returncode == 0, done.stderr
     assert "classes in the mean" in done.stdout
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -100,8 +100,7 @@ def test_a_task_that_is_not_registered_is_refused_in_one_line(folder: Path, said
         (["finetune", "--data", "grades.csv", "--set", "task=ordinal", "--from", "vit-mu4"], "no task 'ordinal'"),
         (["predict", "199.png", "--classifier", "run"], "needs the plugin 'task.py'"),
     ):
-        command = [sys.executable, "-m", "vitral", *arguments]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        done = type_command(folder, *arguments)
         assert done.returncode == 1
         assert expected in done.stderr
         assert "Traceback" not in done.stderr

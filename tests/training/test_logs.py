@@ -2,13 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.forks import Fork, script
 from tests.training.conftest import Run
 from vitral.errors import StorageError, TrainingError
 from vitral.events import Event, Message
@@ -141,9 +140,7 @@ except DataError as error:
 
 
 def test_a_killed_worker_is_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", LOSES_A_WORKER], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = Fork(script, LOSES_A_WORKER).ended()
     assert (done.returncode, done.stderr) == (0, "")
     assert "was killed" in done.stdout
     assert "`overrides=['workers=0']`" in done.stdout

@@ -2,7 +2,8 @@
 
 import dataclasses
 import json
-import subprocess
+import resource
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import settings
 from vitral.classifier.folder import save
+from vitral.cli.main import main
 from vitral.errors import StorageError, WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
 from vitral.models.catalog import variant
@@ -32,6 +35,15 @@ from vitral.weights.recognize import DIALECTS
 from vitral.weights.save import formats_of, write_weights
 
 NAMES = ("ape", "bee", "cat")
+
+
+def on_a_full_disk(line: tuple[str, ...]) -> int:
+    """Type a command where no file can be larger than 20 kB."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    return main(line)
+
+
 # What a file of a small model does not tell: heads of another width than any published, numerics, routing.
 UNSAID: dict[tuple[str, str], dict[str, Any]] = {
     ("deit", "timm"): {"num_heads": 2},
@@ -306,24 +318,8 @@ class TestConvert:
     )
     @pytest.mark.skipif(sys.platform != "linux", reason="limits the size of files")
     def test_a_full_disk_is_one_line(self, classifier: Path, tmp_path: Path, target: str, format_name: str) -> None:
-        script = (
-            "import resource, signal, sys\n"
-            "from vitral.cli.main import main\n"
-            "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-            "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
-            "sys.exit(main(sys.argv[1:]))\n"
-        )
-        line = [
-            sys.executable,
-            "-c",
-            script,
-            "convert",
-            str(classifier),
-            str(tmp_path / target),
-            "--format",
-            format_name,
-        ]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        line = ("convert", str(classifier), str(tmp_path / target), "--format", format_name)
+        done = Fork(on_a_full_disk, line).ended()
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("vitral: Cannot write")
         assert len(done.stderr.splitlines()) == 1
