@@ -171,7 +171,7 @@ def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -
             run = tmp_path / f"run-{len(splits)}-{step}"
             run.mkdir()
             (run / "run.json").write_text("{}")
-            record_change(run, data, ["other images"], step=step)
+            record_change(run, data, {}, ["other images"], step=step)
             assert data_changes(run)[0]["redrawn"] == expected
             assert bool(redrawn(run)) == bool(expected)
 

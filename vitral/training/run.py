@@ -24,7 +24,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.training.loop import TrainingResult, train
-from vitral.training.methods.batches import training_batches
+from vitral.training.methods.batches import open_further, training_batches
 from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
@@ -54,6 +54,7 @@ def execute(whole: Run) -> RunResult:
     listener = whole.session.listener
     _announce(whole, listener)
     run, validating, budget = within_time(whole, listener)
+    further = open_further(run.recipe, listener)
     batches = training_batches(
         run.data.splits["train"],
         run.recipe,
@@ -62,11 +63,12 @@ def execute(whole: Run) -> RunResult:
         task=run.data.task,
         num_classes=len(run.data.class_names),
         fill=run.classifier.preprocessing.mean_colour,
+        further=further,
         listener=listener,
     )
-    check_resumed(run, listener)
+    check_resumed(run, further, listener)
     if distributed.is_main():
-        write_description(whole)
+        write_description(whole, further)
         if run.session.resume:
             note_what_is_new(run.session)
         write_training_images(run.folder, run.data, batches, keep=run.session.resume)

@@ -127,5 +127,11 @@ class Mutual(Method):
 
 plugins.register("method", "mutual", Mutual)
 
+
+def main(folder: Path, changes: dict[str, Any]) -> int:
+    """Train by it, or go on training."""
+    return ranks_run.main(folder, changes)
+
+
 if __name__ == "__main__":
-    sys.exit(ranks_run.main(Path(sys.argv[1]), json.loads(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

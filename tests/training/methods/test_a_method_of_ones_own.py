@@ -1,6 +1,7 @@
 """A method from one file, and nothing changed elsewhere, keeps every promise: the same bits after a kill, alone and shared."""
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 import vitral
+from tests.cli.conftest import write_images
+from tests.forks import Fork
 from tests.processes.test_ranks import ENVIRONMENT, command, same_bits
 from tests.training.conftest import CONFIG, Run
 from tests.training.methods import mutual
@@ -20,17 +24,19 @@ from vitral.events import ignore
 from vitral.models.families import build
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.records.checkpoints import load_newest
+from vitral.training.records.data_record import data_changes
 from vitral.training.settings.recipe import load_recipe
 
 METHOD: dict[str, Any] = {"method": {"name": "mutual"}}
 
 
 def train(folder: Path, ranks: int, **changes: Any) -> int:  # noqa: ANN401
-    target = [str(Path(mutual.__file__)), str(folder), json.dumps(METHOD | changes)]
-    options = ("--max-restarts=3",) if ranks > 1 else ()
-    done = subprocess.run(
-        command(ranks, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
-    )
+    if ranks == 1:
+        done = Fork(mutual.main, folder, METHOD | changes).ended()
+    else:
+        target = [str(Path(mutual.__file__)), str(folder), json.dumps(METHOD | changes)]
+        line = command(ranks, target, "--max-restarts=3")
+        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
     return done.returncode
 
@@ -103,6 +109,25 @@ def test_a_bad_batch_moves_neither_teacher_nor_optimizers(run: Run, other_run: R
     assert result.skipped == (29,)
     before, after = tensors(run.folder), tensors(other_run.folder)
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_another_unlabelled_source_is_refused_or_noted_on_a_resume(tmp_path: Path) -> None:
+    write_images(tmp_path / "unlabelled", {"any": 8})
+    settings = ["method.name=mutual", "method.unlabelled_batch=2", "steps=2", "batch_size=8", "workers=0"]
+    asked: dict[str, Any] = {"out": tmp_path / "run", "listener": ignore}
+    settings.append(f"method.unlabelled={tmp_path / 'unlabelled'}")
+    vitral.pretrain("digits", model="vit-nano4", image_size=16, overrides=settings, **asked)
+    before = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert before["further_data"]["unlabelled"]["data"] == "unlabelled"
+    vitral.pretrain(resume=True, overrides=["steps=3"], **asked)
+    Image.new("RGB", (40, 48)).save(tmp_path / "unlabelled" / "any" / "new.png")
+    said = r"of the further source 'unlabelled', .*/any now has \d images, had \d"
+    with pytest.raises(TrainingError, match=said):
+        vitral.pretrain(resume=True, overrides=["steps=4"], **asked)
+    assert vitral.pretrain(resume=True, overrides=["steps=4"], data_changed=True, **asked).training.steps == 4
+    (change,) = data_changes(tmp_path / "run")
+    assert re.match(said, change["what"][0])
+    vitral.pretrain(resume=True, overrides=["steps=5"], **asked)  # once said, it need not be said again
 
 
 def test_a_command_names_it_like_any_other(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """The batches that a method learns from: the views that it wants, partners to mix with, and its further sources."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral import distributed
 from vitral.data.loader import TrainingBatches
 from vitral.data.open import open_data
-from vitral.data.source import Source
+from vitral.data.source import DataSet, Source
 from vitral.events import Listener, Message, ignore
 from vitral.images.augment import Augmentation
 from vitral.images.pillow_operations import Colour
@@ -19,6 +20,16 @@ from vitral.training.methods.views import ExtraSource
 from vitral.training.settings.recipe import Recipe
 
 
+def open_further(recipe: Recipe, listener: Listener = ignore) -> dict[str, DataSet]:
+    """Return the further sources that a recipe's method learns from, by name.
+
+    Raises:
+        DataError: one cannot be opened.
+    """
+    wanted = method_of(recipe).sources(recipe)
+    return {name: open_data(source.data, listener=listener) for name, source in wanted.items()}
+
+
 def training_batches(
     source: Source,
     recipe: Recipe,
@@ -28,6 +39,7 @@ def training_batches(
     task: Task = SINGLE_LABEL,
     num_classes: int = 0,
     fill: Colour = GREY,
+    further: Mapping[str, DataSet] | None = None,
     listener: Listener = ignore,
 ) -> TrainingBatches:
     """Return this process's part of a run's batches.
@@ -40,14 +52,16 @@ def training_batches(
         task: what a label is.
         num_classes: of the labels; a single-label task does without it.
         fill: what timm's RandAugment lets in from beyond the edge: red, green, blue, 0 to 255.
+        further: what `open_further` gave; None to open it here.
         listener: receives what is opened.
 
     Raises:
         DataError: the processes cannot share a batch evenly, or a further source cannot be opened.
     """
     method = method_of(recipe)
+    opened = open_further(recipe, listener) if further is None else further
     extra = {
-        name: _extra(name, wanted, recipe, image_size, augmentation, fill, listener)
+        name: _extra(name, opened[name].splits["train"], wanted, recipe, image_size, augmentation, fill)
         for name, wanted in method.sources(recipe).items()
     }
     views = method.views(recipe)
@@ -74,14 +88,13 @@ def training_batches(
 
 def _extra(
     name: str,
+    source: Source,
     wanted: ExtraSource,
     recipe: Recipe,
     image_size: tuple[int, int],
     augmentation: Augmentation,
     fill: Colour,
-    listener: Listener,
 ) -> TrainingBatches:
-    source = open_data(wanted.data, listener=listener).splits["train"]
     first, *more = (view.augmentation or replace(augmentation, repeats=1) for view in wanted.views)
     return TrainingBatches(
         source,

@@ -14,31 +14,51 @@ from vitral.files import write_file
 from vitral.training.records.asked import read_run
 from vitral.training.records.run_folder import DATA_FILE, RUN_FILE
 
+OTHERS = "it is another data set, or other images"
 NAMED = 3  # changes that a message names
 HISTORY = "data_changes"  # in run.json: what the user said may change
 REDRAWN = "redrawn"  # in each of those: the splits to score on that were drawn again after some training
 
 
-def keep_data(folder: Path, data: DataSet) -> None:
-    """Write what the data are into a run folder."""
-    inventory = {
-        split: {name: list(what) for name, what in classes.items()} for split, classes in data.inventory.items()
-    }
-    said = {"fingerprint": data.fingerprint, "class_names": list(data.class_names), "splits": inventory}
+Further = Mapping[str, DataSet]  # what a method learns from besides the data, by name
+
+
+def keep_data(folder: Path, data: DataSet, further: Further) -> None:
+    """Write what the data are into a run folder, and what a method learns from besides."""
+    said = {**_kept(data), "class_names": list(data.class_names)}
+    said["further"] = {name: _kept(source) for name, source in further.items()}
     write_file(folder / DATA_FILE, json.dumps(said, indent=1))
 
 
-def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
+def _kept(data: DataSet) -> dict[str, Any]:
+    inventory = {
+        split: {name: list(what) for name, what in classes.items()} for split, classes in data.inventory.items()
+    }
+    return {"fingerprint": data.fingerprint, "splits": inventory}
+
+
+def check_data(folder: Path, data: DataSet, further: Further, *, changed: bool) -> list[str]:
     """Return what became of the data since the run in a folder began; nothing if they are the same.
 
     Args:
         folder: the run folder.
         data: as they are now.
+        further: what its method learns from besides, as that is now.
         changed: whether the user said that they may have changed.
 
     Raises:
         TrainingError: they did, and nothing was said; or the classes are others, which one network cannot learn.
     """
+    differences = [*_differences(folder, data, changed=changed), *_further_differences(folder, further)]
+    if differences and not changed:
+        raise TrainingError(
+            f"The data changed since the run in '{folder}' began: {_some(differences)}. Give it the data as they were, "
+            f"or go on with these by {argument('data_changed', True)}."
+        )
+    return differences
+
+
+def _differences(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
     kept = _read(folder)
     was = kept.get("fingerprint") or read_run(folder).get("data_fingerprint")
     if not was or was == data.fingerprint:
@@ -55,12 +75,17 @@ def check_data(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
     }
     differences = [f"the class '{old}' is now called '{new}'" for old, new in renamed.items()]
     differences += changes(before, data.inventory)
-    differences = differences or ["it is another data set, or other images"]
-    if not changed:
-        raise TrainingError(
-            f"The data changed since the run in '{folder}' began: {_some(differences)}. Give it the data as they were, "
-            f"or go on with these by {argument('data_changed', True)}."
-        )
+    return differences or [OTHERS]
+
+
+def _further_differences(folder: Path, further: Further) -> list[str]:
+    kept = _read(folder).get("further", {})
+    differences = []
+    for name, data in further.items():
+        before = kept.get(name)
+        if before is not None and before["fingerprint"] != data.fingerprint:
+            changed = changes(before["splits"], data.inventory) or [OTHERS]
+            differences += [f"of the further source '{name}', {what}" for what in changed]
     return differences
 
 
@@ -87,7 +112,7 @@ def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: M
     )
 
 
-def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) -> None:
+def record_change(folder: Path, data: DataSet, further: Further, what: list[str], *, step: int) -> None:
     """Note in a run folder that the data changed after update `step`."""
     run = read_run(folder)
     entry = {
@@ -99,7 +124,7 @@ def record_change(folder: Path, data: DataSet, what: list[str], *, step: int) ->
     }
     run |= {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]}
     write_file(folder / RUN_FILE, json.dumps(run, indent=2))
-    keep_data(folder, data)
+    keep_data(folder, data, further)
 
 
 def data_changes(folder: Path) -> list[dict[str, Any]]:
@@ -126,11 +151,16 @@ def _read(folder: Path) -> dict[str, Any]:
         record = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    hints = {"fingerprint": str, "class_names": tuple[str, ...], "splits": Inventory}
-    whole = isinstance(record, dict) and all(
-        name in record and fits(hint, record[name]) for name, hint in hints.items()
-    )
-    return record if whole else {}
+    if not _fits({"fingerprint": str, "class_names": tuple[str, ...], "splits": Inventory}, record):
+        return {}
+    further = record.get("further")  # unknown to versions up to 0.2
+    hints = {"fingerprint": str, "splits": Inventory}
+    named = further.items() if isinstance(further, dict) else ()
+    return record | {"further": {name: source for name, source in named if _fits(hints, source)}}
+
+
+def _fits(hints: Mapping[str, Any], record: object) -> bool:
+    return isinstance(record, dict) and all(name in record and fits(hint, record[name]) for name, hint in hints.items())
 
 
 def _some(what: list[str]) -> str:

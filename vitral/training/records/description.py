@@ -7,7 +7,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.training.planning.plan import Run
 from vitral.training.records.asked import read_run
-from vitral.training.records.data_record import data_changes, keep_data
+from vitral.training.records.data_record import Further, data_changes, keep_data
 from vitral.training.records.environment import environment, git_state
 from vitral.training.records.run_folder import RUN_FILE
 
@@ -15,8 +15,8 @@ RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits
 
 
-def write_description(run: Run) -> None:
-    """Write into the run folder how the run began, unless it says so already."""
+def write_description(run: Run, further: Further) -> None:
+    """Write into the run folder how the run began, and with which further data, unless it says so already."""
     begun = read_run(run.folder)
     if "environment" in begun:
         return  # it tells how the run began
@@ -24,6 +24,7 @@ def write_description(run: Run) -> None:
         "kind": run.kind,
         "data": run.session.request.asked.required_data(),
         "data_fingerprint": run.data.fingerprint,
+        "further_data": {name: {"data": data.name, "fingerprint": data.fingerprint} for name, data in further.items()},
         "from": None if run.kind == "pre-train" else run.plan.start,
         "source": run.classifier.provenance.source,
         "class_names": list(run.data.class_names),
@@ -34,7 +35,7 @@ def write_description(run: Run) -> None:
         "git": git_state(),
     }
     write_file(run.folder / RUN_FILE, json.dumps(description, indent=2, default=str))
-    keep_data(run.folder, run.data)
+    keep_data(run.folder, run.data, further)
 
 
 def compare_machines(run: Run, listener: Listener) -> None:

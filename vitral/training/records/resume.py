@@ -10,7 +10,7 @@ from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
 from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
 from vitral.training.records.checkpoints import newest_state
-from vitral.training.records.data_record import check_data, record_change, redrawn
+from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
 from vitral.training.records.recipe_file import RECIPE_FILE, recipe_begun
 
@@ -53,8 +53,13 @@ def kept_recipe(folder: Path) -> Path | None:
     return path if path.is_file() else None
 
 
-def check_resumed(run: Run, listener: Listener) -> None:
+def check_resumed(run: Run, further: Further, listener: Listener) -> None:
     """Refuse to continue with another recipe or other data, or note those if the user allows them; warn of other means.
+
+    Args:
+        run: what continues.
+        further: what the method learns from besides the run's data.
+        listener: receives the warnings.
 
     Raises:
         TrainingError: the recipe is not that of the run, or the data changed and the user said nothing of it.
@@ -65,10 +70,11 @@ def check_resumed(run: Run, listener: Listener) -> None:
     if distributed.is_main():
         try:
             recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down
-            changed = check_data(run.folder, run.data, changed=run.session.data_changed)
+            changed = check_data(run.folder, run.data, further, changed=run.session.data_changed)
             if changed:
                 state = newest_state(run.folder / CHECKPOINTS)
-                record_change(run.folder, run.data, changed, step=0 if state is None else state.step)
+                step = 0 if state is None else state.step
+                record_change(run.folder, run.data, further, changed, step=step)
                 said = f"The data changed since the run began, and it goes on: {'; '.join(changed)}."
                 for line in (said, *redrawn(run.folder)):
                     listener(Message(line, warning=True))
