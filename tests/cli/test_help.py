@@ -1,0 +1,102 @@
+"""The commands, their flags, their help and its examples."""
+
+import importlib
+import shlex
+import subprocess
+import sys
+
+import pytest
+from cyclopts import App
+
+from vitral.cli.commands import COMMANDS
+from vitral.cli.main import app, main
+
+# A new flag is a decision: everything that a recipe can say belongs there.
+FLAGS = {
+    "demo": "--json --out",
+    "check": "--classes --classifier --data --from --json --report --source --strict --overwrite",
+    "pretrain": (
+        "--classes --data --data-changed --image-size --json --model --out --plan --recipe --resume --seed --set"
+        " --skip-bad-images --time --overwrite"
+    ),
+    "finetune": (
+        "--classes --data --data-changed --from --image-size --json --no-baselines --out --plan --recipe --resume --seed --set"
+        " --skip-bad-images --source --sweep --time --overwrite"
+    ),
+    "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
+    "predict": "--classifier --json --skip-bad-images --top",
+    "explain": "--classifier --json --out --style --overwrite",
+    "convert": "--format --image-size --set --json --overwrite",
+    "push": "--format --json --private",
+    "models": "--json",
+    "recipes": "--json",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_its_own_examples_and_names_its_flags(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    out = capsys.readouterr().out
+    text = " ".join(out.split())
+    assert text.count("Examples:") == 1
+    assert not any(f"[default: {nothing}]" in text for nothing in ("False", "None", "()"))
+    for flag in FLAGS[command].split():
+        assert f"{flag} " in text
+    examples = [line.strip() for line in out.split("Examples:")[1].splitlines() if line.startswith("  vitral ")]
+    assert examples
+    for example in examples:
+        assert shlex.split(example)[1] == command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_can_be_typed_as_it_stands(command: str) -> None:
+    for line, purpose in COMMANDS[command].examples:
+        program, *tokens = shlex.split(line)
+        assert program == "vitral"
+        function, _, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
+        assert function.__name__ == tokens[0]
+        assert purpose
+        assert max(len(f"  {line}"), len(f"      {purpose}")) <= 80, "it would be broken on a terminal"
+
+
+def test_the_list_of_commands_says_what_each_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    places = [text.index(f" {name} {command.line} ") for name, command in COMMANDS.items()]
+    assert places == sorted(places)
+    for name, command in COMMANDS.items():
+        documented = getattr(importlib.import_module(f"vitral.cli.{name}"), name).__doc__
+        assert documented.splitlines()[0] == command.line
+
+
+def test_the_commands_and_their_flags_are_the_agreed_ones() -> None:
+    assert {name for name in app if not name.startswith("-")} == set(FLAGS) == set(COMMANDS)
+    for command, flags in FLAGS.items():
+        parsed = app[command]
+        assert isinstance(parsed, App)
+        arguments = parsed.assemble_argument_collection()
+        found = {name for argument in arguments for name in argument.names if name.startswith("-")}
+        assert found == set(flags.split()), command
+        # A help text of two lines in the source is shown with that break, wherever the terminal's is.
+        assert not any("\n" in (argument.parameter.help or "") for argument in arguments), command
+
+
+def test_help_fits_a_terminal_of_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    examples = lines[lines.index("Examples:") + 1 :]
+    assert all(line.startswith("  vitral ") for line in examples[: examples.index("")])
+
+
+def test_help_needs_no_torch() -> None:
+    script = "import sys; from vitral.cli.main import main; main(['--help']); print('\\n'.join(sys.modules), file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, text=True)
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+    modules = set(done.stderr.split())
+    assert "vitral.cli.main" in modules
+    assert not modules & {"torch", "torchvision", "sklearn", "matplotlib", "cv2"}
