@@ -54,7 +54,7 @@ def test_data_are_checked_in_python(tmp_path: Path) -> None:
 
 def test_what_python_gives_is_shown_in_a_few_lines_without_its_numbers(tmp_path: Path) -> None:
     settings = ["steps=4", "batch_size=8", "workers=0"]
-    result = vitral.finetune("digits", source="vit-mu4", out=tmp_path / "run", overrides=settings)
+    result = vitral.finetune("digits", source="vit-mu4", recipe="scratch", out=tmp_path / "run", overrides=settings)
     classifier = result.classifier
     found = vitral.check("digits")
     shown = {

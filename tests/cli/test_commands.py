@@ -217,7 +217,7 @@ def test_pretrain_then_finetune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     out = str(tmp_path / "pre")
     assert main(["pretrain", "--data", "visualatom-mini", "--model", "vit-mu4", "--out", out, *arguments]) == 0
     tuned = str(tmp_path / "tuned")
-    arguments = arguments[:6]
+    arguments = [*arguments[:6], "--no-baselines"]
     assert main(["finetune", "--data", "photos", "--from", out, "--out", tuned, "--image-size", "48", *arguments]) == 0
     description = json.loads((tmp_path / "tuned/classifier/classifier.json").read_text())
     assert description["architecture"]["image_size"] == [48, 48]

@@ -13,7 +13,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.source import Source
 from vitral.evaluation import fewshot
-from vitral.evaluation.fewshot import extract_features, score_baselines
+from vitral.evaluation.features import extract_features
+from vitral.evaluation.fewshot import score_baselines
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing

@@ -85,3 +85,32 @@ def test_the_nearest_image_decides() -> None:
     train = torch.tensor([[0.0, 0.0], [10.0, 10.0]])
     tests = torch.tensor([[1.0, 1.0], [9.0, 8.0], [4.0, 4.0]])
     assert nearest_accuracy(train, torch.tensor([1, 0]), tests, torch.tensor([1, 0, 0])) == pytest.approx(2 / 3)
+
+
+def test_many_images_are_fitted_as_few_are() -> None:
+    # Beyond two images a feature the decomposition goes another way; a feature that never changes is no hindrance.
+    generator = torch.Generator().manual_seed(1)
+    features = torch.randn(60, 5, generator=generator)
+    features[:, 3] = 2.0
+    labels = (features[:, 0] + 0.3 * torch.randn(60, generator=generator) > 0).long()
+    design = torch.cat(
+        [(features - features.mean(0)) / (features.std(0, correction=0) + 1e-5), torch.full((60, 1), 100.0)], 1
+    )
+    design = design.double()
+    targets = 2.0 * functional.one_hot(labels, 3).double() - 1.0
+    weights = torch.linalg.solve(design.T @ design + 8.0 * torch.eye(6, dtype=torch.float64), design.T @ targets)
+    probe = probes.fit_probe(features, labels, classes=3, penalty=8.0)
+    torch.testing.assert_close(features.double() @ probe.weight.T + probe.bias, design @ weights, atol=1e-4, rtol=0)
+    without = torch.arange(60) != 7
+    gram = design[without].T @ design[without] + 8.0 * torch.eye(6, dtype=torch.float64)
+    left_out = design[7] @ torch.linalg.solve(gram, design[without].T @ targets[without])
+    torch.testing.assert_close(probe.left_out[7], left_out, atol=1e-4, rtol=0)
+    assert probe.left_out_accuracy == float((probe.left_out.argmax(1) == labels).double().mean())
+
+
+def test_scores_become_as_sharp_as_they_are_right() -> None:
+    sure = torch.tensor([[0.5, -0.5]] * 9 + [[-0.5, 0.5]], dtype=torch.float64)
+    right_nine_times = torch.zeros(10, dtype=torch.int64)
+    # At a factor f the first class has 1 / (1 + exp(-f)) in nine rows; nine in ten of them are right at f = ln 9 = 2.2.
+    assert probes.sharpness(sure, right_nine_times) == pytest.approx(2.197, rel=0.1)
+    assert probes.sharpness(sure[:9], right_nine_times[:9]) == 32.0

@@ -13,8 +13,9 @@ from vitral.data.digits import open_digits
 from vitral.errors import ModelError
 from vitral.evaluation import fewshot
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
-from vitral.evaluation.fewshot import extract_features, score_baselines
-from vitral.evaluation.probes import fit_linear_probe
+from vitral.evaluation.features import extract_features
+from vitral.evaluation.fewshot import score_baselines
+from vitral.evaluation.probes import fit_probe
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.predictor import Predictor
@@ -67,7 +68,8 @@ def predictor() -> LinearInNumpy:
     """A linear model that has learned the digits."""
     untrained = LinearInNumpy(np.zeros((10, 64)), np.zeros(10))
     features, labels = extract_features(classifier_of(untrained), open_digits().splits["train"])
-    weight, bias = fit_linear_probe(features, labels)
+    probe = fit_probe(features, labels)
+    weight, bias = probe.weight, probe.bias
     return LinearInNumpy(3 * weight.numpy(), 3 * bias.numpy())
 
 

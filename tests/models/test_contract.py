@@ -18,6 +18,7 @@ from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
+from vitral.models.pixels import PixelsConfig
 from vitral.models.record import record
 from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
@@ -69,6 +70,7 @@ CONFIGS: dict[str, ModelConfig] = {
         **SMALL,
     ),
     "efficientnet": EfficientNetConfig(width=0.3, depth=0.4, **SMALL),
+    "pixels": PixelsConfig(side=4, **SMALL),
 }
 
 
@@ -158,7 +160,7 @@ class TestContract:
     def test_another_size_is_refused_where_the_weights_are_of_one(self, name: str) -> None:
         model = make(name)
         larger = torch.zeros(1, 3, model.image_size[0] + 32, model.image_size[1])
-        if family(model.config) in ("bit", "resnet", "cvt", "efficientnet"):
+        if family(model.config) in ("bit", "resnet", "cvt", "efficientnet", "pixels"):
             assert model(larger).shape == (1, 3)
         else:
             with pytest.raises(ModelError, match="pixels"):
@@ -187,18 +189,18 @@ class TestContract:
 
     def test_rates_are_taken_where_there_is_a_place(self, name: str) -> None:
         model = make(name).train()
-        attention = 0.0 if family(model.config) in ("bit", "resnet", "cvt", "efficientnet") else 0.1
-        dropout = 0.0 if family(model.config) in ("bit", "resnet") else 0.1
+        attention = 0.0 if family(model.config) in ("bit", "resnet", "cvt", "efficientnet", "pixels") else 0.1
+        dropout = 0.0 if family(model.config) in ("bit", "resnet", "pixels") else 0.1
         model.set_rates(dropout=dropout, attention_dropout=attention, stochastic_depth=0.5)
         torch.manual_seed(0)
         first = model(images(model, 8))
-        assert not torch.equal(model(images(model, 8)), first)
+        assert torch.equal(model(images(model, 8)), first) == (family(model.config) == "pixels")  # it has no branch
         if not attention:
             with pytest.raises(ModelError, match="no place for attention_dropout"):
                 model.set_rates(dropout=0.0, attention_dropout=0.1, stochastic_depth=0.0)
 
     def test_it_costs_something(self, name: str) -> None:
-        assert count_macs(CONFIGS[name]) > 10_000
+        assert count_macs(CONFIGS[name]) > (100 if name == "pixels" else 10_000)
 
     def test_a_batch_is_its_images(self, name: str) -> None:
         if "experts" in name:

@@ -12,7 +12,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import predict_probabilities
-from vitral.evaluation.fewshot import extract_features
+from vitral.evaluation.features import extract_features
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.families import build
 

@@ -1,6 +1,7 @@
 """The model card, written from what the classifier knows of itself."""
 
 import json
+from collections.abc import Mapping
 
 from vitral.classifier.classifier import Classifier
 from vitral.models.cost import count_parameters
@@ -51,7 +52,10 @@ def _scores(classifier: Classifier) -> list[str]:
     if not scores:
         return []
     rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
-    return ["## Scores", "", "| figure | value |", "|---|---|", *rows, ""]
+    choice = classifier.provenance.training.get("choice")
+    tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
+    said = [_escape(str(tried)), ""] if tried else []
+    return ["## Scores", "", *said, "| figure | value |", "|---|---|", *rows, ""]
 
 
 def _training(classifier: Classifier) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag, spoken
 from vitral.studies.speech import Speech
+from vitral.training.candidates.choice import TRAINED
 from vitral.training.planning.durations import written
 from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.records.asked import last_asked
@@ -37,14 +38,20 @@ def command_of(asked: Asked, *, recipe: str | None = None) -> str:
         "skip_bad_images": asked.skip_bad_images,
         "sweep": asked.sweep,
         "baselines": asked.kind == "fine-tune" and not asked.baselines,
+        "quick": asked.quick,
     }
     return shlex.join([*words, *(flag(name) for name, on in switches.items() if on)])
 
 
 def commands_of(result: RunResult) -> str:
-    """Return the last request's command, and the one that runs its recipe again with what that gives, one line each."""
+    """Return the last request's command, and the one that runs its recipe again with what that gives, one line each.
+
+    Where the run delivers a classifier that no recipe trained, the first alone.
+    """
     run = result.run
     asked = last_asked(run.folder) or run.session.command
+    if result.choice is not None and result.choice.kept != TRAINED:
+        return command_of(asked)
     start = None if run.kind == "pre-train" else run.plan.start
     again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)
     remarks = kept_remarks(run.folder)

@@ -32,6 +32,7 @@ def finetune(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
     no_baselines: Annotated[bool, Parameter(negative="")] = False,
+    quick: Annotated[bool, Parameter(negative="")] = False,
     plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -53,7 +54,8 @@ def finetune(
         data_changed: continue although the data have changed since the run began, and note that.
         overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
-        no_baselines: skip the nearest-neighbour and linear baselines before training; they take at most 5 % of the time.
+        no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
+        quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
         plan: say what would be done, with every reason and the cost, and stop; nothing is written.
         json: print JSON for programs.
     """
@@ -69,6 +71,7 @@ def finetune(
         "skip_bad_images": skip_bad_images,
         "resume": resume,
         "sweep": sweep,
+        "quick": quick,
         "started": began(),
     }
     with ConsoleListener() as listener:

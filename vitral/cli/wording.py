@@ -22,7 +22,7 @@ ARGUMENTS = (
         "overrides",
         "overwrite",
     ),
-    *("recipe", "resume", "seed", "skip_bad_images", "source", "split", "sweep", "time"),
+    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "sweep", "time"),
 )
 COMMANDS = {
     "check": "check",

@@ -1,36 +1,29 @@
 """What frozen features are worth: simple classifiers on them and on the raw pixels, within a time limit, without tuning."""
 
 import math
-import time
 from dataclasses import dataclass
-
-import numpy as np
-import torch
-from jaxtyping import Float, Int64
-from torch import Tensor
-from torch.nn import functional
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
-from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.probes import PENALTIES, Features, knn_accuracy, linear_probe_accuracy, nearest_accuracy
+from vitral.evaluation.features import (
+    SHARES,
+    Described,
+    Stopwatch,
+    describe,
+    fit_units,
+    image_seconds,
+    sample,
+    thinned,
+    unit_seconds,
+)
+from vitral.evaluation.probes import LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
 from vitral.events import Listener, ignore
-from vitral.inference.batching import collect
-from vitral.models.model import Images
-from vitral.seeds import generator
 
-Labels = Int64[Tensor, " examples"]
-
-PURPOSE = "extract features"  # as the listener hears of it
 MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
 MOST_TEST = 2000
-PIXELS = 16  # to which an image is shrunk, height and width, where the bare pixels are looked at
-WARMING, TIMED = 2, 32  # images that say how long the others will take
 LEAST_TEST = 30  # images, fewer than which say nothing
-SHARES = tuple(0.8**exponent for exponent in range(30))  # of the images, the largest for which there is time
-UNIT_SIDE = 192  # rows and columns of the matrix whose decomposition is timed
 
 
 @dataclass(frozen=True)
@@ -68,6 +61,29 @@ class Baselines:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Training images as simple classifiers know them, with the linear models fitted on them.
+
+    Attributes:
+        described: the images.
+        probe: the linear probe on the network's features; None where they were not computed.
+        pixel_probe: the linear model on the shrunk pixels.
+    """
+
+    described: Described
+    probe: LinearProbe | None
+    pixel_probe: LinearProbe
+
+    @classmethod
+    def of(cls, described: Described, classes: int) -> "Fitted":
+        """Fit what can be fitted on some training images."""
+        labels = described.labels
+        features, pixels = described.features, described.pixels
+        probe = None if features is None else fit_probe(features, labels, classes=classes)
+        return cls(described, probe, fit_probe(pixels, labels, classes=classes))
+
+
 def score_baselines(
     classifier: Classifier,
     data: DataSet,
@@ -75,6 +91,7 @@ def score_baselines(
     seed: int = 0,
     batch_size: int = BATCH_SIZE,
     seconds: float = math.inf,
+    fitted: Fitted | None = None,
     listener: Listener = ignore,
 ) -> Baselines | None:
     """Score simple classifiers on the network's features as they are, and on the images' pixels.
@@ -83,142 +100,68 @@ def score_baselines(
     is one, so that the figures stand next to the fine-tuned network's, else on the validation split. If they would take
     longer than `seconds`, by the time that the first images take, there are fewer of both.
 
+    Args:
+        classifier: the network with its preprocessing.
+        data: what it is to learn.
+        seed: of the images that are drawn.
+        batch_size: images computed at once.
+        seconds: that it may take.
+        fitted: what is known of the training images already, features included; they are not read again then.
+        listener: receives progress.
+
     Returns:
         The figures; None if there is no time for enough images to mean something.
 
     Raises:
         ImageError: an image cannot be read.
     """
-    stopwatch = _Stopwatch(seconds)
+    stopwatch = Stopwatch(seconds)
     split = data.scored_split()
-    train = _sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
-    test = _sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
+    train = sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
+    test = sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
     if seconds < math.inf:
-        counts = distributed.broadcast(_affordable(classifier, train, test, stopwatch, len(data.class_names)))
+        known = 0 if fitted is None else len(fitted.described.labels)
+        counts = distributed.broadcast(_affordable(classifier, train, test, stopwatch, len(data.class_names), known))
         if counts is None:
             return None
-        train, test = (_thinned(source, count) for source, count in zip((train, test), counts, strict=True))
-    parts = [_described(classifier, source, batch_size=batch_size, listener=listener) for source in (train, test)]
-    (features, pixels, labels), (test_features, test_pixels, test_labels) = parts
+        train, test = (thinned(source, count) for source, count in zip((train, test), counts, strict=True))
+    if fitted is None:
+        described = describe(classifier, train, batch_size=batch_size, listener=listener)
+        fitted = Fitted.of(described, len(data.class_names))
+    return _scored(fitted, describe(classifier, test, batch_size=batch_size, listener=listener), split)
+
+
+def _scored(fitted: Fitted, test: Described, split: str) -> Baselines:
+    train = fitted.described
+    assert train.features is not None, "the training images' features were not computed"
+    assert test.features is not None, "the test images' features were not computed"
+    assert fitted.probe is not None, "no probe was fitted on the features"
     return Baselines(
-        knn=knn_accuracy(features, labels, test_features, test_labels),
-        linear_probe=linear_probe_accuracy(features, labels, test_features, test_labels),
+        knn=knn_accuracy(train.features, train.labels, test.features, test.labels),
+        linear_probe=fitted.probe.accuracy(test.features, test.labels),
         split=split,
-        num_train=len(train),
-        num_test=len(test),
-        pixel_neighbour=nearest_accuracy(pixels, labels, test_pixels, test_labels),
-        pixel_linear=linear_probe_accuracy(pixels, labels, test_pixels, test_labels),
+        num_train=len(train.labels),
+        num_test=len(test.labels),
+        pixel_neighbour=nearest_accuracy(train.pixels, train.labels, test.pixels, test.labels),
+        pixel_linear=fitted.pixel_probe.accuracy(test.pixels, test.labels),
     )
-
-
-class _Stopwatch:
-    def __init__(self, seconds: float) -> None:
-        self.ends = time.perf_counter() + seconds
-
-    def left(self) -> float:
-        return self.ends - time.perf_counter()
 
 
 def _affordable(
-    classifier: Classifier, train: Source, test: Source, stopwatch: _Stopwatch, classes: int
+    classifier: Classifier, train: Source, test: Source, stopwatch: Stopwatch, classes: int, known: int
 ) -> tuple[int, int] | None:
-    """Return how many images of each there is time for, by what the first take; None where they would be too few."""
-    few = Subset(train, range(min(WARMING, len(train))))
-    _described(classifier, few, batch_size=len(few))  # the first allocate, and say little
-    some = Subset(train, range(min(TIMED, len(train))))
-    before = stopwatch.left()
-    features, pixels, _ = _described(classifier, some, batch_size=len(some))
-    an_image = (before - stopwatch.left()) / len(some)
-    if stopwatch.left() < (LEAST_TEST + classes) * an_image:
-        return None
-    unit = _unit_seconds()
-    for share in SHARES:
-        here = int(share * len(train))
-        there = min(len(test), max(LEAST_TEST, int(share * len(test))))
-        fitting = sum(_units(here, values.shape[1], classes) for values in (features, pixels)) * unit
-        if (here + there) * an_image + fitting <= stopwatch.left():
-            return (here, there) if share == 1.0 or here >= classes else None
-    return None
+    """Return how many images of each there is time for, by what the first take; None where they would be too few.
 
-
-def _units(images: int, features: int, classes: int) -> float:
-    """Return what the fit of a linear probe costs: its decomposition, and its products for every penalty, which go faster."""
-    return images * min(images, features) * (features + 0.1 * len(PENALTIES) * (classes + 1))
-
-
-def _unit_seconds() -> float:
-    """Return the seconds of a unit, by a small decomposition."""
-    values = torch.from_numpy(generator(0, "timing").standard_normal((UNIT_SIDE, UNIT_SIDE)))
-    before = time.perf_counter()
-    torch.linalg.svd(values, full_matrices=False)
-    return (time.perf_counter() - before) / UNIT_SIDE**3
-
-
-def _thinned(source: Source, count: int) -> Source:
-    return source if count == len(source) else Subset(source, np.linspace(0, len(source) - 1, count).astype(int))
-
-
-def _described(
-    classifier: Classifier, source: Source, *, batch_size: int, listener: Listener = ignore
-) -> tuple[Features, Features, Labels]:
-    """Return the network's features, the shrunk pixels and the label of every image of a source."""
-    pixels = 3 * PIXELS**2
-
-    def compute(images: Images) -> Float[Tensor, "batch values"]:
-        shrunk = functional.adaptive_avg_pool2d(images, PIXELS).flatten(1)
-        return torch.cat([classifier.predictor.features(images), shrunk], dim=1)
-
-    values, labels = collect(
-        compute,
-        source,
-        classifier.preprocessing,
-        batch_size=batch_size,
-        workers=0,
-        limit=None,
-        purpose=PURPOSE,
-        listener=listener,
-    )
-    return values[:, :-pixels], values[:, -pixels:], labels
-
-
-def extract_features(
-    classifier: Classifier,
-    source: Source,
-    *,
-    batch_size: int = BATCH_SIZE,
-    workers: int = 0,
-    limit: int | None = None,
-    listener: Listener = ignore,
-) -> tuple[Features, Labels]:
-    """Return the network's pooled representation and the label of every image of a source, in order.
-
-    Args:
-        classifier: the network with its preprocessing.
-        source: images and labels.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        limit: images to take of an endless source; a finite one is always taken whole.
-        listener: receives progress.
-
-    Raises:
-        ImageError: an image cannot be read.
+    Of `known` training images nothing has to be computed any more.
     """
-    return collect(
-        classifier.predictor.features,
-        source,
-        classifier.preprocessing,
-        batch_size=batch_size,
-        workers=workers,
-        limit=limit,
-        purpose=PURPOSE,
-        listener=listener,
-    )
-
-
-def _sample(source: Source, most: int, *, seed: int, purpose: str) -> Source:
-    if source.endless:
-        return Subset(source, range(min(most, len(source))))
-    if len(source) <= most:
-        return source
-    indices = generator(seed, purpose).choice(len(source), size=most, replace=False)
-    return Subset(source, sorted(indices.tolist()))
+    an_image, described = image_seconds(classifier, test if known else train)
+    if stopwatch.left() < (LEAST_TEST + (0 if known else classes)) * an_image:
+        return None
+    unit = 0.0 if known else unit_seconds()
+    for share in SHARES:
+        here = 0 if known else int(share * len(train))
+        there = min(len(test), max(LEAST_TEST, int(share * len(test))))
+        fitting = sum(fit_units(here, values.shape[1], classes) for values in described.values) * unit
+        if (here + there) * an_image + fitting <= stopwatch.left():
+            return (here, there) if share == 1.0 or known or here >= classes else None
+    return None

@@ -1,6 +1,7 @@
 """Simple classifiers on frozen features: nearest neighbours and a linear layer in closed form; torch only."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int64
@@ -14,6 +15,7 @@ BIAS = 100.0  # so large a constant feature that the penalty hardly touches the 
 # The penalties that the original's few-shot evaluation swept (Scenic's port of it).
 PENALTIES = tuple(2.0**exponent for exponent in range(-10, 20))
 QUERIES_AT_ONCE = 1024
+MANY = 2  # images a feature, beyond which their products are decomposed instead of the features themselves
 
 
 def knn_accuracy(
@@ -86,29 +88,96 @@ def linear_probe_accuracy(
             None takes, of the original's sweep from 2^-10 to 2^19, the one with the best leave-one-out accuracy on the
             training images, the largest among equals. The test images have no part in it.
     """
-    weight, bias = fit_linear_probe(train_features, train_labels, penalty=penalty)
-    scores = test_features.double() @ weight.T + bias
-    return float((scores.argmax(dim=1) == test_labels).double().mean())
+    return fit_probe(train_features, train_labels, penalty=penalty).accuracy(test_features, test_labels)
 
 
-def fit_linear_probe(
-    features: Float[Tensor, "train features"], labels: Int64[Tensor, " train"], *, penalty: float | None = None
-) -> tuple[Float[Tensor, "classes features"], Float[Tensor, " classes"]]:
-    """Return weight and bias of the linear layer that `linear_probe_accuracy` scores, in float64, over plain features."""
+@dataclass(frozen=True)
+class LinearProbe:
+    """A linear layer in closed form, over plain features; float64.
+
+    Attributes:
+        weight: (classes, features).
+        bias: (classes).
+        left_out: what the fit without a training image says of that image, (train, classes), for each of them.
+        left_out_accuracy: the share, 0 to 1, that it says right: an estimate for which no image need be held out.
+    """
+
+    weight: Float[Tensor, "classes features"]
+    bias: Float[Tensor, " classes"]
+    left_out: Float[Tensor, "train classes"]
+    left_out_accuracy: float
+
+    def accuracy(self, features: Features, labels: Int64[Tensor, " examples"]) -> float:
+        """Return the accuracy, 0 to 1, on images."""
+        scores = features.double() @ self.weight.T + self.bias
+        return float((scores.argmax(dim=1) == labels).double().mean())
+
+
+def fit_probe(
+    features: Float[Tensor, "train features"],
+    labels: Int64[Tensor, " train"],
+    *,
+    classes: int | None = None,
+    penalty: float | None = None,
+) -> LinearProbe:
+    """Return the linear probe that `linear_probe_accuracy` scores.
+
+    Args:
+        features: frozen features to fit on.
+        labels: their classes.
+        classes: how many there are; None for as many as the labels name.
+        penalty: on the squared weights; None for the one with the best leave-one-out accuracy.
+    """
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
     train = _with_bias((features.double() - mean) / scale)
-    targets = 2.0 * functional.one_hot(labels).double() - 1.0
-    left, singular, right = torch.linalg.svd(train, full_matrices=False)
+    targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
+    left, singular, right = _decomposed(train)
     projected = left.T @ targets
     if penalty is None:
         penalty = _best_penalty(left, singular, projected, targets, labels)
     weights = right.T @ ((singular / (singular**2 + penalty))[:, None] * projected)
     weight = (weights[:-1] / scale[:, None]).T
-    return weight, BIAS * weights[-1] - weight @ mean
+    left_out = _left_out(left, singular, projected, targets, penalty)
+    return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, left_out, _share_right(left_out, labels))
+
+
+def _decomposed(
+    train: Float[Tensor, "train features"],
+) -> tuple[Float[Tensor, "train rank"], Float[Tensor, " rank"], Float[Tensor, "rank features"]]:
+    """Return the singular value decomposition; of many images by the eigenvectors of the features' products, which is faster.
+
+    What is left out then has a singular value below the rounding of those products, for which the least penalty leaves nothing.
+    """
+    count, width = train.shape
+    if count <= MANY * width:
+        left, singular, right = torch.linalg.svd(train, full_matrices=False)
+        return left, singular, right
+    squares, vectors = torch.linalg.eigh(train.T @ train)
+    known = squares > squares[-1] * torch.finfo(squares.dtype).eps * width
+    singular, vectors = squares[known].sqrt(), vectors[:, known]
+    return train @ vectors / singular, singular, vectors.T
 
 
 def _with_bias(features: Features) -> Float[Tensor, "examples features_and_bias"]:
     return functional.pad(features, (0, 1), value=BIAS)
+
+
+def _left_out(
+    left: Float[Tensor, "train rank"],
+    singular: Float[Tensor, " rank"],
+    projected: Float[Tensor, "rank classes"],
+    targets: Float[Tensor, "train classes"],
+    penalty: float,
+) -> Float[Tensor, "train classes"]:
+    """Return what the fit without an image would say of it; it follows from the fit with all, without a second one."""
+    shrink = singular**2 / (singular**2 + penalty)
+    fitted = left @ (shrink[:, None] * projected)
+    leverage = (left**2 @ shrink)[:, None]
+    return (fitted - leverage * targets) / (1 - leverage).clamp_min(1e-9)
+
+
+def _share_right(scores: Float[Tensor, "examples classes"], labels: Int64[Tensor, " examples"]) -> float:
+    return float((scores.argmax(dim=1) == labels).double().mean())
 
 
 def _best_penalty(
@@ -119,11 +188,18 @@ def _best_penalty(
     labels: Int64[Tensor, " train"],
 ) -> float:
     def accuracy(penalty: float) -> float:
-        shrink = singular**2 / (singular**2 + penalty)
-        fitted = left @ (shrink[:, None] * projected)
-        leverage = (left**2 @ shrink)[:, None]
-        # What the fit without an image would say of it follows from the fit with all: no second fit is needed.
-        held_out = (fitted - leverage * targets) / (1 - leverage).clamp_min(1e-9)
-        return float((held_out.argmax(dim=1) == labels).double().mean())
+        return _share_right(_left_out(left, singular, projected, targets, penalty), labels)
 
     return max(reversed(PENALTIES), key=accuracy)
+
+
+def sharpness(scores: Float[Tensor, "examples classes"], labels: Int64[Tensor, " examples"]) -> float:
+    """Return the factor, 1 to 32, that makes of scores the logits whose probabilities fit the labels best (by likelihood).
+
+    Least squares give scores of about -1 and +1, whose softmax would be far too unsure.
+    """
+
+    def loss(factor: float) -> float:
+        return float(functional.cross_entropy(factor * scores, labels))
+
+    return min((2.0 ** (exponent / 4) for exponent in range(21)), key=loss)

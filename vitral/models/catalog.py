@@ -13,6 +13,7 @@ from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.model import ModelConfig
+from vitral.models.pixels import PixelsConfig
 from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
@@ -93,6 +94,7 @@ RESNET_STAGES: dict[int, tuple[int, int, int, int]] = {
 }
 BITS = ((50, 1), (50, 2), (50, 3), (101, 1), (101, 3), (152, 1), (152, 2), (152, 4), (200, 3))
 RESNETS = (18, 34, 50, 101, 152)
+SHRUNK = 16  # pixels, of the linear model on pixels
 # Width, depth, heads and MLP ratio (models/t2t_vit.py; 7 has 7 blocks, whatever the paper's table 1 prints).
 T2TS: dict[int, tuple[int, int, int, int]] = {
     7: (256, 7, 4, 2),
@@ -253,7 +255,7 @@ def _others() -> dict[str, ModelConfig]:
         rows[f"efficientnet-{name}"] = EfficientNetConfig(
             image_size=(size, size), width=width, depth=depth, dropout=dropout, stochastic_depth=0.2
         )
-    return rows
+    return rows | {f"pixels-{SHRUNK}": PixelsConfig(image_size=(64, 64), side=SHRUNK)}
 
 
 VARIANTS: dict[str, ModelConfig] = {

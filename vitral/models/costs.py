@@ -116,4 +116,5 @@ COSTS: dict[str, tuple[int, int]] = {
     "efficientnet-b6": (43_040_704, 19_067_593_536),
     "efficientnet-b7": (66_347_960, 37_745_884_192),
     "efficientnet-l2": (480_309_308, 475_703_653_280),
+    "pixels-16": (769_000, 768_000),
 }

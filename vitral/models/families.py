@@ -14,6 +14,7 @@ from vitral.models.coatnet import CoAtNet, CoAtNetConfig
 from vitral.models.cvt import CvT, CvTConfig
 from vitral.models.efficientnet import EfficientNet, EfficientNetConfig
 from vitral.models.model import Model, ModelConfig
+from vitral.models.pixels import Pixels, PixelsConfig
 from vitral.models.resnet import ResNet, ResNetConfig
 from vitral.models.t2t import T2TConfig, T2TViT
 from vitral.models.vit import ViT
@@ -65,6 +66,7 @@ FAMILIES: dict[str, Family] = {
     "cvt": Family("CvT", CvTConfig, CvT, ("dims", "depths", "num_heads")),
     "coatnet": Family("CoAtNet", CoAtNetConfig, CoAtNet, ("stem_dim", "kinds", "depths", "dims", "strides")),
     "efficientnet": Family("EfficientNet", EfficientNetConfig, EfficientNet, ("width", "depth")),
+    "pixels": Family("linear model on pixels", PixelsConfig, Pixels, ("side",)),
 }
 
 

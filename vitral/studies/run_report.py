@@ -18,6 +18,7 @@ from vitral.models.naming import describe
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
+from vitral.training.loop import TrainingResult
 from vitral.training.records.data_record import redrawn
 from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
@@ -49,7 +50,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
         bad_images=run.data.bad_images,
         images=(training_images(run.folder, run.data.name),),
-        curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),),
+        curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
         baselines=result.baselines,
         evaluation=evaluation,
         split=split,
@@ -85,10 +86,17 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         ("Started from", run.classifier.provenance.source),
         ("Data", f"{run.data.name}: {len(run.data.class_names)} classes; {counts}"),
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
-        ("Length", f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"),
+        *(("Kept", line) for line in result.choice_lines()),
+        ("Length", _length(training)),
         ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
         ("Versions", f"Python {machine['python']}, torch {machine['torch']}, torchvision {machine['torchvision']}"),
     )
+
+
+def _length(training: TrainingResult) -> str:
+    if not training.steps:
+        return "nothing was trained: the classifier is in closed form"
+    return f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
 
 
 def training_images(folder: Path, data: str) -> Figure:

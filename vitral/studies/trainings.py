@@ -63,7 +63,7 @@ def carry_out(asked: Asked, folder: Path, listener: Listener) -> RunResult:
     with opened(
         asked, folder, resume=resume, overwrite=False, data_changed=False, started=None, listener=listener
     ) as session:
-        return run_once(session)
+        return run_once(replace(session, exactly=True))
 
 
 def named(listener: Listener, task: str) -> Listener:

@@ -43,6 +43,7 @@ def finetune(
     overwrite: bool = False,
     data_changed: bool = False,
     baselines: bool = True,
+    quick: bool = False,
     sweep: bool = False,
     started: float | None = None,
     listener: Listener = show,
@@ -51,8 +52,9 @@ def finetune(
     """Fine-tune a network on labelled images; the run folder holds everything that it made.
 
     The head becomes a single linear layer, zero as in the paper or as the network's own source draws it, and the position
-    embedding is interpolated to the new size. Before training the plan and two baselines on frozen features are told to the
-    listener.
+    embedding is interpolated to the new size. Before training the plan and simple classifiers on frozen features are told to
+    the listener. Unless a recipe is named, the first of them is saved at once, and the better of it and the trained network,
+    by the validation split, is what the run delivers.
 
     Under torchrun every process calls this; they share the work, and the main one writes.
 
@@ -74,7 +76,9 @@ def finetune(
             finished continues only with more `time`, or with other steps among the overrides.
         data_changed: go on though the data are not those that the run began with, and note that.
         overwrite: begin in `out` though it holds a run, which is deleted, or other files; those of the same names are lost.
-        baselines: whether to score k-nearest-neighbour and a linear probe on the frozen features first.
+        baselines: whether to fit simple classifiers first, among them the first classifier: a linear probe, or a linear model
+            on pixels, which is delivered in place of the trained network unless that is better on the validation split.
+        quick: stop after the first classifier; `resume` without it goes on with training.
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
             result could be scored on, the choice is by training images held out, and the validation split is scored once.
@@ -99,6 +103,7 @@ def finetune(
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
+        quick=quick,
     )
     with opened(
         asked,

@@ -27,6 +27,7 @@ def plan(
     classes: Reading | None = None,
     skip_bad_images: bool = False,
     sweep: bool = False,
+    quick: bool = False,
     resume: bool = False,
     started: float | None = None,
     listener: Listener = show,
@@ -50,6 +51,7 @@ def plan(
         classes: of nested folders, which one names the class.
         skip_bad_images: pass over unreadable images, and list them, instead of an error.
         sweep: plan one of a sweep's runs.
+        quick: plan a run that stops after the first classifier.
         resume: plan how the run in `out` would go on.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: receives messages and progress.
@@ -70,5 +72,6 @@ def plan(
         classes=classes,
         skip_bad_images=skip_bad_images,
         sweep=sweep,
+        quick=quick,
     )
     return prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))

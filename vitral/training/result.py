@@ -10,9 +10,11 @@ from vitral.classifier.classifier import Classifier
 from vitral.evaluation.fewshot import Baselines
 from vitral.notebook import curve, table
 from vitral.tasks.task import Result
+from vitral.training.candidates.choice import Choice
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.budget import overrun
 from vitral.training.planning.plan import Plan, Run
+from vitral.training.records.provenance import tried
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
 
 
@@ -29,6 +31,7 @@ class RunResult:
         evaluation: scores on the test split, or on the validation split of a source without one.
         seconds: the whole run's time.
         diagnosis: what is wrong with the result, the worst first; empty if nothing is.
+        choice: what was tried and what of it the classifier is; None where only one thing was to be tried.
     """
 
     run: Run
@@ -39,6 +42,7 @@ class RunResult:
     evaluation: Result
     seconds: float
     diagnosis: tuple[Diagnosis, ...] = ()
+    choice: Choice | None = None
 
     @property
     def plan(self) -> Plan:
@@ -59,10 +63,15 @@ class RunResult:
         steps, folder = f"{self.training.steps:,} steps in {self.seconds:.0f} s", str(self.classifier_folder)
         return [
             *(("Beware" if finding.failed else "Note", finding.sentence()) for finding in merged(self.diagnosis)),
+            *(("Kept", line) for line in self.choice_lines()),
             ("Result", self.evaluation.sentence(self.split)),
             ("Length", steps),
             ("Classifier", folder),
         ]
+
+    def choice_lines(self) -> tuple[str, ...]:
+        """Return what was tried and what of it was kept, in one sentence; nothing where there was no choice."""
+        return () if self.choice is None else (self.choice.sentence(self.run.data.task.headline),)
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
@@ -91,5 +100,6 @@ class RunResult:
             "steps": self.training.steps,
             "seconds": self.seconds,
             "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
+            **tried(self.choice, self.run),
             "evaluation": self.evaluation.to_json(),
         }

@@ -4,39 +4,34 @@ runs/photos/
   recipe.toml        the settings as resolved; running it again gives the same weights
   run.json           command, data, machine, versions
   images/            what the network saw
+  first/             a classifier in closed form, made before training; first.json says what it is and how good
   baselines.json     k-nearest-neighbour and linear probe on the frozen features, before training
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard
   checkpoints/       what a resumed run continues from
-  classifier/        the result
+  classifier/        the result: until training is over the first classifier, then the better of the two
   evaluation.json    its scores on the test split
 """
 
-import dataclasses
-import json
-import time
-
 from vitral import distributed
-from vitral.classifier.folder import save, update_provenance
-from vitral.evaluation.evaluate import evaluate_source
-from vitral.evaluation.fewshot import Baselines
+from vitral.advice import argument
+from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.files import write_file
-from vitral.layout import CLASSIFIER
-from vitral.training.loop import TrainingResult, train
+from vitral.layout import CHECKPOINTS
+from vitral.training.candidates.deliver import finish, try_first
+from vitral.training.candidates.first import images_judged
+from vitral.training.loop import train
 from vitral.training.methods.batches import open_further, training_batches
-from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
-from vitral.training.planning.rehearsal import within_time
+from vitral.training.planning.rehearsal import Rehearsed, within_time
+from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.description import remarks_on, write_description
-from vitral.training.records.provenance import named_scores, provenance
 from vitral.training.records.resume import check_resumed, note_what_is_new
 from vitral.training.records.training_images import write_training_images
 from vitral.training.result import RunResult
 from vitral.training.scoring.baselines import run_baselines
-from vitral.training.scoring.diagnosis import diagnose_run, merged
-from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation, scoring_workers
+from vitral.training.scoring.validation import run_validation
 
 UNSCORED = (
     "There are no images to validate or score on, so the scores will be of the training images themselves: give a class at "
@@ -53,7 +48,9 @@ def execute(whole: Run) -> RunResult:
     """Carry out a plan."""
     listener = whole.session.listener
     _announce(whole, listener)
-    run, validating, budget = within_time(whole, listener)
+    rehearsed = within_time(whole, listener, judging=images_judged(whole))
+    run = rehearsed.run
+    _check_possible(rehearsed)
     further = open_further(run.recipe, listener)
     batches = training_batches(
         run.data.splits["train"],
@@ -72,21 +69,44 @@ def execute(whole: Run) -> RunResult:
         if run.session.resume:
             note_what_is_new(run.session)
         write_training_images(run.folder, run.data, batches, keep=run.session.resume)
-    baselines = run_baselines(run, listener)
+    first, why_alone = try_first(rehearsed, listener)
+    if why_alone:
+        listener(Message(why_alone))
+        return finish(rehearsed, None, None, first, listener)
+    baselines = run_baselines(run, listener, None if first is None else first.fitted)
     training = train(
         run.classifier.model,
         batches,
         recipe=run.recipe,
         normalize=run.classifier.preprocessing.normalize,
         folder=run.folder,
-        validate=run_validation(run, validating),
+        validate=run_validation(run, rehearsed.validating),
         resume=run.session.resume,
         further=run.session.further,
         remarks=remarks_on(run),
-        budget=budget,
+        budget=rehearsed.budget,
         listener=listener,
     )
-    return _finish(run, training, baselines, listener)
+    return finish(rehearsed, training, baselines, first, listener)
+
+
+def _check_possible(rehearsed: Rehearsed) -> None:
+    """Refuse a run that could not deliver what is asked of it, before anything of it is written.
+
+    Raises:
+        TrainingError: the budget is too short for training, and nothing else was to be tried; or the other way round.
+    """
+    run, quick = rehearsed.run, argument("quick", True)
+    why = run.why_no_first
+    if run.session.request.asked.quick:
+        if why:
+            raise TrainingError(f"{quick} stops after the first classifier, and this run has none: {why}.")
+        if run.session.resume and distributed.broadcast(newest_state(run.folder / CHECKPOINTS)) is not None:
+            raise TrainingError(
+                f"The run in '{run.folder}' is past its first classifier; go on with it without {quick}."
+            )
+    if why and rehearsed.too_short():
+        rehearsed.refuse()
 
 
 def _announce(run: Run, listener: Listener) -> None:
@@ -96,27 +116,3 @@ def _announce(run: Run, listener: Listener) -> None:
         listener(Message(UNSCORED, warning=True))
     for bad in run.data.bad_images:
         listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))
-
-
-def _finish(run: Run, training: TrainingResult, baselines: Baselines | None, listener: Listener) -> RunResult:
-    split = run.data.scored_split()
-    trained = run.classifier_of(training.model)
-    method_of(run.recipe).complete(trained, run.data.splits["train"], listener)
-    folder = run.folder / CLASSIFIER
-    if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
-        save(run.classifier_of(training.model, provenance(run, training, {})), folder)
-    evaluation = evaluate_source(
-        trained, run.data.splits[split], limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
-    )
-    diagnosis = diagnose_run(run, training, baselines, evaluation)
-    scored = provenance(run, training, named_scores(evaluation, baselines, split))
-    classifier = run.classifier_of(training.model.cpu(), scored)
-    if distributed.is_main():
-        update_provenance(classifier, folder)
-        said = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis], **evaluation.to_json()}
-        write_file(run.folder / "evaluation.json", json.dumps(said, indent=2))
-    distributed.barrier()
-    for finding in merged(diagnosis):
-        listener(Message(finding.sentence(), warning=True, verdict=True))
-    seconds = time.monotonic() - run.session.started
-    return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
@@ -15,9 +16,18 @@ from vitral.images.augment import Augmentation
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.request import Asked, Request
 from vitral.training.settings.recipe import Recipe
+
+FIRST_QUICK = (
+    "A linear layer in closed form is fitted, on pixels or the frozen features of trained weights; nothing else."
+)
+FIRST_THEN = (
+    "First a linear layer in closed form, on pixels or the frozen features of trained weights, saved at once; after training "
+    "the better on the validation images is kept."
+)
 
 Origin = Literal["recipe", "model", "weights"]
 
@@ -59,6 +69,8 @@ class Session:
         further: whether a run that is finished continues: the user gave it more time.
         data_changed: whether the user said that the data may have changed since the run began.
         validate: whether to look at the validation split while training, and not only to score it at the end.
+        exactly: whether a recipe was named, here or when the run began, or the run is one of a study: what is delivered is what
+            that recipe trains, however it compares with simpler classifiers.
     """
 
     command: Asked
@@ -72,6 +84,7 @@ class Session:
     further: bool = False
     data_changed: bool = False
     validate: bool = True
+    exactly: bool = False
 
     @property
     def budget_seconds(self) -> float | None:
@@ -124,6 +137,17 @@ class Run:
         assert self.plan.cost is not None, "the network was not measured"
         return self.plan.cost
 
+    @property
+    def why_no_first(self) -> str:
+        """Why the run has no first classifier before it trains; empty if it has one."""
+        if self.kind != "fine-tune" or self.session.exactly:
+            return "a recipe was named, and what it trains is delivered"
+        if not self.session.request.asked.baselines:
+            return f"no simple classifier is fitted with {argument('baselines', False)}"
+        if self.data.task != SINGLE_LABEL or not self.recipe.method.uses_labels:
+            return "there is one only where every image has one class, and the network learns those"
+        return ""
+
     def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
         """Return the run's classifier with a network in the state that training gave it."""
         return Classifier(
@@ -144,6 +168,7 @@ class Run:
             f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
             f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",
             *self.plan.reasons,
+            *(() if self.why_no_first else (FIRST_QUICK if self.session.request.asked.quick else FIRST_THEN,)),
         ]
 
     def __repr__(self) -> str:

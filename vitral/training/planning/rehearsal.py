@@ -3,6 +3,7 @@
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from vitral import distributed
 from vitral.advice import argument, function
@@ -100,17 +101,61 @@ def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
     return Subset(source, sorted(indices.tolist()))
 
 
-def within_time(run: Run, listener: Listener) -> tuple[Run, Source | None, Budget]:
-    """Return the run with as many images to score on as the budget allows, those of each validation, and the budget."""
+@dataclass(frozen=True)
+class Rehearsed:
+    """A run with what its budget allows.
+
+    Attributes:
+        run: with as many images to score on as there is time for.
+        validating: the images of every validation; None without a validation split.
+        budget: the command's time.
+        ending: seconds of scoring and report, which must be left after training; 0 without a budget.
+    """
+
+    run: Run
+    validating: Source | None
+    budget: Budget
+    ending: float = 0.0
+
+    @property
+    def _step(self) -> float:
+        return self.run.recipe.batch_size / self.run.cost.images_per_second
+
+    def too_short(self) -> bool:
+        """Tell whether there is no time left for even one update; in every process of a job the same."""
+        return bool(distributed.broadcast(self.run.session.left() < self.ending + DOUBT * self._step))
+
+    def refuse(self) -> NoReturn:
+        """Refuse the budget, as too short.
+
+        Raises:
+            TrainingError: always; it says which budget would do.
+        """
+        given = self.run.session.budget_seconds
+        assert given is not None, "there is no budget that could be too short"
+        raise TrainingError(too_short(given, given - self.run.session.left(), self.ending, self._step))
+
+
+def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> Rehearsed:
+    """Return the run with as many images to score on as the budget allows, those of each validation, and the budget.
+
+    Args:
+        run: what was asked, decided and read.
+        listener: hears of scores that are cut short.
+        judging: images of every validation, where those were settled when the run began.
+    """
     splits, split = run.data.splits, run.data.scored_split()
     validation = splits.get("validation")
     if run.session.budget_seconds is None:
-        return run, validation, Budget(None)
+        most = len(validation) if validation is not None and judging is None else judging or 0
+        settled = None if validation is None else limited(run.data, "validation", most, seed=run.recipe.seed)
+        return Rehearsed(run, settled, Budget(None))
     seconds = REHEARSAL_SHARE * run.session.budget_seconds
     image_seconds = time_images(run.classifier, splits[split], seconds)
     counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
     allowed = distributed.broadcast(allow(image_seconds, run.session.left(), **counts))
-    _refuse_too_short(run, allowed)
+    if judging is not None:
+        allowed = replace(allowed, validation=judging)
     seed = run.recipe.seed
     validating = None if validation is None else limited(run.data, "validation", allowed.validation, seed=seed)
     scored = limited(run.data, split, allowed.scored, seed=seed)
@@ -127,7 +172,7 @@ def within_time(run: Run, listener: Listener) -> tuple[Run, Source | None, Budge
         fixed=FIXED_SECONDS,
     )
     budget = Budget(run.session.budget_seconds, started=run.session.started, reserve=reserve, slowness=machine_slowness)
-    return run, validating, budget
+    return Rehearsed(run, validating, budget, allowed.least)
 
 
 def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
@@ -137,13 +182,6 @@ def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
         f"To keep {argument('time')}, each validation is of {allowed.validation:,} of {validation:,} images and the score of "
         f"{allowed.scored:,} of {scored:,} {split} images; {function('evaluate')} scores all."
     )
-
-
-def _refuse_too_short(run: Run, allowed: Allowance) -> None:
-    left, step = run.session.left(), run.recipe.batch_size / run.cost.images_per_second
-    if run.session.budget_seconds is None or not distributed.broadcast(left < allowed.least + DOUBT * step):
-        return
-    raise TrainingError(too_short(run.session.budget_seconds, run.session.budget_seconds - left, allowed.least, step))
 
 
 def too_short(budget: float, spent: float, ending: float, step: float) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
-from vitral.errors import TrainingError
+from vitral.errors import RecipeError, TrainingError
 from vitral.models.catalog import list_models
 from vitral.training.planning.durations import asked_seconds, written
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
@@ -39,7 +39,8 @@ class Asked:
         classes: of nested folders, which one names the class.
         skip_bad_images: whether to train without unreadable images.
         sweep: whether to try learning rates.
-        baselines: whether to score frozen features first.
+        baselines: whether to fit simple classifiers first.
+        quick: whether to stop after the first of them.
         where: the folder in which the command was given, to which its paths are relative.
         plugins: the files that were loaded.
     """
@@ -57,6 +58,7 @@ class Asked:
     skip_bad_images: bool = False
     sweep: bool = False
     baselines: bool = True
+    quick: bool = False
     where: str = ""
     plugins: tuple[str, ...] = ()
 
@@ -87,6 +89,7 @@ class Asked:
             "skip_bad_images": self.skip_bad_images or None,
             "sweep": self.sweep or None,
             "baselines": None if self.baselines or self.kind == "pre-train" else False,
+            "quick": self.quick or None,
         }
         words = [] if self.data is None else [repr(self.data)]
         words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
@@ -109,13 +112,16 @@ def ask(
     skip_bad_images: bool = False,
     sweep: bool = False,
     baselines: bool = True,
+    quick: bool = False,
 ) -> Asked:
     """Return what is asked for here and now; see `finetune` and `pretrain` for the arguments.
 
     Raises:
-        RecipeError: the time is no duration, or was said twice.
+        RecipeError: the time is no duration, or was said twice; `quick` was said with what it would leave out.
         DataError: `classes` is no way of reading folders.
     """
+    if quick:
+        _check_quick(recipe=None if recipe is None else str(recipe), sweep=sweep or None, baselines=baselines and None)
     return Asked(
         kind=kind,
         data=None if data is None else str(data),
@@ -130,9 +136,17 @@ def ask(
         skip_bad_images=skip_bad_images,
         sweep=sweep,
         baselines=baselines,
+        quick=quick,
         where=str(Path.cwd()),
         plugins=tuple(str(plugin.path) for plugin in plugins.loaded()),
     )
+
+
+def _check_quick(**said: object) -> None:
+    for name, value in said.items():
+        if value is not None:
+            quick, other = argument("quick", True), argument(name, value)
+            raise RecipeError(f"{quick} stops after the first simple classifier, so {other} cannot go with it.")
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,22 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from vitral.classifier.provenance import BASELINE, Provenance
 from vitral.evaluation.fewshot import Baselines
 from vitral.tasks.task import Result
+from vitral.training.candidates.choice import Choice
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.plan import Run
 from vitral.training.records.data_record import data_changes
 from vitral.training.records.environment import environment
 
 
-def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float]) -> Provenance:
-    """Return where a run's classifier comes from: start, data, recipe, length and machine."""
+def provenance(
+    run: Run, training: TrainingResult, scores: Mapping[str, float], choice: Choice | None = None
+) -> Provenance:
+    """Return where a run's trained classifier comes from: start, data, recipe, length and machine, and what else was tried."""
     return Provenance(
         source=run.classifier.provenance.source,
         training={
@@ -25,9 +29,17 @@ def provenance(run: Run, training: TrainingResult, scores: Mapping[str, float]) 
             "skipped_batches": list(training.skipped),
             "recipe": run.recipe.model_dump(mode="json"),
             "environment": environment(),
+            **tried(choice, run),
         },
         scores=scores,
     )
+
+
+def tried(choice: Choice | None, run: Run) -> dict[str, Any]:
+    """Return the entry of a classifier's training, and of other descriptions, that says what was tried and what was kept."""
+    if choice is None:
+        return {}
+    return {"choice": {**choice.to_json(), "sentence": choice.sentence(run.data.task.headline)}}
 
 
 def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:

@@ -25,12 +25,23 @@ STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
 STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and who works on it
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
-FILES = (RECIPE_FILE, RUN_FILE, DATA_FILE, "baselines.json", "metrics.jsonl", "evaluation.json", REPORT_FILE)
+FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has before it trains, and how good it is
+FILES = (
+    RECIPE_FILE,
+    RUN_FILE,
+    DATA_FILE,
+    FIRST_FILE,
+    "baselines.json",
+    "metrics.jsonl",
+    "evaluation.json",
+    REPORT_FILE,
+)
 FOLDERS = {
     "images": ("training.png",),
     "pictures": ("training.png",),  # its name in 0.2  # codespell:ignore pictures
     "tensorboard": ("events.out.tfevents.*",),
     CHECKPOINTS: ("step-*", "last", "best"),
+    FIRST: CLASSIFIER_FILES,
     CLASSIFIER: CLASSIFIER_FILES,
 }
 
@@ -89,8 +100,9 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
 
 
 def _has_trained(folder: Path) -> bool:
-    """Tell whether a run came as far as training, itself or one that tries a setting for it."""
-    return any((run / RECIPE_FILE).exists() for run in (folder, *(folder / SWEEP).glob("lr-*")))
+    """Tell whether a run came as far as a classifier or training, itself or one that tries a setting for it."""
+    runs = (folder, *(folder / SWEEP).glob("lr-*"))
+    return any((run / name).exists() for run in runs for name in (RECIPE_FILE, FIRST_FILE))
 
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:

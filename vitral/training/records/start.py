@@ -19,7 +19,7 @@ from vitral.tasks.registry import task_named
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start
 from vitral.training.planning.request import Asked, Request, read_request
-from vitral.training.records.asked import begin, go_on
+from vitral.training.records.asked import begin, go_on, kept
 from vitral.training.records.resume import budget_left, has_unused_time, kept_recipe, kept_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 
@@ -76,15 +76,15 @@ def completed(asked: Asked, out: str | Path | None, *, resume: bool) -> tuple[As
         TrainingError: what is said anew would make it another run.
         RecipeError: no such recipe, an unknown key or an impossible value.
     """
-    kept = Path(out) if resume and out is not None else None
-    if kept is not None:
-        asked = replace(go_on(kept, asked), budget_seconds=budget_left(kept, asked))
+    folder = Path(out) if resume and out is not None else None
+    if folder is not None:
+        asked = replace(go_on(folder, asked), budget_seconds=budget_left(folder, asked))
     if asked.kind == "pre-train":
         asked = replace(asked, data=asked.data or PRETRAINING_DATA)
     asked.required_data()
-    if kept is None:
+    if folder is None:
         return asked, read_request(asked)
-    return asked, read_request(asked, kept=kept_recipe(kept), kept_start=kept_start(kept))
+    return asked, read_request(asked, kept=kept_recipe(folder), kept_start=kept_start(folder))
 
 
 @dataclass(frozen=True)
@@ -155,6 +155,7 @@ def opened(
     overwrite = overwrite and (
         resume or not known.resume
     )  # a restarted job goes on with what its first start began anew
+    exactly = _exactly(known.asked, out, resume=known.resume)
     run = None if out is None else Path(out)
     with folder_and_data(known.request, run, resume=known.resume, overwrite=overwrite, listener=known.listener) as (
         folder,
@@ -171,7 +172,17 @@ def opened(
             resume=known.resume,
             further=resume and (said_time or has_unused_time(folder)),
             data_changed=data_changed,
+            exactly=exactly,
         )
+
+
+def _exactly(asked: Asked, out: str | Path | None, *, resume: bool) -> bool:
+    """Tell whether what a named recipe trains is meant: it was named now, or when the run that goes on began."""
+    folder = Path(out) if resume and out is not None else None
+    if folder is None or not holds_run(folder):
+        return asked.recipe is not None or asked.sweep
+    first = kept(folder)
+    return first is None or first.recipe is not None or first.sweep
 
 
 def looked_at(
@@ -193,6 +204,7 @@ def looked_at(
         started=known.started,
         loaded=known.loaded,
         resume=known.resume,
+        exactly=_exactly(known.asked, out, resume=known.resume),
     )
 
 

@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 from vitral import distributed
 from vitral.described import fits
-from vitral.evaluation.fewshot import Baselines, score_baselines
+from vitral.evaluation.fewshot import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.training.planning.plan import Run
@@ -16,8 +16,14 @@ BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected
 BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
 
 
-def run_baselines(run: Run, listener: Listener) -> Baselines | None:
-    """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long."""
+def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
+    """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long.
+
+    Args:
+        run: what was asked, decided and read.
+        listener: hears them.
+        fitted: what is known of the training images already.
+    """
     # Several labels have neither neighbours' votes nor a closed form of the kind.
     if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
@@ -26,7 +32,7 @@ def run_baselines(run: Run, listener: Listener) -> Baselines | None:
         return kept
     expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
-    baselines = score_baselines(run.classifier, run.data, seconds=seconds, listener=listener)
+    baselines = score_baselines(run.classifier, run.data, seconds=seconds, fitted=fitted, listener=listener)
     if baselines is None:
         listener(
             Message(

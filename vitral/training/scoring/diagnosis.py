@@ -148,7 +148,8 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
         longer = _with(run, f"steps={LONGER * FEW_STEPS}")
         if run.budget_seconds is not None:
             longer = replace(run.asked, budget_seconds=proposed(LONGER * run.budget_seconds))
-        return f"Only {run.steps} updates were made.", longer
+        made = f"Only {run.steps} updates were made." if run.steps else "Nothing was trained but a linear layer."
+        return made, longer
     if run.from_scratch and run.pretrained:
         return "The network began with random weights.", replace(run.asked, source=run.pretrained)
     if run.from_scratch:

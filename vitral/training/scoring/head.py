@@ -7,8 +7,8 @@ from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.evaluation.fewshot import extract_features
-from vitral.evaluation.probes import fit_linear_probe
+from vitral.evaluation.features import extract_features
+from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener, Message
 
 PROBE_IMAGES = 4000  # of an endless source, to fit a head on
@@ -17,7 +17,8 @@ PROBE_IMAGES = 4000  # of an endless source, to fit a head on
 def fit_head(classifier: Classifier, train: Source, listener: Listener) -> None:
     """Give a network that learned without labels a head, in closed form on its features, so that it is a classifier."""
     features, labels = extract_features(classifier, train, limit=PROBE_IMAGES, listener=listener)
-    weight, bias = fit_linear_probe(features, labels)
+    probe = fit_probe(features, labels)
+    weight, bias = probe.weight, probe.bias
     head = classifier.model.head
     with torch.no_grad():
         head.weight[: len(weight)].copy_(weight)

@@ -1,0 +1,49 @@
+"""Which of several classifiers is kept."""
+
+import pytest
+
+from vitral.tasks.chance import Z_95
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Figure
+from vitral.training.candidates.choice import TRAINED, Candidate, choose, half_width
+
+ACCURACY = SINGLE_LABEL.headline
+
+
+def candidates(probe: float, trained: float) -> tuple[Candidate, Candidate]:
+    return Candidate("linear probe", probe, 340), Candidate(TRAINED, trained, 340)
+
+
+def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
+    choice = choose(candidates(0.912, 0.901), ACCURACY)
+    assert choice.sentence(ACCURACY) == (
+        "By 340 validation images: linear probe 91.2% ± 3.0, trained network 90.1% ± 3.2. The linear probe is kept."
+    )
+    assert choose(candidates(0.912, 0.92), ACCURACY).kept == TRAINED
+
+
+def test_one_alone_is_said_to_be_alone() -> None:
+    choice = choose([Candidate("linear probe", 0.75, 40, split="training")], ACCURACY)
+    assert choice.kept == "linear probe"
+    assert choice.sentence(ACCURACY) == (
+        "Nothing but a linear probe 75.0% ± 13.0 of 40 training images, each left out of its fit."
+    )
+
+
+def test_of_equals_the_cheaper_one_is_kept() -> None:
+    assert choose(candidates(0.9, 0.9), ACCURACY).kept == "linear probe"
+
+
+def test_of_an_error_the_smaller_is_the_better() -> None:
+    error = Figure("mae", "error", more_is_better=False, is_share=False)
+    assert choose(candidates(0.5, 0.4), error).kept == TRAINED
+    assert choose(candidates(0.4, 0.5), error).kept == "linear probe"
+
+
+@pytest.mark.parametrize(("right", "images"), [(0, 5), (5, 5), (31, 34), (170, 340)])
+def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) -> None:
+    # Its ends solve |p - share| = z sqrt(p (1 - p) / n).
+    share, width = right / images, half_width(right / images, images)
+    centre = (share + Z_95**2 / (2 * images)) / (1 + Z_95**2 / images)
+    for end in (centre - width, centre + width):
+        assert abs(end - share) == pytest.approx(Z_95 * max(end * (1 - end) / images, 0) ** 0.5, abs=1e-9)

@@ -1,0 +1,274 @@
+"""The first classifier: there before anything is trained, judged by the validation images, and never undercut."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import vitral
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
+from vitral.cli.main import main
+from vitral.errors import RecipeError, TrainingError
+from vitral.events import Event, Message, Progress
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.families import build
+from vitral.models.vit_config import ViTConfig
+from vitral.studies.run_report import run_report
+from vitral.training.candidates.first import PIXELS, PROBE
+from vitral.training.planning import rehearsal
+from vitral.training.result import RunResult
+
+SIZE = 16
+QUICK = ("steps=4", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
+TINY = ViTConfig(image_size=(SIZE, SIZE), patch_size=(4, 4), dim=64, depth=1, mlp_dim=64, num_heads=2, num_classes=5)
+
+
+def write(path: Path, pixels: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels.astype(np.uint8)).save(path)
+
+
+def shades(folder: Path, count: int = 20) -> Path:
+    """Dark and light images: what a linear model on pixels tells at once."""
+    random = np.random.default_rng(0)
+    for name, low in (("dark", 0), ("light", 140)):
+        for index in range(count):
+            write(folder / name / f"{index}.png", random.integers(low, low + 100, (SIZE, SIZE, 3)))
+    return folder
+
+
+def stripes(folder: Path, count: int = 60) -> Path:
+    """Rows and columns of stripes, of any phase and sign: no linear model on pixels tells them apart."""
+    random = np.random.default_rng(0)
+    for name in ("columns", "rows"):
+        for index in range(count):
+            wave = np.sin(2 * np.pi * (np.arange(SIZE) / 4 + random.random()))
+            plane = np.broadcast_to(wave, (SIZE, SIZE))
+            plane = plane if name == "columns" else plane.T
+            noise = random.normal(0, 8, (SIZE, SIZE, 3))
+            write(folder / name / f"{index}.png", np.clip(128 + 80 * plane[:, :, None] + noise, 0, 255))
+    return folder
+
+
+def a_start(folder: Path) -> Path:
+    """Save a classifier whose features are of some use."""
+    return save(Classifier(build(TINY, seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
+
+
+def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401
+    given: dict[str, Any] = {
+        "source": "vit-mu4",
+        "image_size": SIZE,
+        "overrides": QUICK,
+        "listener": lambda event: None,
+    }
+    return vitral.finetune(data, out=out, **(given | asked))
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Return what must not depend on how often a run was interrupted."""
+    names = ("classifier/weights.safetensors", "first/weights.safetensors", "first.json", "evaluation.json")
+    return {name: (run / name).read_bytes() for name in names}
+
+
+def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: Path) -> None:
+    said: list[Event] = []
+    result = tune(shades(tmp_path / "photos"), tmp_path / "run", listener=said.append)
+    assert result.choice is not None
+    assert result.choice.kept == PIXELS
+    sentence = result.choice_lines()[0]
+    lines = [event.text for event in said if isinstance(event, Message)]
+    first = (
+        f"Linear model on pixels: 100.0% ± 24.5 of 4 validation images, saved in '{tmp_path / 'run' / 'classifier'}'"
+    )
+    assert lines.index(f"{first}; going on.") < lines.index(sentence)
+    assert sentence.endswith("The linear model on pixels is kept.")
+    assert "trained network" in sentence
+    run = tmp_path / "run"
+    kept = vitral.load(run)
+    assert type(kept.model.config).__name__ == "PixelsConfig"
+    for place in (json.loads((run / name).read_text()) for name in ("run.json", "evaluation.json")):
+        assert place["choice"]["sentence"] == sentence
+    assert result.to_json()["choice"]["kept"] == PIXELS
+    assert kept.provenance.training["choice"]["sentence"] == sentence
+    assert "The linear model on pixels is kept" in (run / "classifier" / "README.md").read_text()
+    report = run_report(result)
+    assert ("Kept", sentence) in report.facts
+    assert report.evaluation is not None
+    assert (
+        report.evaluation.headline()
+        == vitral.evaluate(run, tmp_path / "photos", listener=lambda event: None).headline()
+    )
+    assert kept.predict(np.full((9, 7, 3), 250, np.uint8))[0].label == "light"
+
+
+def test_what_beats_it_is_delivered(tmp_path: Path) -> None:
+    settings = (
+        "steps=150",
+        "batch_size=32",
+        "workers=0",
+        "optimizer.lr=0.003",
+        "schedule.warmup_steps=10",
+        "precision=fp32",
+    )
+    result = tune(stripes(tmp_path / "photos"), tmp_path / "run", overrides=settings)
+    assert result.choice is not None
+    pixels, trained = result.choice.candidates
+    assert trained.figure > pixels.figure
+    assert result.choice.kept == "trained network"
+    assert vitral.load(tmp_path / "run").model.config == result.training.model.config
+    assert result.evaluation.headline() > 0.8
+
+
+def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: Path) -> None:
+    data, start = stripes(tmp_path / "photos"), a_start(tmp_path / "start")
+    result = tune(data, tmp_path / "run", source=start, quick=True, overrides=())
+    assert result.choice is not None
+    (probe,) = result.choice.candidates
+    assert probe.name == PROBE
+    assert probe.figure > 0.7
+    scores = vitral.evaluate(tmp_path / "run", data, split="validation", listener=lambda event: None)
+    assert scores.headline() == pytest.approx(probe.figure)  # of the whole classifier, as it lies there
+    assert scores.num_examples == probe.images
+    assert result.training.steps == 0
+
+
+def test_the_images_of_the_score_have_no_part_in_it(tmp_path: Path) -> None:
+    bits = []
+    for name, value in (("one", 0), ("other", 255)):
+        data = tmp_path / name / "photos"
+        for split in ("train", "val", "test"):
+            shades(data / split, 6)
+        write(data / "test" / "dark" / "0.png", np.full((SIZE, SIZE, 3), value))
+        tune(data, tmp_path / name / "run", quick=True)
+        bits.append(contents(tmp_path / name / "run")["first/weights.safetensors"])
+    assert bits[0] == bits[1]
+
+
+def test_a_named_recipe_delivers_what_it_trains(tmp_path: Path) -> None:
+    result = tune(shades(tmp_path / "photos"), tmp_path / "run", recipe="finetune")
+    assert result.choice is None
+    assert not (tmp_path / "run" / "first.json").exists()
+    again = tune(None, tmp_path / "run", resume=True, source=None, overrides=(), image_size=None)  # type: ignore[arg-type]
+    assert again.choice is None
+
+
+def test_quick_stops_after_it_and_resume_goes_on(tmp_path: Path) -> None:
+    data, run = shades(tmp_path / "photos"), tmp_path / "run"
+    quick = tune(data, run, quick=True)
+    assert quick.training.steps == 0
+    assert not (run / "checkpoints").exists()
+    later = vitral.finetune(out=run, resume=True, listener=lambda event: None)
+    assert later.training.steps == 4
+    assert later.choice is not None
+    assert [one.name for one in later.choice.candidates] == [PIXELS, "trained network"]
+    with pytest.raises(TrainingError, match="past its first classifier"):
+        vitral.finetune(out=run, resume=True, quick=True, listener=lambda event: None)
+
+
+@pytest.mark.parametrize("asked", [{"recipe": "finetune"}, {"sweep": True}, {"baselines": False}])
+def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="stops after the first"):
+        tune(tmp_path, tmp_path / "run", quick=True, **asked)
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def at_message(text: str) -> Callable[[Event], bool]:
+    return lambda event: isinstance(event, Message) and text in event.text
+
+
+KILLS: dict[str, Callable[[Event], bool]] = {
+    "while its images are read": lambda event: isinstance(event, Progress) and event.task == "extract features",
+    "when it is saved": at_message("going on"),
+    "while the network trains": lambda event: isinstance(event, Progress) and event.task == "train" and event.done == 3,
+    "when the choice is made": at_message("is kept"),
+}
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_a_run_that_is_killed_goes_on_to_the_same_choice_and_bits(when: str, tmp_path: Path) -> None:
+    data, start = shades(tmp_path / "photos"), a_start(tmp_path / "start")
+    asked: dict[str, Any] = {"source": start, "overrides": QUICK}
+    whole = tune(data, tmp_path / "whole", **asked)
+
+    def listen(event: Event) -> None:
+        if KILLS[when](event):
+            raise Killed
+
+    run = tmp_path / "killed"
+    with pytest.raises(Killed):
+        tune(data, run, listener=listen, **asked)
+    result = vitral.finetune(out=run, resume=True, listener=lambda event: None)
+    assert result.choice == whole.choice
+    assert contents(run) == contents(tmp_path / "whole")
+
+
+def test_it_survives_a_training_that_fails(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError):
+        tune(
+            shades(tmp_path / "photos"),
+            tmp_path / "run",
+            overrides=(*QUICK, "optimizer.lr=1e30", "faults.max_skipped=0"),
+        )
+    assert vitral.load(tmp_path / "run").provenance.training["method"].startswith(PIXELS)
+
+
+def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Path) -> None:
+    said: list[Event] = []
+    result = tune(shades(tmp_path / "photos", 2), tmp_path / "run", listener=said.append)
+    assert result.training.steps == 0
+    assert result.choice is not None
+    assert result.choice.candidates[0].of() == "4 training images, each left out of its fit"
+    assert any(at_message("there are no validation images")(event) for event in said)
+
+
+def test_equal_images_give_a_classifier_that_claims_nothing(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        for index in range(20):
+            write(tmp_path / "photos" / name / f"{index}.png", np.full((SIZE, SIZE, 3), 90))
+    result = tune(tmp_path / "photos", tmp_path / "run")
+    assert result.choice is not None  # equal images all learn, so that none of them is validated on what it learned
+    assert result.choice.candidates[0].figure <= 0.5
+    assert result.classifier.predict(np.full((SIZE, SIZE, 3), 90, np.uint8))[0].probability == pytest.approx(
+        0.5, abs=0.05
+    )
+
+
+def test_a_budget_too_short_for_training_delivers_it_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rehearsal, "DOUBT", 1e9)  # as if one update took so many times longer
+    said: list[Event] = []
+    data, run = shades(tmp_path / "photos"), tmp_path / "run"
+    result = tune(data, run, time="20m", listener=said.append)
+    assert result.training.steps == 0
+    assert result.evaluation.headline() == 1.0
+    assert any(at_message("no time left for it")(event) for event in said)
+    with pytest.raises(TrainingError, match="too short"):
+        tune(data, tmp_path / "other", time="20m", recipe="scratch")  # which means training, and nothing else
+
+
+def test_no_time_for_anything_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="too short"):
+        tune(shades(tmp_path / "photos"), tmp_path / "run", time="0.1s")
+    assert not (tmp_path / "run").exists()
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, run = str(shades(tmp_path / "photos")), str(tmp_path / "run")
+    command = ["finetune", "--data", data, "--out", run, "--from", "vit-mu4", "--image-size", "16", "--quick"]
+    assert main([*command, "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["choice"]["kept"] == PIXELS
+    assert "Nothing else was asked for; --resume goes on with training." in told.err
+    image = str(tmp_path / "photos" / "dark" / "0.png")
+    assert main(["predict", image, "--classifier", run]) == 0
+    assert "dark" in capsys.readouterr().out

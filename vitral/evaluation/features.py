@@ -1,0 +1,172 @@
+"""What simple classifiers look at: the network's frozen features and the shrunk images, and how many there is time for."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.nn import functional
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.source import Source
+from vitral.data.subset import Subset
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.probes import PENALTIES, Features
+from vitral.events import Listener, ignore
+from vitral.inference.batching import collect
+from vitral.models.catalog import SHRUNK
+from vitral.models.model import Images
+from vitral.seeds import generator
+
+Labels = Int64[Tensor, " examples"]
+
+PURPOSE = "extract features"  # as the listener hears of it
+WARMING, TIMED = 2, 32  # images that say how long the others will take
+SHARES = tuple(0.8**exponent for exponent in range(30))  # of the images, the largest for which there is time
+UNIT_SIDE = 192  # rows and columns of the matrix whose decomposition is timed
+
+
+class Stopwatch:
+    """Says how much of some seconds is left."""
+
+    def __init__(self, seconds: float) -> None:
+        self.ends = time.perf_counter() + seconds
+
+    def left(self) -> float:
+        """Return the seconds that are left; below 0 where they are over."""
+        return self.ends - time.perf_counter()
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """What simple classifiers know of the images of a source, one row an image, in order.
+
+    Attributes:
+        features: the network's pooled representations; None where they were not computed.
+        pixels: the prepared images, shrunk to 16 pixels, as one row each.
+        labels: their classes.
+    """
+
+    features: Features | None
+    pixels: Features
+    labels: Labels
+
+    @property
+    def values(self) -> tuple[Features, ...]:
+        """What a linear model may be fitted on."""
+        return (self.pixels,) if self.features is None else (self.features, self.pixels)
+
+
+def describe(
+    classifier: Classifier,
+    source: Source,
+    *,
+    network: bool = True,
+    batch_size: int = BATCH_SIZE,
+    limit: int | None = None,
+    listener: Listener = ignore,
+) -> Described:
+    """Return the shrunk pixels and the label of every image of a source, and in the same pass the network's features.
+
+    Args:
+        classifier: the network with its preprocessing.
+        source: images and labels.
+        network: whether to compute the features.
+        batch_size: images computed at once.
+        limit: images to take of an endless source; a finite one is always taken whole.
+        listener: receives progress.
+
+    Raises:
+        ImageError: an image cannot be read.
+    """
+    pixels = 3 * SHRUNK**2
+
+    def compute(images: Images) -> Float[Tensor, "batch values"]:
+        shrunk = functional.adaptive_avg_pool2d(images, SHRUNK).flatten(1)
+        return torch.cat([classifier.predictor.features(images), shrunk], dim=1) if network else shrunk
+
+    values, labels = collect(
+        compute,
+        source,
+        classifier.preprocessing,
+        batch_size=batch_size,
+        workers=0,
+        limit=limit,
+        purpose=PURPOSE,
+        listener=listener,
+    )
+    return Described(values[:, :-pixels] if network else None, values[:, -pixels:], labels)
+
+
+def extract_features(
+    classifier: Classifier,
+    source: Source,
+    *,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    limit: int | None = None,
+    listener: Listener = ignore,
+) -> tuple[Features, Labels]:
+    """Return the network's pooled representation and the label of every image of a source, in order.
+
+    Args:
+        classifier: the network with its preprocessing.
+        source: images and labels.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        limit: images to take of an endless source; a finite one is always taken whole.
+        listener: receives progress.
+
+    Raises:
+        ImageError: an image cannot be read.
+    """
+    return collect(
+        classifier.predictor.features,
+        source,
+        classifier.preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=limit,
+        purpose=PURPOSE,
+        listener=listener,
+    )
+
+
+def image_seconds(classifier: Classifier, source: Source, *, network: bool = True) -> tuple[float, Described]:
+    """Return the seconds that one image takes, by the first of a source, and what was learned of those."""
+    few = Subset(source, range(min(WARMING, len(source))))
+    describe(classifier, few, network=network, batch_size=len(few))  # the first allocate, and say little
+    some = Subset(source, range(min(TIMED, len(source))))
+    start = time.perf_counter()
+    described = describe(classifier, some, network=network, batch_size=len(some))
+    return (time.perf_counter() - start) / len(some), described
+
+
+def fit_units(images: int, features: int, classes: int) -> float:
+    """Return what the fit of a linear probe costs: its decomposition, and its products for every penalty, which go faster."""
+    return images * min(images, features) * (features + 0.1 * len(PENALTIES) * (classes + 1))
+
+
+def unit_seconds() -> float:
+    """Return the seconds of a unit, by a small decomposition."""
+    values = torch.from_numpy(generator(0, "timing").standard_normal((UNIT_SIDE, UNIT_SIDE)))
+    before = time.perf_counter()
+    torch.linalg.svd(values, full_matrices=False)
+    return (time.perf_counter() - before) / UNIT_SIDE**3
+
+
+def sample(source: Source, most: int, *, seed: int, purpose: str) -> Source:
+    """Return a source, or so many of its images, drawn by the seed; of an endless one the first."""
+    if source.endless:
+        return Subset(source, range(min(most, len(source))))
+    if len(source) <= most:
+        return source
+    indices = generator(seed, purpose).choice(len(source), size=most, replace=False)
+    return Subset(source, sorted(indices.tolist()))
+
+
+def thinned(source: Source, count: int) -> Source:
+    """Return so many images of a source, evenly spaced."""
+    return source if count == len(source) else Subset(source, np.linspace(0, len(source) - 1, count).astype(int))

@@ -1,0 +1,181 @@
+"""From what a run tried to what it delivers: the first classifier where there is one, and the better of it and training."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Mapping
+
+from vitral import distributed
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save, update_provenance
+from vitral.classifier.provenance import Provenance
+from vitral.evaluation.evaluate import evaluate_source
+from vitral.evaluation.fewshot import Baselines
+from vitral.events import Listener, Message, ignore
+from vitral.files import write_file
+from vitral.layout import CHECKPOINTS, CLASSIFIER
+from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
+from vitral.training.candidates.first import First, first_classifier
+from vitral.training.loop import TrainingResult
+from vitral.training.methods.registry import method_of
+from vitral.training.optimization.precision import training_device
+from vitral.training.planning.budget import machine_slowness
+from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, Rehearsed
+from vitral.training.records.asked import read_run
+from vitral.training.records.checkpoints import newest_state
+from vitral.training.records.provenance import named_scores, provenance, tried
+from vitral.training.records.run_folder import RUN_FILE
+from vitral.training.result import RunResult
+from vitral.training.scoring.diagnosis import diagnose_run, merged
+from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation, scoring_workers
+
+FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
+
+
+def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, str]:
+    """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
+
+    Raises:
+        TrainingError: there is no time for anything at all.
+    """
+    run, session = rehearsed.run, rehearsed.run.session
+    if run.why_no_first:
+        return None, ""
+    alone = bool(_why_alone(rehearsed))
+    seconds, after = math.inf, 0
+    if session.budget_seconds is not None:
+        seconds = session.left() - FIXED_SECONDS * machine_slowness() if alone else FIRST_SHARE * session.left()
+        after = min(len(run.data.splits[run.data.scored_split()]), VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
+    first = first_classifier(run, rehearsed.validating, listener, seconds=seconds, after=after)
+    if first is None:
+        if session.request.asked.quick or rehearsed.too_short():
+            rehearsed.refuse()
+        listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
+        return None, ""
+    why = _why_alone(rehearsed)
+    listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
+    return first, why
+
+
+def _why_alone(rehearsed: Rehearsed) -> str:
+    """Return why nothing is trained after the first classifier; empty if something is."""
+    run = rehearsed.run
+    if run.session.resume and distributed.broadcast(newest_state(run.folder / CHECKPOINTS)) is not None:
+        return ""
+    if run.session.request.asked.quick:
+        return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
+    if rehearsed.validating is None:
+        return (
+            "Nothing is trained, for there are no validation images to tell whether that would be better; "
+            f"{argument('recipe', 'finetune')} trains all the same."
+        )
+    if rehearsed.too_short():
+        return f"Nothing is trained: there is no time left for it; give it more {argument('time')}."
+    return ""
+
+
+def finish(
+    rehearsed: Rehearsed,
+    training: TrainingResult | None,
+    baselines: Baselines | None,
+    first: First | None,
+    listener: Listener,
+) -> RunResult:
+    """Choose, save and score what the run delivers, and say what is to be said of it.
+
+    Args:
+        rehearsed: the run.
+        training: what training gave; None where the first classifier is all that was to be made.
+        baselines: scores of simple classifiers.
+        first: the first classifier; None where there is none.
+        listener: hears the choice, progress and problems.
+    """
+    run, split = rehearsed.run, rehearsed.run.data.scored_split()
+    if training is not None:
+        method_of(run.recipe).complete(run.classifier_of(training.model), run.data.splits["train"], listener)
+    choice = _choice(rehearsed, training, first)
+    if first is not None and choice is not None and choice.kept != TRAINED:
+        delivered, training_kept = first.load().to(training_device()), None
+    else:
+        assert training is not None, "there is neither a first classifier nor a trained network"
+        delivered, training_kept = run.classifier_of(training.model), training
+    folder = run.folder / CLASSIFIER
+    if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
+        save(_described(rehearsed, delivered, training_kept, choice, {}), folder)
+    if choice is not None and len(choice.candidates) > 1:
+        listener(Message(choice.sentence(run.data.task.headline)))
+    evaluation = evaluate_source(
+        delivered, run.data.splits[split], limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
+    )
+    training = training or _untrained(delivered)
+    diagnosis = diagnose_run(run, training, baselines if training_kept else None, evaluation)
+    delivered.cpu()
+    scores = named_scores(evaluation, baselines, split)
+    classifier = _described(rehearsed, delivered, training_kept, choice, scores)
+    if distributed.is_main():
+        update_provenance(classifier, folder)
+        found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
+        said = {**found, **tried(choice, run), **evaluation.to_json()}
+        write_file(run.folder / "evaluation.json", json.dumps(said, indent=2))
+        if choice is not None:
+            write_file(run.folder / RUN_FILE, json.dumps(read_run(run.folder) | tried(choice, run), indent=2))
+    distributed.barrier()
+    for finding in merged(diagnosis):
+        listener(Message(finding.sentence(), warning=True, verdict=True))
+    seconds = time.monotonic() - run.session.started
+    return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis, choice)
+
+
+def _choice(rehearsed: Rehearsed, training: TrainingResult | None, first: First | None) -> Choice | None:
+    """Return which of the first classifier and the trained network is kept; None where there is no first one."""
+    if first is None:
+        return None
+    candidates = [first.candidate]
+    if training is not None:
+        figure = distributed.broadcast(_figure(rehearsed, training))
+        candidates.append(Candidate(TRAINED, figure, first.candidate.images))
+    return choose(candidates, rehearsed.run.data.task.headline)
+
+
+def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:
+    """Return the trained network's figure on the validation images: the log's, of its last update."""
+    last = [row for row in training.history if row.get("step") == training.steps]
+    for row in reversed(last):
+        for name, value in row.items():
+            if name.startswith("validation/"):
+                return float(value)
+    validate = run_validation(rehearsed.run, rehearsed.validating)
+    figures = None if validate is None else validate(training.model, ignore, lambda: False)
+    assert figures is not None, "the trained network was not validated"
+    return next(iter(figures.values()))
+
+
+def _described(
+    rehearsed: Rehearsed,
+    delivered: Classifier,
+    training: TrainingResult | None,
+    choice: Choice | None,
+    scores: Mapping[str, float],
+) -> Classifier:
+    """Return the classifier with what is known of it: of the trained network the run, of the first one what it said itself."""
+    run, own = rehearsed.run, delivered.provenance
+    if training is not None:
+        return run.classifier_of(delivered.model, provenance(run, training, scores, choice))
+    said = Provenance(own.source, {**own.training, **tried(choice, run)}, {**own.scores, **scores}, own.notes)
+    return Classifier(
+        delivered.model, delivered.preprocessing, delivered.class_names, provenance=said, task=delivered.task
+    )
+
+
+def _untrained(delivered: Classifier) -> TrainingResult:
+    return TrainingResult(
+        model=delivered.model,
+        steps=0,
+        best_step=None,
+        best_accuracy=None,
+        history=[],
+        seconds=0.0,
+        images_per_second=0.0,
+    )

@@ -1,0 +1,199 @@
+"""The first classifier: a linear layer in closed form on frozen features or on pixels, usable before anything is trained."""
+
+import copy
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_type_hints
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral import distributed
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import is_classifier, read, save
+from vitral.classifier.provenance import Provenance
+from vitral.data.source import Source
+from vitral.described import fits
+from vitral.errors import WeightsError
+from vitral.evaluation.features import Described, describe, sample
+from vitral.evaluation.fewshot import Fitted
+from vitral.evaluation.probes import Features, LinearProbe, sharpness
+from vitral.events import Listener
+from vitral.files import write_file
+from vitral.layout import CLASSIFIER
+from vitral.models.catalog import SHRUNK
+from vitral.models.families import build
+from vitral.models.model import Model
+from vitral.models.pixels import PixelsConfig
+from vitral.training.candidates.choice import Candidate
+from vitral.training.candidates.time import Affordable, affordable
+from vitral.training.planning.plan import Run
+from vitral.training.records.run_folder import FIRST, FIRST_FILE
+from vitral.training.scoring.validation import VALIDATION_IMAGES
+
+MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
+PROBE, PIXELS = "linear probe", "linear model on pixels"
+
+
+@dataclass(frozen=True, eq=False)
+class First:
+    """The first classifier of a run.
+
+    Attributes:
+        candidate: what it is and how good.
+        folder: where it lies.
+        fitted: what was learned of the training images on the way, features included; None where that is not known any more.
+    """
+
+    candidate: Candidate
+    folder: Path
+    fitted: Fitted | None = None
+
+    def sentence(self, run: Run) -> str:
+        """Return what it is, how good, and where it can be used, without a full stop."""
+        one = self.candidate
+        reached = one.text(run.data.task.headline)
+        return f"{one.name.capitalize()}: {reached} of {one.of()}, saved in '{run.folder / CLASSIFIER}'"
+
+    def load(self) -> Classifier:
+        """Return the classifier."""
+        return read(self.folder)
+
+
+def first_classifier(
+    run: Run, validating: Source | None, listener: Listener, *, seconds: float, after: int
+) -> First | None:
+    """Return a run's first classifier, which is in its folder then; None where there is no time for one.
+
+    Args:
+        run: what was asked, decided and read.
+        validating: the images to judge it by; None for the training images, each left out of the fit that judges it.
+        listener: hears how good it is.
+        seconds: that it may take.
+        after: images that are yet to be put through it in that time, for scores and report.
+    """
+    begun = _kept(run)
+    if begun is not None:
+        first = First(begun, run.folder / FIRST)
+    else:
+        train = sample(
+            run.data.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
+        )
+        judging = 0 if validating is None else len(validating)
+        may = affordable(run, train, seconds, others=judging + after, trained=run.plan.origin == "weights")
+        if may is None:
+            return None
+        first = _made(run, may, validating, listener)
+    if distributed.is_main() and not is_classifier(run.folder / CLASSIFIER):
+        save(first.load(), run.folder / CLASSIFIER)
+    distributed.barrier()
+    return first
+
+
+def _made(run: Run, may: Affordable, validating: Source | None, listener: Listener) -> First:
+    """Fit what can be fitted, and write the better one into the run's folder."""
+    described = describe(run.classifier, may.train, network=may.network, listener=listener)
+    fitted = Fitted.of(described, len(run.data.class_names))
+    judged = None
+    if validating is not None:
+        limit = VALIDATION_IMAGES if validating.endless else None
+        judged = describe(run.classifier, validating, network=may.network, limit=limit, listener=listener)
+    tried = [_of_pixels(run, fitted, judged)]
+    if fitted.probe is not None:
+        tried.append(_of_features(run, fitted.probe, described, judged))
+    candidate, model = tried[0]
+    for one, other in tried[1:]:
+        if run.data.task.headline.improves(one.figure, candidate.figure):
+            candidate, model = one, other
+    _write(run, candidate, model, len(described.labels))
+    return First(candidate, run.folder / FIRST, fitted if fitted.probe is not None else None)
+
+
+def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> tuple[Candidate, Model]:
+    size, classes = run.classifier.preprocessing.image_size, len(run.data.class_names)
+    model = build(PixelsConfig(image_size=size, num_classes=classes, side=SHRUNK))
+    _set_head(model, fitted.pixel_probe, fitted.described.labels)
+    pixels = None if judged is None else judged.pixels
+    return _judged(run, PIXELS, model, fitted.pixel_probe, pixels, judged), model
+
+
+def _of_features(
+    run: Run, probe: LinearProbe, described: Described, judged: Described | None
+) -> tuple[Candidate, Model]:
+    model = copy.deepcopy(run.classifier.model).cpu().eval()
+    _set_head(model, probe, described.labels)
+    features = None if judged is None else judged.features
+    return _judged(run, PROBE, model, probe, features, judged), model
+
+
+@torch.no_grad()
+def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> None:
+    """Give a network the probe as its head, its logits as far apart as the fits that left an image out were right."""
+    scale = sharpness(probe.left_out, labels)
+    second = getattr(model, "distillation_head", None)
+    if second is not None:  # the network gives the mean of both heads
+        second.weight.zero_()
+        second.bias.zero_()
+        scale *= 2.0
+    model.head.weight.copy_(scale * probe.weight)
+    model.head.bias.copy_(scale * probe.bias)
+
+
+def _judged(
+    run: Run, name: str, model: Model, probe: LinearProbe, values: Features | None, judged: Described | None
+) -> Candidate:
+    """Return how good a classifier is, by what is known of the validation images, or without any."""
+    if values is None or judged is None:
+        return Candidate(name, probe.left_out_accuracy, len(probe.left_out), split="training")
+    probabilities = run.data.task.probabilities(_logits(model, values))
+    figures = run.data.task.validate(probabilities, judged.labels)
+    return Candidate(name, next(iter(figures.values())), len(values))
+
+
+@torch.no_grad()
+def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]:
+    halved = 0.5 if getattr(model, "distillation_head", None) is not None else 1.0
+    return halved * model.head(values.to(model.head.weight.dtype)).float()
+
+
+def _write(run: Run, candidate: Candidate, model: Model, images: int) -> None:
+    if distributed.is_main():
+        source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
+        provenance = Provenance(
+            source=source,
+            training={
+                "kind": run.kind,
+                "data": run.session.request.asked.required_data(),
+                "data_fingerprint": run.data.fingerprint,
+                "method": f"{candidate.name}, in closed form on {images:,} training images",
+            },
+            scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
+        )
+        save(run.classifier_of(model, provenance), run.folder / FIRST)
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(candidate)))
+    distributed.barrier()
+
+
+def images_judged(run: Run) -> int | None:
+    """Return of how many validation images the first classifier of a run that goes on was judged by; None if not known."""
+    begun = None if run.why_no_first else _kept(run)
+    return begun.images if begun is not None and begun.split == "validation" else None
+
+
+def _kept(run: Run) -> Candidate | None:
+    """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one."""
+    return distributed.broadcast(_read(run.folder)) if run.session.resume else None
+
+
+def _read(folder: Path) -> Candidate | None:
+    try:
+        values = json.loads((folder / FIRST_FILE).read_text(encoding="utf-8"))
+        read(folder / FIRST)
+    except (OSError, ValueError, RecursionError, WeightsError):
+        return None
+    hints = get_type_hints(Candidate)
+    whole = isinstance(values, dict) and values.keys() == hints.keys()
+    return Candidate(**values) if whole and all(fits(hints[name], value) for name, value in values.items()) else None

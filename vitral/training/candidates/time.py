@@ -1,0 +1,61 @@
+"""How many images the first classifier is fitted on, by the time that there is."""
+
+import math
+from dataclasses import dataclass
+
+from vitral import distributed
+from vitral.data.source import Source
+from vitral.evaluation.features import SHARES, Stopwatch, fit_units, image_seconds, thinned, unit_seconds
+from vitral.training.planning.plan import Run
+
+FEWEST = 30  # images to fit on, fewer than which are taken only where there are no more
+
+
+@dataclass(frozen=True, eq=False)
+class Affordable:
+    """What there is time for.
+
+    Attributes:
+        train: images to fit on.
+        network: whether they go through the network, or are looked at as pixels only.
+    """
+
+    train: Source
+    network: bool
+
+
+def affordable(run: Run, train: Source, seconds: float, *, others: int, trained: bool) -> Affordable | None:
+    """Return what there is time for: the network's features if they are worth anything, else the pixels; None for neither.
+
+    Args:
+        run: what was asked, decided and read.
+        train: all images to fit on.
+        seconds: that there are; infinite for all of it.
+        others: images that are to be put through the classifier in the same time.
+        trained: whether the network comes with trained weights.
+    """
+    if seconds == math.inf:
+        return Affordable(train, trained)
+    stopwatch = Stopwatch(seconds)
+    for network in (True, False) if trained else (False,):
+        count = distributed.broadcast(_count(run, train, stopwatch, others, network=network))
+        if count is not None:
+            return Affordable(thinned(train, count), network)
+    return None
+
+
+def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
+    """Return how many images there is time to fit on; None where they would be too few."""
+    if stopwatch.left() <= 0:
+        return None
+    classes = len(run.data.class_names)
+    an_image, described = image_seconds(run.classifier, train, network=network)
+    unit = unit_seconds()
+    for share in SHARES:
+        count = int(share * len(train))
+        if count < min(len(train), max(FEWEST, classes)):
+            return None
+        fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
+        if (count + others) * an_image + fitting <= stopwatch.left():
+            return count
+    return None
