@@ -17,7 +17,8 @@ from vitral.images.decode import Pixels, Shrink
 from vitral.images.keep import decoding_factor, kept_shape, shrunk
 
 SHARE = 0.25  # of the free memory that kept images may take
-PROBES = 64  # images that are looked at for the size of those kept
+PROBES = 16  # images that are looked at for the size of those kept
+ROOM = 1.5  # where these differ, for an image larger than any of them, as a share of the largest
 HEAD, ALIGNED = (
     16,
     16,
@@ -60,7 +61,8 @@ class KeptImages:
             return []
         self._opened = True
         count = len(self._source)
-        largest = max((pixels.nbytes for pixels in self._probed()), default=0)
+        sizes = [pixels.nbytes for pixels in self._probed()] or [0]
+        largest = max(sizes) if max(sizes) == min(sizes) else int(ROOM * max(sizes))
         slot = -(-(HEAD + largest) // ALIGNED) * ALIGNED
         kept = min(count, self._limit // (slot + 1))
         if kept:
