@@ -36,7 +36,7 @@ def test_a_folder_of_the_users_own_is_no_run_folder(refused: Refused, mine: Path
 
 
 def test_allowed_to_overwrite_a_run_leaves_what_it_does_not_write(mine: Path, home: Path) -> None:
-    arguments = ["finetune", "--data", "photos", *QUICK, "--out", str(mine), "--overwrite"]
+    arguments = ["finetune", "--data", "photos", "--recipe", "scratch", *QUICK, "--out", str(mine), "--overwrite"]
     assert main(arguments) == 0
     assert (mine / "classifier" / "thesis.py").read_text() == "years of work"
     assert (mine / "letter.txt").read_text() == "years of work"
