@@ -42,6 +42,7 @@ NARROW: dict[str, dict[str, Any]] = {
     "BiTConfig": {"stages": (1,), "width_factor": 1},
     "ResNetConfig": {"stages": (1,)},
     "EfficientNetConfig": {"width": 0.25, "depth": 0.25},
+    "PixelsConfig": {},
 }
 # Which network a fine-tuning starts from, by how its recipe's name begins; a ViT-B/16 for all others.
 STARTS = {
