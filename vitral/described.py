@@ -45,10 +45,11 @@ def read_described(
 
 def _field(name: str, hint: Any, value: Any, what: str, error: type[VitralError]) -> Any:  # noqa: ANN401  # JSON values
     kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    part = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
-    if part is not None and isinstance(value, Mapping):
-        return read_described(part, value, what, error)  # type: ignore[arg-type]
-    plain = part is None
+    parts = [kind for kind in kinds if dataclasses.is_dataclass(kind)]
+    if parts and isinstance(value, Mapping):
+        fitting = (part for part in parts if value.keys() <= {field.name for field in dataclasses.fields(part)})
+        return read_described(next(fitting, parts[0]), value, what, error)  # type: ignore[arg-type]
+    plain = not parts
     if not (fits(hint, value) if plain else value is None and type(None) in kinds):
         raise error(f"{what}'s '{name}' cannot be {short(value)}.")
     return tuple(value) if isinstance(value, list) else value

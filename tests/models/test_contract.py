@@ -24,6 +24,7 @@ from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.vit_config import ViTConfig
+from vitral.models.whitened_stem import WhitenedStemConfig
 
 VIT = ViTConfig(image_size=(32, 32), patch_size=(8, 8), dim=32, depth=2, mlp_dim=48, num_heads=2, num_classes=3)
 STEM = StemConfig(stages=(1, 1))
@@ -31,6 +32,10 @@ SMALL: dict[str, Any] = {"image_size": (64, 64), "num_classes": 3}
 CONFIGS: dict[str, ModelConfig] = {
     "hybrid": dataclasses.replace(VIT, patch_size=(1, 1), stem=STEM),
     "root-hybrid": dataclasses.replace(VIT, patch_size=(2, 2), stem=StemConfig(stages=())),
+    "whitened": dataclasses.replace(VIT, patch_size=(1, 1), stem=WhitenedStemConfig(widths=(8, 16))),
+    "whitened-steps": dataclasses.replace(
+        VIT, patch_size=(1, 1), stem=WhitenedStemConfig(patch=3, step=2, widths=(8, 48)), position="sincos-2d"
+    ),
     "deit": dataclasses.replace(VIT, gelu="exact", position_resize="bicubic", initialization="deit"),
     "distilled": dataclasses.replace(
         VIT, gelu="exact", position_resize="bicubic", distilled=True, initialization="deit"
@@ -218,6 +223,7 @@ class TestContract:
         ("distilled", {"representation_size": 8}, "no representation layer"),
         ("experts", {"experts": ExpertsConfig(blocks=(2,))}, "only 2 blocks"),
         ("hybrid", {"image_size": (36, 32)}, "not divided"),
+        ("whitened", {"image_size": (4, 32)}, "height 4 is too small for this network; use 5 or more"),
         ("bit", {"stages": ()}, "at least 1"),
         ("bit", {"dropout": 0.1}, "BiT has no place for dropout"),
         ("t2t", {"image_size": (72, 64)}, "not divided by 16"),

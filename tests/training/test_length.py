@@ -42,7 +42,7 @@ def test_a_published_recipe_keeps_its_batch_length_and_warm_up(
 def test_our_own_recipe_gives_way_to_a_small_dataset_and_says_so() -> None:
     fitted, reasons = fit_length(load_recipe("scratch"), 100)
     assert (fitted.steps, fitted.batch_size, fitted.schedule.warmup_steps) == (300, 25, 30)
-    assert reasons[0] == "Batch: 25 images in place of 64, for there are only 100 to train on."
+    assert reasons[0] == "Batch: 25 images in place of 128, for there are only 100 to train on."
     assert reasons[2] == "Warm-up: 30 steps in place of 200, for the run has only 300."
     assert fit_length(fitted, 100) == (fitted, [])
 

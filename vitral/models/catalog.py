@@ -18,6 +18,7 @@ from vitral.models.resnet import ResNetConfig
 from vitral.models.stem import StemConfig
 from vitral.models.t2t import T2TConfig
 from vitral.models.vit_config import Pooling, ViTConfig, with_pooling
+from vitral.models.whitened_stem import WhitenedStemConfig
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ HYBRIDS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "r50-vit-l16": ((3, 4, 9), 1, "l"),
     "r50-vit-l32": ((3, 4, 6, 3), 1, "l"),
 }
+# Ours, of no paper, for training from random weights on few images: pixels an image is meant to have a side, and between
+# the whitened patches, by the stride of a token.
+CONV_VITS: dict[int, tuple[int, int]] = {8: (32, 1), 16: (64, 2)}
 # Width, patch and published sizes (deit/models_v2.py; README_revenge.md).
 DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
     "s": (WIDTHS["s"], 16, (224, 384)),
@@ -162,6 +166,25 @@ def _hybrids() -> dict[str, ViTConfig]:
     return {
         name: ViTConfig(patch_size=(patch, patch), stem=StemConfig(stages=stages), **dataclasses.asdict(WIDTHS[width]))
         for name, (stages, patch, width) in HYBRIDS.items()
+    }
+
+
+def _conv_vits() -> dict[str, ViTConfig]:
+    return {
+        f"conv-vit-{stride}": ViTConfig(
+            image_size=(size, size),
+            patch_size=(1, 1),
+            dim=256,
+            depth=2,
+            mlp_dim=512,
+            num_heads=4,
+            position="sincos-2d",
+            pooling="gap",
+            gelu="exact",
+            stem=WhitenedStemConfig(patch=2, step=step, widths=(64, 256, 256)),
+            initialization="big_vision",
+        )
+        for stride, (size, step) in CONV_VITS.items()
     }
 
 
@@ -261,6 +284,7 @@ def _others() -> dict[str, ModelConfig]:
 VARIANTS: dict[str, ModelConfig] = {
     **_vits(),
     **_hybrids(),
+    **_conv_vits(),
     **_deits(),
     **_deit3s(),
     **_t2ts(),

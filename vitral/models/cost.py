@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitral.models.families import build
 from vitral.models.model import ModelConfig
-from vitral.models.stem import ResNetStem
+from vitral.models.vit import build_stem
 from vitral.models.vit_config import ViTConfig
 
 
@@ -43,7 +43,7 @@ def _vit_macs(config: ViTConfig) -> int:
         total += len(config.experts.blocks) * (router + (config.experts.num_selected - 1) * mlp)
     if config.stem:
         with torch.device("meta"):
-            total += _counted(ResNetStem(config.stem), config.image_size)
+            total += _counted(build_stem(config.stem), config.image_size)
     features = config.representation_size or dim
     heads = 2 if config.distilled else 1
     total += heads * features * config.num_classes + (dim * features if config.representation_size else 0)

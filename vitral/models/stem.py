@@ -4,6 +4,7 @@ Held against models_resnet.py of google-research/vision_transformer: the first v
 norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -52,6 +53,10 @@ class StemConfig:
     def stride(self) -> int:
         """How many pixels one position of the feature map stands for, in each direction."""
         return 4 * 2 ** max(len(self.stages) - 1, 0)
+
+    def positions(self, size: int) -> int:
+        """Return how many positions the feature map has along a side of so many pixels."""
+        return math.ceil(size / self.stride)
 
 
 class ResidualUnit(nn.Module):

@@ -18,10 +18,11 @@ from vitral.models.heads import MapHead, TanhLayer, new_head
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, lecun_normal_, seeded
 from vitral.models.model import Features, Images, Logits, Model, Outputs
 from vitral.models.position import PositionEmbedding
-from vitral.models.stem import ResNetStem
+from vitral.models.stem import ResNetStem, StemConfig
 from vitral.models.stochastic_depth import BatchPart, depth_rate
 from vitral.models.tokens import TokenGrid
 from vitral.models.vit_config import ViTConfig
+from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig
 
 
 class ViT(Model):
@@ -37,7 +38,7 @@ class ViT(Model):
         super().__init__()
         self.config = config
         dim = config.dim
-        self.stem = ResNetStem(config.stem) if config.stem else None
+        self.stem = None if config.stem is None else build_stem(config.stem)
         channels = config.stem.channels if config.stem else 3
         self.patch_embedding = nn.Conv2d(channels, dim, config.patch_size, config.stride_on_map)
         if config.pooling == "token":
@@ -282,6 +283,11 @@ class ViT(Model):
             super().init_head(generator)
         if self.distillation_head is not None:
             init_linear_deit(self.distillation_head, generator)
+
+
+def build_stem(config: StemConfig | WhitenedStemConfig) -> ResNetStem | WhitenedStem:
+    """Return the convolutions of a hybrid, without weights."""
+    return WhitenedStem(config) if isinstance(config, WhitenedStemConfig) else ResNetStem(config)
 
 
 def _repeated(token: Tensor, like: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Everything that makes one Vision Transformer, checked before it is built."""
 
 import dataclasses
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -13,6 +12,7 @@ from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import ModelConfig
 from vitral.models.position import PositionKind, PositionResize
 from vitral.models.stem import StemConfig
+from vitral.models.whitened_stem import WhitenedStemConfig
 
 Pooling = Literal["token", "gap", "map"]
 Initialization = Literal["vit", "big_vision", "deit"]
@@ -44,7 +44,7 @@ class ViTConfig(ModelConfig):
         gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
         registers: extra learned tokens that hold no patch (arXiv 2309.16588).
         layer_scale: initial factor on residual branches (arXiv 2103.17239); None for none.
-        stem: the ResNet of a hybrid; None for none.
+        stem: the convolutions of a hybrid, a ResNet or those of a `WhitenedStem`; None for none.
         distilled: whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
         experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
         norm_eps: epsilon of the layer norms.
@@ -67,7 +67,7 @@ class ViTConfig(ModelConfig):
     gelu: Gelu = "tanh"
     registers: int = 0
     layer_scale: float | None = None
-    stem: StemConfig | None = field(default=None, metadata=LATER)
+    stem: StemConfig | WhitenedStemConfig | None = field(default=None, metadata=LATER)
     distilled: bool = field(default=False, metadata=LATER)
     experts: ExpertsConfig | None = field(default=None, metadata=LATER)
     norm_eps: float = field(default=LAYER_NORM_EPS, metadata=LATER)
@@ -83,6 +83,9 @@ class ViTConfig(ModelConfig):
         _check_words(self)
         _check_widths(self)
         _check_extras(self)
+        if isinstance(self.stem, WhitenedStemConfig):
+            _check_map(self)
+            return
         unit = self.stem.stride if self.stem else 1
         patch, stride = (tuple(unit * side for side in sides) for sides in (self.patch_size, self.stride_on_map))
         _check_divisible(self.image_size, patch, stride)  # type: ignore[arg-type]
@@ -101,9 +104,8 @@ class ViTConfig(ModelConfig):
     @property
     def grid(self) -> tuple[int, int]:
         """Rows and columns of patches."""
-        unit = self.stem.stride if self.stem else 1
         height, width = (
-            (math.ceil(size / unit) - patch) // step + 1
+            ((self.stem.positions(size) if self.stem else size) - patch) // step + 1
             for size, patch, step in zip(self.image_size, self.patch_size, self.stride_on_map, strict=True)
         )
         return height, width
@@ -168,6 +170,15 @@ def _check_extras(config: ViTConfig) -> None:
         raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
     if config.layer_scale is not None and config.experts:
         raise ModelError("Experts and LayerScale do not go together.")
+
+
+def _check_map(config: ViTConfig) -> None:
+    """Refuse images that a stem without padding leaves no patch of."""
+    stem = config.stem
+    assert isinstance(stem, WhitenedStemConfig)
+    for side, size, patch in zip(("height", "width"), config.image_size, config.patch_size, strict=True):
+        if stem.positions(size) < patch:
+            raise ModelError(f"Image {side} {size} is too small for this network; use {stem.least(patch)} or more.")
 
 
 def _check_divisible(image: tuple[int, int], patch: tuple[int, int], stride: tuple[int, int]) -> None:

@@ -25,7 +25,8 @@ from vitral.training.settings.recipe import load_recipe
 DATA = DataFacts(
     images=1000, an_epoch=1000, classes=10, task=SINGLE_LABEL, augmentation=Augmentation(flip=False), side=400.0
 )
-FACTS = Facts(DATA, MachineFacts())
+MACHINE = MachineFacts(macs_per_second=5e10)
+FACTS = Facts(DATA, MACHINE)
 WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000)
 SLOW = Measured(images_per_second=2.0, fixed_bytes=1 << 30, image_bytes=1 << 26)
 
@@ -49,15 +50,26 @@ def test_nothing_is_read_and_nothing_built(monkeypatch: pytest.MonkeyPatch) -> N
         assert resolve(request, replace(facts, measured=SLOW)).cost is not None
 
 
-@pytest.mark.parametrize(
-    ("side", "gpu", "model"),
-    [(47.0, None, "vit-ti4"), (48.0, None, "vit-ti16"), (48.0, 80 << 30, "vit-s16"), (32.0, 80 << 30, "vit-ti4")],
-)
-def test_random_weights_fit_the_images_and_the_machine(side: float, gpu: int | None, model: str) -> None:
-    facts = Facts(replace(DATA, side=side), MachineFacts(gpu_bytes=gpu))
+@pytest.mark.parametrize(("side", "model"), [(32.0, "conv-vit-8"), (47.0, "conv-vit-8"), (48.0, "conv-vit-16")])
+def test_random_weights_fit_the_images(side: float, model: str) -> None:
+    facts = Facts(replace(DATA, side=side), MACHINE)
     plan = resolve(read_request(ask("fine-tune", "photos")), facts)
     assert (plan.start, plan.origin) == (model, "model")
     assert model in plan.reasons[0]
+    assert f"Images at {plan.recipe.image_size} pixels" in plan.reasons[1]
+
+
+def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
+    plan = resolve(read_request(ask("fine-tune", "photos", image_size=32)), FACTS)
+    assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
+    assert "Images at 32 pixels, as you said." in plan.reasons
+
+
+def test_a_recipe_that_is_named_is_not_changed() -> None:
+    plan = resolve(read_request(ask("fine-tune", "photos", recipe="scratch")), FACTS)
+    recipe = load_recipe("scratch")
+    assert (plan.recipe.image_size, plan.recipe.augmentation) == (None, None)
+    assert plan.recipe.steps == round((recipe.epochs or 0) * DATA.images / recipe.batch_size)
 
 
 def test_what_was_measured_decides_the_layout_and_the_cost_alone() -> None:

@@ -51,11 +51,14 @@ class MachineFacts:
         gpu_bytes: memory of the GPU; None without one.
         usable_bytes: that the run may plan with on its device; None where the system does not say.
         processes: that share the work.
+        macs_per_second: multiply-accumulates of forward passes that training goes through in a second, backward passes
+            included; None where nothing depends on it.
     """
 
     gpu_bytes: int | None = None
     usable_bytes: int | None = None
     processes: int = 1
+    macs_per_second: float | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from vitral.training.optimization.precision import training_device
 from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, WeightsFacts
 from vitral.training.planning.memory import usable_bytes
 from vitral.training.planning.request import Request
-from vitral.training.planning.resolve import needs_side
+from vitral.training.planning.resolve import needs_network, needs_side
+from vitral.training.planning.speed import training_speed
 
 SAMPLE = 16  # images whose sizes are looked at
 
@@ -34,7 +35,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
             augmentation=data.augmentation,
             side=median_side(train) if needs_side(request) else None,
         ),
-        machine=look_at_machine(),
+        machine=look_at_machine(timed=needs_network(request)),
         weights=look_at_weights(loaded) if loaded is not None and request.automatic else None,
     )
 
@@ -45,12 +46,15 @@ def look_at_weights(loaded: Classifier) -> WeightsFacts:
     return WeightsFacts(config=model.config, parameters=count_parameters(model), macs=count_macs(model.config))
 
 
-def look_at_machine() -> MachineFacts:
-    """Return what this machine has for a run."""
+def look_at_machine(*, timed: bool = False) -> MachineFacts:
+    """Return what this machine has for a run, and how fast it is if that is to be measured."""
+    device = training_device()
+    speed = distributed.broadcast(training_speed(device)) if timed else None
     return MachineFacts(
         gpu_bytes=torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None,
-        usable_bytes=usable_bytes(training_device()),
+        usable_bytes=usable_bytes(device),
         processes=distributed.world(),
+        macs_per_second=None if speed is None else speed * distributed.world(),
     )
 
 

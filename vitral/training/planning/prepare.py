@@ -18,11 +18,12 @@ from vitral.models.families import replace as replace_config
 from vitral.seeds import derive
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.estimate import measure
-from vitral.training.planning.look import look, look_at_machine
+from vitral.training.planning.from_scratch import COARSE, FINE
+from vitral.training.planning.look import look
 from vitral.training.planning.network import network_config, routing
 from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
-from vitral.training.planning.resolve import default_models, resolve
+from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import Recipe
 
 
@@ -40,7 +41,7 @@ def load_start(request: Request) -> Classifier | None:
         return None
     size = request.asked.image_size or request.in_full.image_size
     if request.source is None:
-        _check_size([variant(name) for name in default_models(look_at_machine().gpu_bytes)], size)
+        _check_size([variant(name) for name in (FINE, COARSE)], size)
         return None
     start = load(request.source)
     _check_size([start.model.config], size)

@@ -20,7 +20,7 @@ from vitral.training.planning.plan import Run
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more
-VALIDATION_SHARE, SCORING_SHARE = 0.02, 0.1  # of the time left: one validation, and the final scoring
+VALIDATION_SHARE, SCORING_SHARE = 0.01, 0.1  # of the time left: one validation, and the final scoring
 DOUBT = (
     0.5  # of the time that a step is expected to take: a whole batch goes faster than the few images that were timed
 )

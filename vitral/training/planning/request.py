@@ -160,6 +160,7 @@ class Request:
             stands.
         automatic: whether no recipe was named and the weights are trained ones, so that `resolve` chooses.
         said: the changes to the recipe that the command says, the last of a key holding.
+        recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
     """
 
     asked: Asked
@@ -167,6 +168,7 @@ class Request:
     recipe: Recipe
     automatic: bool
     said: tuple[str, ...]
+    recipe_named: bool = True
 
     @property
     def in_full(self) -> Recipe:
@@ -210,7 +212,7 @@ def read_request(asked: Asked, *, kept: Path | None = None, kept_start: str | No
     recipe = load_recipe(named or default, said)
     if asked.kind == "pre-train":
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
-    request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said)
+    request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     return request

@@ -1,6 +1,8 @@
 """From a request and the facts to the plan: a pure function, which reads nothing and builds nothing."""
 
-from vitral.advice import argument, function
+from dataclasses import replace
+
+from vitral.training.planning import from_scratch
 from vitral.training.planning.automatic import choose_recipe, fitting_size, situation_of
 from vitral.training.planning.cost import fit_machine
 from vitral.training.planning.facts import Facts
@@ -8,11 +10,6 @@ from vitral.training.planning.length import fit_length
 from vitral.training.planning.plan import Origin, Plan
 from vitral.training.planning.request import Request
 from vitral.training.settings.recipe import Recipe
-
-FINE_PATCHES_BELOW = (
-    48  # pixels: of a smaller image patches of 16 would leave fewer than three a side, so they are of 4
-)
-FINE, COARSE, COARSE_ON_GPU = "vit-ti4", "vit-ti16", "vit-s16"
 
 
 def resolve(request: Request, facts: Facts) -> Plan:
@@ -46,12 +43,12 @@ def resolve(request: Request, facts: Facts) -> Plan:
 
 def needs_side(request: Request) -> bool:
     """Tell whether the images' size decides anything: only then they are looked at."""
-    return request.automatic or (request.source is None and not request.from_recipe)
+    return request.automatic or needs_network(request)
 
 
-def default_models(gpu_bytes: int | None) -> tuple[str, str]:
-    """Return the models that training from scratch takes for small images and for large ones."""
-    return FINE, COARSE if gpu_bytes is None else COARSE_ON_GPU
+def needs_network(request: Request) -> bool:
+    """Tell whether the network is to be chosen: neither weights nor a network nor a recipe that has one were named."""
+    return request.source is None and not request.from_recipe
 
 
 def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
@@ -64,26 +61,34 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
         return source, "model", ["No trained weights were given, so the network learns from scratch."]
     if source is not None:
         return source, "weights", []
-    assert facts.data.side is not None, "the images' size was not looked at"
-    fine, coarse = default_models(facts.machine.gpu_bytes)
-    name = fine if facts.data.side < FINE_PATCHES_BELOW else coarse
-    reason = (
-        f"No weights were given ({argument('source')}), so a {name} learns from scratch; pre-trained weights would do "
-        f"better on few images: a published file such as ViT-B_16.npz, or a run of {function('pretrain')}."
-    )
-    return name, "model", [reason]
+    choice = from_scratch.choose_network(_situation(request, facts))
+    return choice.model, "model", [choice.why_model]
+
+
+def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
+    size = request.recipe.image_size
+    data = facts.data if size is None else replace(facts.data, side=float(size))
+    return from_scratch.situation_of(data, facts.machine, request.asked.budget_seconds)
+
+
+def _from_scratch(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+    """Return the recipe of a run from random weights, and why; one that was named stays as it is."""
+    if request.recipe_named or not needs_network(request):
+        return request.recipe, [_why_size(request)]
+    situation = _situation(request, facts)
+    choice = from_scratch.choose_network(situation)
+    recipe = from_scratch.fit_recipe(request.recipe, situation, choice, facts.data.augmentation, told=request.told)
+    return recipe, [_why_size(request) if request.recipe.image_size else choice.why_size]
 
 
 def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
     """Return the recipe with everything that was said of it, and why it is what it is."""
-    recipe, reasons = _chosen(request, facts) if request.automatic else (request.recipe, [])
+    recipe, reasons = _chosen(request, facts) if request.automatic else _from_scratch(request, facts)
     task = facts.data.task
     fitting = task.objective(recipe.objective.name)
     if recipe.method.uses_labels and fitting != recipe.objective.name:
         recipe = recipe.with_changes({"objective.name": fitting})
         reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
-    if not request.automatic:
-        reasons = [*reasons, _why_size(request)]
     return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
 
 

@@ -11,6 +11,7 @@ from vitral.models.coatnet import CoAtNetConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.model import ModelConfig
 from vitral.models.naming import variant_name
+from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Stored, cannot_hold
 
@@ -91,7 +92,8 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     if name is None:
         raise cannot_hold("timm", f"a {variant_name(config) or 'model of this shape'}, for timm has no such model")
     listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-    exact = not isinstance(config, ViTConfig) or config.stem is None or config.stem.weight_eps_inside
+    stem = config.stem if isinstance(config, ViTConfig) else None
+    exact = not isinstance(stem, StemConfig) or stem.weight_eps_inside
     return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)
 
 

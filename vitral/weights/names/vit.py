@@ -8,6 +8,7 @@ from vitral.images.preprocessing import ORIGINAL as ORIGINAL_PREPROCESSING
 from vitral.models.experts import ExpertsConfig
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
+from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, reading, square_side
 from vitral.weights.layouts import (
     BROADCAST_NORM,
@@ -69,7 +70,7 @@ def table(config: ViTConfig, spelling: Spelling) -> list[Rule]:
         rule("patch_embedding.weight", "embedding/kernel", CONVOLUTION),
         rule("patch_embedding.bias", "embedding/bias"),
         *_norm("norm", f"{encoder}/encoder_norm"),
-        *(_stem(config.stem, spelling.norm) if config.stem else []),
+        *(_stem(config.stem, spelling.norm) if isinstance(config.stem, StemConfig) else []),
     ]
     for index in range(config.depth):
         rules += _block(f"encoder.{index}", f"{encoder}/encoderblock_{index}", config, spelling.generation, index)
@@ -266,6 +267,7 @@ def _refuse(config: ViTConfig, name: str) -> None:
     problems = {
         "a distillation token": config.distilled,
         "registers": config.registers,
+        "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
         "LayerScale": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
         "projections without biases": not config.qkv_bias,

@@ -7,6 +7,7 @@ from typing import Any
 from vitral.models.blocks import LAYER_NORM_EPS
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
+from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
 from vitral.weights.layouts import Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
@@ -48,7 +49,7 @@ TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
 def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
     """Return the rules for one model; `renames` are what this file names differently."""
     mixed = re.compile(r"map_head\.attention\.(key|value)\.")
-    roots = ROOT_ONLY if config.stem and not config.stem.stages else ()
+    roots = ROOT_ONLY if isinstance(config.stem, StemConfig) and not config.stem.stages else ()
     rules = renamed(
         [name for name in our_names(config) if not mixed.match(name)],
         (*RENAMES, *roots, *renames),
@@ -137,6 +138,7 @@ def rules(config: ViTConfig) -> list[Rule]:
     """
     problems = {
         "experts": config.experts is not None,
+        "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
         "a representation layer before the head; fine-tune first, or replace the head": bool(
             config.representation_size
         ),

@@ -1,0 +1,88 @@
+"""The network, size, length and views that a run from random weights chooses: a function of images, time and speed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from vitral.images.augment import Augmentation
+from vitral.models.catalog import variant
+from vitral.models.cost import count_macs
+from vitral.models.families import replace as replace_config
+from vitral.training.planning import from_scratch
+from vitral.training.planning.from_scratch import COARSE, FINE, SIZES, Situation, choose_network, fit_recipe, macs
+from vitral.training.settings.recipe import load_recipe
+
+HANDS = Situation(images=1646, side=100.0, macs_per_second=5e10, budget_seconds=180.0)
+
+
+@pytest.mark.parametrize("side", [8.0, 28.0, 32.0, 47.0, 48.0, 64.0, 100.0, 224.0, 384.0])
+@pytest.mark.parametrize("images", [40, 500, 5_000, 60_000])
+@pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
+def test_every_situation_has_a_network_that_can_be_built(side: float, images: int, seconds: float | None) -> None:
+    choice = choose_network(Situation(images, side, 5e10, seconds))
+    assert choice.model == (FINE if side < 48 else COARSE)
+    config = replace_config(variant(choice.model), image_size=(choice.size, choice.size))
+    assert min(config.grid) >= 1
+    assert choice.size <= max(1.1 * side, 24)
+    assert str(choice.size) in choice.why_size
+
+
+def test_more_time_fewer_images_or_a_faster_machine_never_show_images_smaller() -> None:
+    def sizes(key: str, values: Sequence[float]) -> list[int]:
+        return [choose_network(replace(HANDS, side=400.0, **{key: value})).size for value in values]  # type: ignore[arg-type]
+
+    ranges: tuple[tuple[str, Sequence[float]], ...] = (
+        ("budget_seconds", [15.0, 30.0, 60.0, 180.0, 600.0, 3600.0]),
+        ("macs_per_second", [1e9, 1e10, 5e10, 1e12]),
+        ("images", [100_000, 10_000, 1_000, 100]),
+    )
+    for key, values in ranges:
+        found = sizes(key, values)
+        assert found == sorted(found)
+        assert found[0] == SIZES[0]
+        assert found[-1] == SIZES[-1]
+
+
+def test_the_size_leaves_time_for_the_passes_that_it_promises() -> None:
+    choice = choose_network(HANDS)
+    seconds = HANDS.passes * HANDS.images * macs(COARSE, choice.size) / HANDS.macs_per_second
+    assert seconds <= HANDS.training_seconds
+    larger = SIZES[SIZES.index(choice.size) + 1]
+    more = HANDS.passes * HANDS.images * macs(COARSE, larger) / HANDS.macs_per_second
+    assert larger > 110 or more > HANDS.training_seconds
+
+
+@pytest.mark.parametrize(("model", "size"), [(FINE, 32), (FINE, 28), (COARSE, 64), (COARSE, 128)])
+def test_the_cost_of_a_size_is_near_what_is_counted(model: str, size: int) -> None:
+    config = replace_config(variant(model), image_size=(size, size), num_classes=10)
+    assert macs(model, size) == pytest.approx(count_macs(config), rel=0.15)
+
+
+def test_what_the_user_said_stays() -> None:
+    recipe = load_recipe("scratch", ("batch_size=16", "steps=7", "augmentation.flip=false"))
+    told = {"batch_size": "16", "steps": "7", "augmentation.flip": "false"}
+    fitted = fit_recipe(recipe, HANDS, choose_network(HANDS), Augmentation(), told=told)
+    assert (fitted.batch_size, fitted.steps, fitted.augmentation) == (16, 7, recipe.augmentation)
+
+
+def test_the_length_fits_the_time_and_few_images_are_not_learned_by_heart() -> None:
+    def steps(situation: Situation) -> tuple[int, int]:
+        fitted = fit_recipe(load_recipe("scratch"), situation, choose_network(situation), Augmentation(), told=())
+        assert fitted.steps is not None
+        assert fitted.schedule.warmup_steps == round(0.2 * fitted.steps)
+        return fitted.steps, fitted.batch_size
+
+    long, batch = steps(replace(HANDS, budget_seconds=36_000.0))
+    assert long * batch / HANDS.images == pytest.approx(4 * HANDS.passes, rel=0.01)
+    few, batch = steps(replace(HANDS, images=40, budget_seconds=36_000.0))
+    assert (few, batch) == (max(300, 4 * 60 * 40 // 10), 10)
+    short, batch = steps(replace(HANDS, images=50_000, side=32.0))
+    assert short * batch * macs(FINE, 32) / HANDS.macs_per_second <= 180
+
+
+def test_only_photos_views_are_changed() -> None:
+    digits = Augmentation(crop="none", flip=False, shift=0.1)
+    assert from_scratch.views(digits, COARSE) == digits
+    assert from_scratch.views(Augmentation(), FINE).crop == "padded"
+    assert from_scratch.views(Augmentation(flip=False), COARSE).flip is False

@@ -1,0 +1,166 @@
+"""The network, the size, the length and the views of a run that begins from random weights, and why.
+
+All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. The rules
+sum up what benchmarks/first_use.py and benchmarks/ten_minutes.py measured; docs/decisions.md has the figures. How much an
+image must be seen before it pays to see it larger is ours, of no paper.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from vitral.advice import argument, function
+from vitral.images.augment import Augmentation
+from vitral.models.costs import COSTS
+from vitral.training.planning.durations import rounded
+from vitral.training.planning.facts import DataFacts, MachineFacts
+from vitral.training.settings.recipe import Recipe
+
+FINE, COARSE = "conv-vit-8", "conv-vit-16"
+FINE_BELOW = 48  # pixels: smaller images are seen as they are by a network of finer tokens
+LEAST, UNIT = 24, 4  # pixels: smaller images are enlarged; sizes are multiples
+SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # of the coarse network
+ENLARGED = 1.1  # times their own size, that images are seen at most
+# Passes over the data that a size must leave time for: of so many images, less by the power for more.
+PASSES, IMAGES, POWER, FEWEST_PASSES, MOST_PASSES = 15.0, 2_500, 0.4, 4.0, 60.0
+LONGER = 4.0  # times those passes, after which more would only be learned by heart
+PATIENCE_SECONDS = 1200.0  # that a run without a budget may take, where that decides the size
+COMMAND_SECONDS, TRAINING_SHARE = 8.0, 0.8  # of a budget: what the command takes before and after, and training's share
+LEAST_STEPS = 300
+BATCH, LARGE_BATCH, LARGE_SET = 128, 256, 10_000
+WARMUP_SHARE = 0.2
+MIN_AREA = 0.35
+SHIFT = 1 / 16  # of the side: two pixels of 32
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the choice depends on.
+
+    Attributes:
+        images: to train on.
+        side: the images' shorter side, pixels, the middle of a sample.
+        macs_per_second: multiply-accumulates of forward passes that the machine trains through in a second.
+        budget_seconds: what the command may take; None for as long as it needs.
+    """
+
+    images: int
+    side: float
+    macs_per_second: float
+    budget_seconds: float | None
+
+    @property
+    def training_seconds(self) -> float:
+        """Seconds for training."""
+        if self.budget_seconds is None:
+            return PATIENCE_SECONDS
+        return max(TRAINING_SHARE * self.budget_seconds - COMMAND_SECONDS, 1.0)
+
+    @property
+    def passes(self) -> float:
+        """Passes over the data that a network needs to learn them."""
+        return min(max(PASSES * (IMAGES / self.images) ** POWER, FEWEST_PASSES), MOST_PASSES)
+
+    def passes_at(self, model: str, size: int) -> float:
+        """Return how many passes over the data there is time for."""
+        return self.training_seconds * self.macs_per_second / macs(model, size) / self.images
+
+
+def situation_of(data: DataFacts, machine: MachineFacts, budget_seconds: float | None) -> Situation:
+    """Return the situation that facts describe."""
+    assert data.side is not None, "the images' size was not looked at"
+    assert machine.macs_per_second is not None, "the machine's speed was not measured"
+    return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds)
+
+
+def macs(model: str, size: int) -> float:
+    """Return the multiply-accumulates of an image of a size."""
+    native = 32 if model == FINE else 64
+    return COSTS[model][1] * (size / native) ** 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A network for images of a size.
+
+    Attributes:
+        model: its name.
+        size: of the images, pixels.
+        why_model: one line.
+        why_size: likewise.
+    """
+
+    model: str
+    size: int
+    why_model: str
+    why_size: str
+
+
+def choose_network(situation: Situation) -> Choice:
+    """Return the network, and the size of the images: the largest at which there is time to learn them, up to their own."""
+    side = situation.side
+    if side < FINE_BELOW:
+        size = max(LEAST, int(side) // UNIT * UNIT)
+        how = f"they are only {side:.0f} themselves" if side < LEAST else "about their own size"
+        return Choice(FINE, size, _why_network(FINE, side), f"Images at {size} pixels: {how}.")
+    fitting = [size for size in SIZES if size <= ENLARGED * side]
+    in_time = [size for size in fitting if situation.passes_at(COARSE, size) >= situation.passes]
+    size = in_time[-1] if in_time else fitting[0]
+    return Choice(
+        COARSE, size, _why_network(COARSE, side), f"Images at {size} pixels: {_why_size(situation, size, fitting)}."
+    )
+
+
+def _why_size(situation: Situation, size: int, fitting: list[int]) -> str:
+    patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
+    if situation.passes_at(COARSE, size) < situation.passes:
+        seen = situation.passes_at(COARSE, size)
+        return f"the least, and even so {patience} has room for only {seen:.2g} passes over {situation.images:,} images"
+    if size == fitting[-1]:
+        return "the largest that pays from scratch" if size == SIZES[-1] else "about their own size"
+    return f"of larger ones {patience} has no room for the {situation.passes:.0f} passes that so many images need"
+
+
+def _why_network(model: str, side: float) -> str:
+    kind = "small" if model == FINE else "of this size"
+    return (
+        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} ({side:.0f} "
+        f"pixels) the best that was measured; pre-trained weights do better on few images: a published file such as "
+        f"ViT-B_16.npz, or a run of {function('pretrain')}."
+    )
+
+
+def fit_recipe(
+    recipe: Recipe, situation: Situation, choice: Choice, augmentation: Augmentation, *, told: Collection[str]
+) -> Recipe:
+    """Return the recipe for a network that the choice knows, but for what the user said of it.
+
+    Args:
+        recipe: with what was said.
+        situation: what the choice depends on.
+        choice: network and size.
+        augmentation: what suits the data.
+        told: the keys that the user set.
+    """
+    batch = max(8, min(LARGE_BATCH if situation.images >= LARGE_SET else BATCH, situation.images // 4))
+    # A schedule that fits the time from its first step need not be bent to it.
+    in_time = situation.passes_at(choice.model, choice.size) / TRAINING_SHARE * situation.images / batch
+    enough = max(LONGER * situation.passes * situation.images / batch, LEAST_STEPS)
+    steps = max(1, round(min(enough, in_time)))
+    warmup = round(WARMUP_SHARE * steps)
+    chosen = {"image_size": choice.size, "batch_size": batch, "schedule.warmup_steps": warmup}
+    changes: dict[str, object] = {key: value for key, value in chosen.items() if key not in told}
+    if not {"steps", "epochs"} & set(told):
+        changes |= {"steps": steps, "epochs": None}
+    if not any(key.startswith("augmentation") for key in told):
+        changes["augmentation"] = views(augmentation, choice.model)
+    return recipe.with_changes(changes)
+
+
+def views(augmentation: Augmentation, model: str) -> Augmentation:
+    """Return how images vary in a short run from scratch: photos less than otherwise, other kinds as the data say."""
+    if augmentation.crop != "inception":
+        return augmentation
+    changed = replace(augmentation, flip="alternating" if augmentation.flip else False, decode="kept")
+    if model == FINE:
+        return replace(changed, crop="padded", padding=SHIFT)
+    return replace(changed, min_area=MIN_AREA)
