@@ -5,11 +5,14 @@ from typing import cast
 
 import pytest
 import torch
+from torch import nn
 
+from vitral.models.catalog import variant
 from vitral.models.families import build
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import Stage, WhitenedStem, WhitenedStemConfig, whitening_filters
+from vitral.training.optimization.muon import hidden_matrices
 
 
 def covariance_of_images(patch: int) -> torch.Tensor:
@@ -64,10 +67,20 @@ def test_the_filters_are_kept_and_never_learned() -> None:
         stem=WhitenedStemConfig(widths=(8, 16)),
     )
     model = build(config)
-    assert "stem.filters" in model.state_dict()
-    assert "stem.filters" not in dict(model.named_parameters())
+    assert "stem.whitening.weight" in model.state_dict()
+    assert "stem.whitening.weight" not in dict(model.named_parameters())
     model.train()(torch.rand(2, 3, 32, 32)).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_muon_takes_every_convolution_but_the_one_that_reads_the_pixels() -> None:
+    model = build(variant("conv-vit-8"))
+    stem = cast(WhitenedStem, model.stem)
+    matrices = hidden_matrices(model)
+    convolutions = [layer.weight for layer in stem.stages.modules() if isinstance(layer, nn.Conv2d)]
+    assert len(convolutions) == 6
+    assert all(weight in matrices for weight in convolutions)
+    assert stem.whitening.weight not in matrices
 
 
 def test_a_resnet_stem_counts_positions_as_its_padding_gives_them() -> None:

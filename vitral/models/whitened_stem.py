@@ -83,16 +83,24 @@ class Stage(nn.Module):
         return functional.gelu(self.norm2(self.conv2(maps)))
 
 
+class Whitening(nn.Conv2d):
+    """The layer that reads the pixels: its filters are computed, kept with the weights and never learned; its bias is."""
+
+    weight: Tensor  # a buffer
+
+    def __init__(self, config: WhitenedStemConfig) -> None:
+        super().__init__(3, config.filters, config.patch, config.step)
+        shape = self.weight.shape
+        del self.weight
+        self.register_buffer("weight", torch.empty(shape))
+
+
 class WhitenedStem(nn.Module):
     """From images to the feature map that the transformer's tokens are made of."""
 
-    filters: Tensor
-
     def __init__(self, config: WhitenedStemConfig) -> None:
         super().__init__()
-        self.patch, self.step = config.patch, config.step
-        self.register_buffer("filters", torch.empty(config.filters, 3, config.patch, config.patch))
-        self.bias = nn.Parameter(torch.empty(config.filters))
+        self.whitening = Whitening(config)
         channels = (config.filters, *config.widths)
         self.stages = nn.ModuleList(map(Stage, channels, config.widths))
 
@@ -100,7 +108,7 @@ class WhitenedStem(nn.Module):
         """Return the feature map, (batch, channels, rows, columns)."""
         # Channels last: what the convolutions of a CPU and of a GPU in half precision are fastest on.
         images = images.contiguous(memory_format=torch.channels_last)
-        maps = functional.gelu(functional.conv2d(images, self.filters, self.bias, self.step))
+        maps = functional.gelu(self.whitening(images))
         for stage in self.stages:
             maps = stage(maps)
         return maps
@@ -108,8 +116,9 @@ class WhitenedStem(nn.Module):
     @torch.no_grad()
     def init_weights(self, generator: torch.Generator) -> None:
         """Whitening filters; convolutions that hand on what they can, the rest uniform as torch draws them; unit norms."""
-        self.filters.copy_(whitening_filters(self.patch))
-        self.bias.zero_()
+        self.whitening.weight.copy_(whitening_filters(self.whitening.kernel_size[0]))
+        assert self.whitening.bias is not None
+        self.whitening.bias.zero_()
         for module in self.modules():
             if isinstance(module, Convolution):
                 limit = module.weight[0].numel() ** -0.5
