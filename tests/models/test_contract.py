@@ -223,7 +223,7 @@ class TestContract:
         ("distilled", {"representation_size": 8}, "no representation layer"),
         ("experts", {"experts": ExpertsConfig(blocks=(2,))}, "only 2 blocks"),
         ("hybrid", {"image_size": (36, 32)}, "not divided"),
-        ("whitened", {"image_size": (4, 32)}, "height 4 is too small for this network; use 5 or more"),
+        ("whitened", {"image_size": (8, 32)}, "height 8 is too small for this network; use 9 or more"),
         ("bit", {"stages": ()}, "at least 1"),
         ("bit", {"dropout": 0.1}, "BiT has no place for dropout"),
         ("t2t", {"image_size": (72, 64)}, "not divided by 16"),

@@ -57,7 +57,7 @@ COMMANDS = {
                 "vitral finetune --data photos/ --from ViT-B_16.npz --time 30m",
                 "published weights, half an hour in total",
             ),
-            ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=3e-4", "other settings"),
+            ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01", "other settings"),
             ("vitral finetune --data photos/ --out runs/photos --resume", "continue after Ctrl-C or a crash"),
         ),
     ),

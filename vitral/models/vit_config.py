@@ -16,6 +16,7 @@ from vitral.models.whitened_stem import WhitenedStemConfig
 
 Pooling = Literal["token", "gap", "map"]
 Initialization = Literal["vit", "big_vision", "deit"]
+FEWEST_POSITIONS = 2  # of a whitened stem's map, in each direction
 WORDS = {
     "position": PositionKind,
     "pooling": Pooling,
@@ -173,12 +174,13 @@ def _check_extras(config: ViTConfig) -> None:
 
 
 def _check_map(config: ViTConfig) -> None:
-    """Refuse images that a stem without padding leaves no patch of."""
+    """Refuse images of which a stem without padding leaves no patch, or one value a channel, of which no norm can learn."""
     stem = config.stem
     assert isinstance(stem, WhitenedStemConfig)
     for side, size, patch in zip(("height", "width"), config.image_size, config.patch_size, strict=True):
-        if stem.positions(size) < patch:
-            raise ModelError(f"Image {side} {size} is too small for this network; use {stem.least(patch)} or more.")
+        needed = max(patch, FEWEST_POSITIONS)
+        if stem.positions(size) < needed:
+            raise ModelError(f"Image {side} {size} is too small for this network; use {stem.least(needed)} or more.")
 
 
 def _check_divisible(image: tuple[int, int], patch: tuple[int, int], stride: tuple[int, int]) -> None:
