@@ -149,7 +149,7 @@ def test_settings_that_cannot_be(
         (("--from", "vit-mu16", "--set", "optimizer.lr=-1"), "impossible 'optimizer.lr'"),
         (("--from", "vit-mu16", "--image-size", "33"), "use 32 or 48"),
         (("--recipe", "cifar10-ten-minutes", "--image-size", "33"), "33"),
-        (("--image-size", "33"), "33"),
+        (("--image-size", "8"), "Image height 8 is"),
         (("--time", "soon"), "no duration"),
         (("--resume",), "Name its folder with --out"),
         (("--out", "photos"), "photos"),

@@ -252,6 +252,7 @@ def test_a_termination_saves_in_every_process(tmp_path: Path) -> None:
 def finetune(folder: Path, ranks: int, *options: str) -> dict[int, dict[str, float]]:
     arguments = ["finetune", "--data", "digits", "--from", "vit-mu4", "--out", str(folder)]
     changes = ["steps=20", "image_size=16", "precision=fp32", "batch_size=32", "checkpoint.every_steps=10"]
+    changes += ["optimizer.name=adamw", "optimizer.lr=1e-3"]  # Muon's products in bfloat16 magnify how sums are ordered
     settings = [part for change in changes for part in ("--set", change)]
     line = [*arguments, *settings, *options]
     if ranks == 1:
