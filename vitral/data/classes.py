@@ -79,10 +79,12 @@ def arrange(
     splits = _split_folders({folder[skip:] for folder in every if len(folder) > skip})
     inner = skip + bool(splits)
     split_of = {folder: _split_of(folder, skip, splits) for folder in set(parents)}
-    inside = {folder[inner:] for folder, split in split_of.items() if split is not None}
-    inside.discard(())
-    by_itself = [{folder[inner:] for folder in split_of if split_of[folder] == split} for split in {*split_of.values()}]
-    used = reading or _detect(inside, by_itself, wanted)
+    in_splits = [
+        {folder[inner:] for folder in split_of if split_of[folder] == split and len(folder) > inner}
+        for split in {*split_of.values()} - {None}
+    ]
+    inside = set[Folder]().union(*in_splits)
+    used = reading or _detect(inside, in_splits, wanted)
     by_split: dict[str, list[tuple[int, str]]] = {}
     outside = 0
     for index, folder in enumerate(parents):
@@ -155,15 +157,12 @@ def _likely(folders: set[Folder], splits: Iterable[set[Folder]]) -> Reading:
     tops = {folder[0] for folder in folders}
     if 2 * sum((top,) in folders for top in tops) > len(tops):
         return "top"
-    names = _names(folders)
-    repeated = len({name for split in splits for name, count in _names(split).items() if count > 1})
+    names = {folder[-1] for folder in folders}
+    counted = [Counter(folder[-1] for folder in split) for split in splits]
+    repeated = len({name for counts in counted for name, count in counts.items() if count > 1})
     if not repeated:
         return "leaf"
     return "top" if 2 * repeated >= len(names) else "path"
-
-
-def _names(folders: Iterable[Folder]) -> Counter[str]:
-    return Counter(folder[-1] for folder in folders if folder)
 
 
 def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:

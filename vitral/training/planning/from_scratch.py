@@ -1,8 +1,8 @@
 """The network, the size, the length and the views of a run that begins from random weights, and why.
 
-All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. The rules
-sum up what benchmarks/first_use.py and benchmarks/ten_minutes.py measured; docs/decisions.md has the figures. How much an
-image must be seen before it pays to see it larger is ours, of no paper.
+All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. What was
+measured is in docs/decisions.md: networks on CIFAR-10, two sizes on one set of photos. How many passes a size needs, and
+how that falls with the number of images, is ours, of no paper and hardly measured.
 """
 
 from collections.abc import Collection
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
+from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.facts import DataFacts, MachineFacts
@@ -74,8 +75,7 @@ def situation_of(data: DataFacts, machine: MachineFacts, budget_seconds: float |
 
 def macs(model: str, size: int) -> float:
     """Return the multiply-accumulates of an image of a size."""
-    native = 32 if model == FINE else 64
-    return COSTS[model][1] * (size / native) ** 2
+    return COSTS[model][1] * (size / variant(model).image_size[0]) ** 2
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,8 @@ def choose_network(situation: Situation) -> Choice:
 
 def _why_size(situation: Situation, size: int, fitting: list[int]) -> str:
     patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
-    if situation.passes_at(COARSE, size) < situation.passes:
-        seen = situation.passes_at(COARSE, size)
+    seen = situation.passes_at(COARSE, size)
+    if seen < situation.passes:
         return f"the least, and even so {patience} has room for only {seen:.2g} passes over {situation.images:,} images"
     if size == fitting[-1]:
         return "the largest that pays from scratch" if size == SIZES[-1] else "about their own size"
