@@ -35,7 +35,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = type_command(folder, "finetune", "--data", "photos", "--recipe", "scratch", *QUICK)
     assert done.returncode == 0, done.stderr
     assert "vitral predict photos/" in done.stdout
-    for said in ("3 classes", "k-nearest-neighbour", "Recipe: scratch", "Expected: about", "Run folder: runs/photos"):
+    for said in (
+        "3 classes",
+        "bare pixels: linear model",
+        "Recipe: scratch",
+        "Expected: about",
+        "Run folder: runs/photos",
+    ):
         assert said in done.stderr
     return folder
 

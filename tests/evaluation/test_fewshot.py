@@ -1,5 +1,6 @@
 """Baselines on frozen features."""
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,13 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.source import Source
 from vitral.evaluation import fewshot
-from vitral.evaluation.features import extract_features
-from vitral.evaluation.fewshot import score_baselines
+from vitral.evaluation.features import describe, extract_features
+from vitral.evaluation.fewshot import Fitted, score_baselines
+from vitral.evaluation.probes import Features
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
+from vitral.models.model import Images
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.task import Label
@@ -41,12 +44,36 @@ def test_baselines_of_random_features_beat_chance(
     baselines = score_baselines(digit_classifier, open_digits(), listener=events.append)
     assert baselines is not None
     assert (baselines.split, baselines.num_train, baselines.num_test) == ("test", 400, 150)
+    assert baselines.knn is not None
     assert baselines.knn > 0.3
+    assert baselines.linear_probe is not None
     assert baselines.linear_probe > 0.4
     assert events[-1] == Progress("extract features", 150, 150)
     assert baselines.pixel_neighbour is not None
     assert baselines.pixel_linear is not None
     assert min(baselines.pixel_neighbour, baselines.pixel_linear) > 0.8
+
+
+def test_of_random_weights_the_linear_model_on_pixels_is_scored_alone(
+    digit_classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(images: Images) -> Features:
+        raise AssertionError("an image went through the network")
+
+    monkeypatch.setattr(digit_classifier.predictor, "features", computed)
+    train = open_digits().splits["train"]
+    fitted = Fitted.of(describe(digit_classifier, train, network=False), 10)
+    for seconds in (math.inf, 100.0):
+        known = score_baselines(digit_classifier, open_digits(), network=False, fitted=fitted, seconds=seconds)
+        assert known is not None
+        assert (known.on_features, known.pixel_neighbour, known.num_train) == (None, None, len(train))
+        assert known.on_pixels == known.pixel_linear
+        assert known.pixel_linear is not None
+        assert known.pixel_linear > 0.8
+        figures = f"linear model {known.pixel_linear:.1%}, of {known.num_test} test images"
+        assert known.sentence() == f"Before training, on bare pixels: {figures}. Training should beat that."
+    with pytest.raises(AssertionError, match="went through"):  # what is known of pixels alone does not do for features
+        score_baselines(digit_classifier, open_digits(), fitted=fitted)
 
 
 def test_features_come_in_order_and_leave_the_mode_alone(digit_classifier: Classifier) -> None:

@@ -105,6 +105,8 @@ def test_its_features_are_probed(predictor: LinearInNumpy, monkeypatch: pytest.M
     monkeypatch.setattr(fewshot, "MOST_TEST", 100)
     baselines = score_baselines(classifier_of(predictor), open_digits())
     assert baselines is not None
+    assert baselines.knn is not None
+    assert baselines.linear_probe is not None
     assert min(baselines.knn, baselines.linear_probe) > 0.8
 
 

@@ -97,6 +97,13 @@ def test_below_its_own_probe_or_the_bare_pixels_is_a_failure() -> None:
     assert below_pixels[0].failed
 
 
+def test_without_features_the_bare_pixels_alone_are_compared() -> None:
+    only_pixels = Baselines(None, None, "test", 1000, 200, pixel_linear=0.7)
+    assert diagnose(scored(139), only_pixels, RUN) == ()
+    (found,) = diagnose(scored(100), only_pixels, RUN)
+    assert "the bare pixels: 50.0% of 200 test images right, against 70.0%" in found.problem
+
+
 def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
     (found,) = diagnose(scored(160), baselines(0.83), RUN)
     assert not found.failed

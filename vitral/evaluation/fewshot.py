@@ -1,7 +1,8 @@
-"""What frozen features are worth: simple classifiers on them and on the raw pixels, within a time limit, without tuning."""
+"""What simple classifiers reach: on a network's frozen features and on the bare pixels, within a time limit, without tuning."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
@@ -28,11 +29,11 @@ LEAST_TEST = 30  # images, fewer than which say nothing
 
 @dataclass(frozen=True)
 class Baselines:
-    """What simple classifiers reach on the frozen features, and on the bare pixels: a fine-tuned network should beat all.
+    """What simple classifiers reach on the frozen features, and on the bare pixels: a trained network should beat all.
 
     Attributes:
-        knn: accuracy of the nearest neighbours, 0 to 1.
-        linear_probe: accuracy of the linear probe, 0 to 1.
+        knn: accuracy of the nearest neighbours, 0 to 1; None of random features, which say nothing.
+        linear_probe: accuracy of the linear probe, 0 to 1; None likewise.
         split: where they were scored.
         num_train: training images used.
         num_test: images scored.
@@ -40,25 +41,36 @@ class Baselines:
         pixel_linear: accuracy of a linear model on them; None if unknown.
     """
 
-    knn: float
-    linear_probe: float
+    knn: float | None
+    linear_probe: float | None
     split: str
     num_train: int
     num_test: int
     pixel_neighbour: float | None = None
     pixel_linear: float | None = None
 
+    @property
+    def on_features(self) -> float | None:
+        """The best on the frozen features; None where there is none."""
+        return max((figure for figure in (self.knn, self.linear_probe) if figure is not None), default=None)
+
+    @property
+    def on_pixels(self) -> float | None:
+        """The best on the bare pixels; None where there is none."""
+        return max((figure for figure in (self.pixel_neighbour, self.pixel_linear) if figure is not None), default=None)
+
     def sentence(self) -> str:
-        """Return the figures in one sentence."""
-        pixels = ""
-        if self.pixel_neighbour is not None and self.pixel_linear is not None:
-            pixels = (
-                f"; on bare pixels: nearest neighbour {self.pixel_neighbour:.1%}, linear model {self.pixel_linear:.1%}"
-            )
-        return (
-            f"Before training, on the network's frozen features: k-nearest-neighbour {self.knn:.1%}, "
-            f"linear probe {self.linear_probe:.1%}{pixels}, of {self.num_test} {self.split} images."
-        )
+        """Return the figures, and what they are for, in one line."""
+        features = _listed({"k-nearest-neighbour": self.knn, "linear probe": self.linear_probe})
+        pixels = _listed({"nearest neighbour": self.pixel_neighbour, "linear model": self.pixel_linear})
+        groups = {"the network's frozen features": features, "bare pixels": pixels}
+        figures = "; ".join(f"on {where}: {said}" for where, said in groups.items() if said)
+        beaten = "all of them" if features else "that"
+        return f"Before training, {figures}, of {self.num_test:,} {self.split} images. Training should beat {beaten}."
+
+
+def _listed(figures: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {figure:.1%}" for name, figure in figures.items() if figure is not None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +102,14 @@ def score_baselines(
     *,
     seed: int = 0,
     batch_size: int = BATCH_SIZE,
+    network: bool = True,
     seconds: float = math.inf,
     fitted: Fitted | None = None,
     listener: Listener = ignore,
 ) -> Baselines | None:
     """Score simple classifiers on the network's features as they are, and on the images' pixels.
+
+    Of a network of random weights the linear model on pixels alone is worth telling: it is what a run can deliver instead.
 
     At most 4,000 training images and 2,000 test images are used, drawn by `seed`: on the test split where there
     is one, so that the figures stand next to the fine-tuned network's, else on the validation split. If they would take
@@ -105,8 +120,9 @@ def score_baselines(
         data: what it is to learn.
         seed: of the images that are drawn.
         batch_size: images computed at once.
+        network: whether the features are worth anything; if not, no image goes through the network.
         seconds: that it may take.
-        fitted: what is known of the training images already, features included; they are not read again then.
+        fitted: what is known of the training images already; without features it serves only where none are wanted.
         listener: receives progress.
 
     Returns:
@@ -116,45 +132,53 @@ def score_baselines(
         ImageError: an image cannot be read.
     """
     stopwatch = Stopwatch(seconds)
-    split = data.scored_split()
+    split, classes = data.scored_split(), len(data.class_names)
+    if fitted is not None and network and fitted.probe is None:
+        fitted = None
     train = sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
     test = sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
     if seconds < math.inf:
         known = 0 if fitted is None else len(fitted.described.labels)
-        counts = distributed.broadcast(_affordable(classifier, train, test, stopwatch, len(data.class_names), known))
-        if counts is None:
+        counts = _affordable(classifier, train, test, stopwatch, classes, known, network=network)
+        if (counts := distributed.broadcast(counts)) is None:
             return None
         train, test = (thinned(source, count) for source, count in zip((train, test), counts, strict=True))
     if fitted is None:
-        described = describe(classifier, train, batch_size=batch_size, listener=listener)
-        fitted = Fitted.of(described, len(data.class_names))
-    return _scored(fitted, describe(classifier, test, batch_size=batch_size, listener=listener), split)
+        described = describe(classifier, train, network=network, batch_size=batch_size, listener=listener)
+        fitted = Fitted.of(described, classes)
+    tested = describe(classifier, test, network=network, batch_size=batch_size, listener=listener)
+    return _scored(fitted, tested, split)
 
 
 def _scored(fitted: Fitted, test: Described, split: str) -> Baselines:
-    train = fitted.described
-    assert train.features is not None, "the training images' features were not computed"
-    assert test.features is not None, "the test images' features were not computed"
-    assert fitted.probe is not None, "no probe was fitted on the features"
-    return Baselines(
+    train, probe = fitted.described, fitted.probe
+    linear = fitted.pixel_probe.accuracy(test.pixels, test.labels)
+    simplest = Baselines(None, None, split, len(train.labels), len(test.labels), pixel_linear=linear)
+    if train.features is None or test.features is None or probe is None:
+        return simplest
+    return replace(
+        simplest,
         knn=knn_accuracy(train.features, train.labels, test.features, test.labels),
-        linear_probe=fitted.probe.accuracy(test.features, test.labels),
-        split=split,
-        num_train=len(train.labels),
-        num_test=len(test.labels),
+        linear_probe=probe.accuracy(test.features, test.labels),
         pixel_neighbour=nearest_accuracy(train.pixels, train.labels, test.pixels, test.labels),
-        pixel_linear=fitted.pixel_probe.accuracy(test.pixels, test.labels),
     )
 
 
 def _affordable(
-    classifier: Classifier, train: Source, test: Source, stopwatch: Stopwatch, classes: int, known: int
+    classifier: Classifier,
+    train: Source,
+    test: Source,
+    stopwatch: Stopwatch,
+    classes: int,
+    known: int,
+    *,
+    network: bool,
 ) -> tuple[int, int] | None:
     """Return how many images of each there is time for, by what the first take; None where they would be too few.
 
     Of `known` training images nothing has to be computed any more.
     """
-    an_image, described = image_seconds(classifier, test if known else train)
+    an_image, described = image_seconds(classifier, test if known else train, network=network)
     if stopwatch.left() < (LEAST_TEST + (0 if known else classes)) * an_image:
         return None
     unit = 0.0 if known else unit_seconds()

@@ -5,7 +5,7 @@ runs/photos/
   run.json           command, data, machine, versions
   images/            what the network saw
   first/             a classifier in closed form, made before training; first.json says what it is and how good
-  baselines.json     k-nearest-neighbour and linear probe on the frozen features, before training
+  baselines.json     what simple classifiers reach on pixels, and on the frozen features of trained weights
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard
   checkpoints/       what a resumed run continues from

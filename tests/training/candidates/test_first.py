@@ -16,8 +16,10 @@ from vitral.cli.main import main
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
+from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.training.candidates.first import PIXELS, PROBE
 from vitral.training.planning import rehearsal
@@ -68,6 +70,22 @@ def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401
         "listener": lambda event: None,
     }
     return vitral.finetune(data, out=out, **(given | asked))
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def at_message(text: str) -> Callable[[Event], bool]:
+    return lambda event: isinstance(event, Message) and text in event.text
+
+
+def killed_when(meets: Callable[[Event], bool]) -> Callable[[Event], None]:
+    def listen(event: Event) -> None:
+        if meets(event):
+            raise Killed
+
+    return listen
 
 
 def contents(run: Path) -> dict[str, bytes]:
@@ -138,6 +156,36 @@ def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: P
     assert result.training.steps == 0
 
 
+def test_from_random_weights_nothing_but_pixels_is_looked_at_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def computed(*arguments: Any, **more: Any) -> None:  # noqa: ANN401
+        raise AssertionError("an image went through the untrained network")
+
+    monkeypatch.setattr(TorchPredictor, "features", computed)
+    data, run = stripes(tmp_path / "photos"), tmp_path / "run"
+    result = tune(data, run)
+    assert result.baselines is not None
+    assert (result.baselines.knn, result.baselines.linear_probe) == (None, None)
+    assert result.baselines.num_train == 96  # the first classifier's fit, not a smaller one of its own
+    bars = render_report(run_report(result)).partition('id="baselines"')[2].partition("</section>")[0]
+    assert "A linear model on the bare pixels, fitted to 96 training images" in bars
+    assert bars.count('class="fill"') == 1
+    assert "None" not in bars
+
+
+def test_a_run_whose_random_features_an_older_version_scored_goes_on_with_those(tmp_path: Path) -> None:
+    data, run = shades(tmp_path / "photos"), tmp_path / "run"
+    with pytest.raises(Killed):
+        tune(data, run, listener=killed_when(at_message("going on")))
+    older = {"knn": 0.5, "linear_probe": 0.75, "split": "test", "num_train": 30, "num_test": 6}
+    older |= {"pixel_neighbour": 1.0, "pixel_linear": 1.0}
+    (run / "baselines.json").write_text(json.dumps(older))
+    result = vitral.finetune(out=run, resume=True, listener=lambda event: None)
+    assert result.to_json()["baselines"] == older
+    assert "nearest neighbours" in render_report(run_report(result))
+
+
 def test_the_images_of_the_score_have_no_part_in_it(tmp_path: Path) -> None:
     bits = []
     for name, value in (("one", 0), ("other", 255)):
@@ -177,14 +225,6 @@ def test_quick_goes_with_nothing_that_it_would_leave_out(asked: dict[str, Any], 
         tune(tmp_path, tmp_path / "run", quick=True, **asked)
 
 
-class Killed(BaseException):
-    """Stands for the end of a process."""
-
-
-def at_message(text: str) -> Callable[[Event], bool]:
-    return lambda event: isinstance(event, Message) and text in event.text
-
-
 KILLS: dict[str, Callable[[Event], bool]] = {
     "while its images are read": lambda event: isinstance(event, Progress) and event.task == "extract features",
     "when it is saved": at_message("going on"),
@@ -198,14 +238,9 @@ def test_a_run_that_is_killed_goes_on_to_the_same_choice_and_bits(when: str, tmp
     data, start = shades(tmp_path / "photos"), a_start(tmp_path / "start")
     asked: dict[str, Any] = {"source": start, "overrides": QUICK}
     whole = tune(data, tmp_path / "whole", **asked)
-
-    def listen(event: Event) -> None:
-        if KILLS[when](event):
-            raise Killed
-
     run = tmp_path / "killed"
     with pytest.raises(Killed):
-        tune(data, run, listener=listen, **asked)
+        tune(data, run, listener=killed_when(KILLS[when]), **asked)
     result = vitral.finetune(out=run, resume=True, listener=lambda event: None)
     assert result.choice == whole.choice
     assert contents(run) == contents(tmp_path / "whole")

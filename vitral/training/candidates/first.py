@@ -45,7 +45,7 @@ class First:
     Attributes:
         candidate: what it is and how good.
         folder: where it lies.
-        fitted: what was learned of the training images on the way, features included; None where that is not known any more.
+        fitted: what was learned of the training images on the way; None where that is not known any more.
     """
 
     candidate: Candidate
@@ -109,7 +109,7 @@ def _made(run: Run, may: Affordable, validating: Source | None, listener: Listen
         if run.data.task.headline.improves(one.figure, candidate.figure):
             candidate, model = one, other
     _write(run, candidate, model, len(described.labels))
-    return First(candidate, run.folder / FIRST, fitted if fitted.probe is not None else None)
+    return First(candidate, run.folder / FIRST, fitted)
 
 
 def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> tuple[Candidate, Model]:

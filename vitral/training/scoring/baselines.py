@@ -1,4 +1,4 @@
-"""What simple classifiers reach on the frozen features, before a run trains."""
+"""What simple classifiers reach on the pixels, and on the frozen features of trained weights, before a run trains."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budg
 
 
 def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
-    """Return the scores of the frozen features; None where they were not asked for, do not fit the data or take too long.
+    """Return the scores of simple classifiers; None where they were not asked for, do not fit the data or take too long.
 
     Args:
         run: what was asked, decided and read.
@@ -32,18 +32,21 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
         return kept
     expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
-    baselines = score_baselines(run.classifier, run.data, seconds=seconds, fitted=fitted, listener=listener)
+    trained = run.plan.origin == "weights"
+    baselines = score_baselines(
+        run.classifier, run.data, network=trained, seconds=seconds, fitted=fitted, listener=listener
+    )
     if baselines is None:
         listener(
             Message(
-                f"No baselines: nearest neighbours and linear probes would take longer than {seconds:.1f} s, "
+                f"No baselines: simple classifiers would take longer than {seconds:.1f} s, "
                 f"{BASELINE_SHARE:.0%} of the run's time."
             )
         )
         return None
     if distributed.is_main():
         write_file(path, json.dumps(dataclasses.asdict(baselines)))
-    listener(Message(f"{baselines.sentence()} Fine-tuning should beat all of them."))
+    listener(Message(baselines.sentence()))
     return baselines
 
 

@@ -107,15 +107,14 @@ def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstance
 
 def _below(evaluation: Result, share: float, baselines: Baselines, run: Circumstances) -> Iterator[Diagnosis]:
     reached = f"{share:.1%} of {evaluation.num_examples} {run.split} images right"
-    probe = max(baselines.linear_probe, baselines.knn)
-    pixels = max(baselines.pixel_linear or 0.0, baselines.pixel_neighbour or 0.0)
-    for simple, figure in (("the bare pixels", pixels), ("its own frozen features", probe)):
-        if significantly_below(share, evaluation.num_examples, figure, baselines.num_test):
+    probe = baselines.on_features
+    for simple, figure in (("the bare pixels", baselines.on_pixels), ("its own frozen features", probe)):
+        if figure is not None and significantly_below(share, evaluation.num_examples, figure, baselines.num_test):
             reason, remedy = _likely(len(evaluation.class_names), run)
             yield Diagnosis(
                 f"Worse than a simple classifier on {simple}: {reached}, against {figure:.1%}.", reason, remedy
             )
-    if share < probe:
+    if probe is not None and share < probe:
         yield Diagnosis(
             f"Training did not beat a simple classifier on the network's frozen features: {reached}, against {probe:.1%}.",
             f"The difference is within what {evaluation.num_examples} images can tell.",
