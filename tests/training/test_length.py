@@ -1,7 +1,13 @@
 """A run is as long as its recipe says, on the data and the machine at hand, and says what it changed."""
 
+import copy
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
@@ -9,6 +15,11 @@ from vitral.data.generated import open_generated
 from vitral.errors import RecipeError
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.create import create_model
+from vitral.models.model import Model
+from vitral.tasks.task import Task
+from vitral.training.methods.method import Method
+from vitral.training.methods.views import Part
+from vitral.training.planning import estimate
 from vitral.training.planning.cost import fit_machine
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.estimate import measure
@@ -16,7 +27,8 @@ from vitral.training.planning.facts import MachineFacts
 from vitral.training.planning.length import fit_length
 from vitral.training.planning.look import look_at_machine
 from vitral.training.planning.memory import fit_memory, usable_bytes
-from vitral.training.settings.recipe import load_recipe
+from vitral.training.settings.methods import SupervisedSettings
+from vitral.training.settings.recipe import Recipe, load_recipe
 
 IMAGENET = 1_281_167
 
@@ -108,6 +120,50 @@ def test_an_epoch_of_other_data_is_all_of_it() -> None:
 def tiny() -> Classifier:
     network = create_model("vit-nano4", num_classes=3, image_size=16)
     return Classifier(network, PHOTOS.with_size(16), ("a", "b", "c"))
+
+
+class Twins(Method):
+    """A method that trains a second network beside the first."""
+
+    Settings = SupervisedSettings
+
+    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
+        super().__init__(network, recipe, task)
+        self.module = nn.ModuleList([network, copy.deepcopy(network)])
+
+    def optimizers(self) -> list[Optimizer]:
+        return [SGD(self.module.parameters(), lr=0.1)]
+
+    def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        losses = [self.task.loss(one(part.images), part.targets, label_smoothing=0.0) for one in self.module.children()]
+        return torch.stack(losses).sum(), {}
+
+
+def test_what_is_measured_is_the_methods_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("scratch")
+    one = measure(tiny(), recipe)
+    monkeypatch.setattr(estimate, "build_method", Twins)
+    two = measure(tiny(), recipe)
+    assert two.fixed_bytes == 2 * one.fixed_bytes
+    assert two.image_bytes == pytest.approx(2 * one.image_bytes, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [("mixing.mixup=0.8",), ("optimizer.sam_rho=0.05",), ("averaging.decay=0.9", "regularization.dropout=0.1")],
+)
+def test_measuring_changes_neither_the_network_nor_what_is_drawn_after_it(changes: tuple[str, ...]) -> None:
+    classifier = tiny()
+    before = {name: tensor.clone() for name, tensor in classifier.model.state_dict().items()}
+    training = classifier.model.training
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    measure(classifier, load_recipe("scratch", changes))
+    assert torch.equal(torch.rand(3), expected)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.model.state_dict().items())
+    assert not any(parameter.grad is not None for parameter in classifier.model.parameters())
+    assert classifier.model.training == training
 
 
 def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
