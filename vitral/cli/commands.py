@@ -83,7 +83,7 @@ COMMANDS = {
             ("vitral explain holiday.jpg", "by the newest run; draws holiday-explained.jpg"),
             ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a given run and file"),
         ),
-        "Attention rollout, the paper's appendix D.8; Grad-CAM for models without attention.",
+        "Attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others.",
     ),
     "pretrain": Command(
         "Pre-train a model from random weights, on generated images or a large labelled dataset.",

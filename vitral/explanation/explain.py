@@ -1,6 +1,7 @@
 """`explain`: what a classifier says of an image, and which parts of the image it rests on."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
 from vitral.explanation.drawing import Box, Content, Style, draw
-from vitral.explanation.gradcam import class_activation
+from vitral.explanation.gradcam import class_activation, contributions
 from vitral.explanation.overlay import overlay
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
@@ -29,7 +30,7 @@ from vitral.outputs import check_file
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
 LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
-Method = Literal["attention rollout", "Grad-CAM"]
+Method = Literal["attention rollout", "Grad-CAM", "weight times input"]
 Relevance = Float[Tensor, "batch rows columns"]  # at least 0
 
 
@@ -44,8 +45,11 @@ class Explanation:
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
         relevance: one value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
-        method: "attention rollout", of everything that reaches the answer; or "Grad-CAM", of what speaks for `label`.
+        method: "attention rollout", of everything that reaches the answer; "Grad-CAM", of what speaks for `label`; or "weight
+            times input", of what speaks for it in a linear model on pixels.
         warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
+        contributions: of a linear model on pixels what each cell adds to the logit of `label`, below 0 where it speaks against
+            it: exactly, so that with the bias they sum to it; None of every other network.
     """
 
     photo: Pixels
@@ -56,6 +60,7 @@ class Explanation:
     relevance: Float32[np.ndarray, "rows columns"]
     method: Method
     warning: str = ""
+    contributions: Float32[np.ndarray, "rows columns"] | None = None
 
     def __repr__(self) -> str:
         """Return the answer and what it is explained by in one line."""
@@ -123,6 +128,7 @@ class Explanation:
             "method": self.method,
             "warning": self.warning,
             "relevance": self.relevance.tolist(),
+            **({} if self.contributions is None else {"contributions": self.contributions.tolist()}),
         }
 
 
@@ -133,7 +139,8 @@ def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int 
     paper's method: the class token's row of the rolled-out attention over the patches. Networks without one have no
     such row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them:
     equal shares for the global average, the head's own attention, averaged over its heads, for attention pooling.
-    Registers are left out. Of every other network by Grad-CAM (arXiv 1610.02391) on its last feature map.
+    Registers are left out. Of a linear model on pixels by what each cell of the shrunk image adds to the logit, which is
+    exact; of every other network by Grad-CAM (arXiv 1610.02391) on its last feature map.
 
     Args:
         classifier: a network with its preprocessing: itself, or whatever `load` takes.
@@ -147,8 +154,8 @@ def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int 
     classifier = as_classifier(classifier)
     pixels = to_pixels(image)
     images = classifier.preprocessing(pixels)[None]
-    attentive = classifier.predictor.has_attention
-    logits, relevance = (rollout if attentive else grad_cam)(classifier.predictor, images)
+    method = method_for(classifier.predictor)
+    logits, values = WAYS[method](classifier.predictor, images)
     probabilities = classifier.to_probabilities(logits)[0]
     check_finite(probabilities[None], [str(image) if isinstance(image, str | Path) else "the image"])
     named = classifier.name_top(probabilities, top)
@@ -158,10 +165,18 @@ def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int 
         label=named[0][0],
         probability=named[0][1],
         top=named,
-        relevance=relevance[0].numpy(),
-        method="attention rollout" if attentive else "Grad-CAM",
+        relevance=values[0].relu().numpy(),
+        method=method,
         warning=classifier.doubt(),
+        contributions=values[0].numpy() if method == "weight times input" else None,
     )
+
+
+def method_for(predictor: Predictor) -> Method:
+    """Return how a network is explained."""
+    if predictor.has_attention:
+        return "attention rollout"
+    return "weight times input" if predictor.is_linear else "Grad-CAM"
 
 
 def rollout(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
@@ -188,3 +203,16 @@ def grad_cam(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
     """
     seen = predictor.class_maps(images)
     return seen.logits, class_activation(seen.maps, seen.gradients)
+
+
+def weight_times_input(predictor: Predictor, images: Images) -> tuple[Logits, Float[Tensor, "batch rows columns"]]:
+    """Return the logits of prepared images, and what each cell adds to the largest logit of each, or takes from it."""
+    seen = predictor.class_maps(images)
+    return seen.logits, contributions(seen.maps, seen.gradients)
+
+
+WAYS: dict[Method, Callable[[Predictor, Images], tuple[Logits, Float[Tensor, "batch rows columns"]]]] = {
+    "attention rollout": rollout,
+    "Grad-CAM": grad_cam,
+    "weight times input": weight_times_input,
+}

@@ -1,4 +1,4 @@
-"""Grad-CAM: which cells of the last feature map speak for a class (arXiv 1610.02391, equations 1 and 2)."""
+"""What the cells of the last feature map say of a class: Grad-CAM (arXiv 1610.02391), and of a linear layer on it the exact."""
 
 from jaxtyping import Float
 from torch import Tensor
@@ -17,3 +17,15 @@ def class_activation(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows c
     """
     weights = gradients.mean(dim=(2, 3), keepdim=True)
     return (weights * maps).sum(dim=1).relu()
+
+
+def contributions(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows columns"]:
+    """Return what each cell adds to the class's logit, or takes from it: weight times input, summed over the channels.
+
+    Exact for a linear layer on the maps, whose weights are the gradients: with the bias the cells sum to the logit.
+
+    Args:
+        maps: the feature maps.
+        gradients: of the class's logit by them.
+    """
+    return (gradients * maps).sum(dim=1)

@@ -97,6 +97,11 @@ class Predictor(ABC):
         """Whether `attention` is available."""
         return False
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether the logits are a linear layer on the very cells of the map that `class_maps` gives."""
+        return False
+
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.
 

@@ -12,6 +12,7 @@ from vitral.inference.recording import attend, has_attention, last_maps
 from vitral.models.cost import count_parameters
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.models.naming import describe
+from vitral.models.pixels import Pixels
 
 
 class TorchPredictor(Predictor):
@@ -55,6 +56,11 @@ class TorchPredictor(Predictor):
     def has_attention(self) -> bool:
         """Whether the network can be explained by its attention: whether it is a Vision Transformer, hybrids included."""
         return has_attention(self.model)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the network is a linear layer on the shrunk image, which is its last and only map."""
+        return isinstance(self.model, Pixels)
 
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.

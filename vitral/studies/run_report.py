@@ -10,7 +10,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
-from vitral.explanation.explain import explain
+from vitral.explanation.explain import explain, method_for
 from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
 from vitral.models.cost import count_macs, count_parameters
@@ -59,7 +59,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         examples=examples(result.classifier, source, run.session.left)
         if meaningful and run.data.task.exclusive
         else (),
-        method="attention rollout" if predictor.has_attention else "Grad-CAM",
+        method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
         attention_distance=attention_distance(predictor, first_images(result, source)) if attentive else None,

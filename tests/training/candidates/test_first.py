@@ -117,6 +117,8 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     assert "The linear model on pixels is kept" in (run / "classifier" / "README.md").read_text()
     report = run_report(result)
     assert ("Kept", sentence) in report.facts
+    assert report.method == "weight times input"
+    assert "exactly what each cell of the shrunk image adds" in render_report(report)
     assert report.evaluation is not None
     assert (
         report.evaluation.headline()
