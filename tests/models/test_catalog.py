@@ -350,3 +350,19 @@ def test_fields_are_changed_by_name_and_parts_by_theirs() -> None:
         changed(variant("bit-r50x1"), {"num_heads": 6})
     with pytest.raises(ModelError, match="cannot be built"):
         changed(variant("vit-b16"), {"dim": "wide"})
+
+
+# What the authors publish, in millions without a head (dinov2's model card; the smallest as the file counts it).
+STARTS = {
+    "dinov2-s14": (22.06, 0.005),
+    "dinov2-b14": (86.6, 0.05),
+    "dinov2-l14": (304.4, 0.05),
+    "dinov2-g14": (1136.5, 0.05),
+}
+
+
+@pytest.mark.parametrize(("name", "published"), STARTS.items())
+def test_starts_have_the_published_number_of_parameters(name: str, published: tuple[float, float]) -> None:
+    model = build(variant(name), seed=None)
+    millions, tolerance = published
+    assert (count_parameters(model) - count_parameters(model.head)) / 1e6 == pytest.approx(millions, abs=tolerance)

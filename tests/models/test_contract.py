@@ -47,6 +47,35 @@ CONFIGS: dict[str, ModelConfig] = {
     "experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(1,), num_experts=4)),
     "every-experts": dataclasses.replace(VIT, experts=ExpertsConfig(blocks=(0, 1), num_experts=3, batch_priority=True)),
     "unbiased": dataclasses.replace(VIT, qkv_bias=False, norm_eps=1e-5),
+    "dinov2": dataclasses.replace(
+        VIT, gelu="exact", layer_scale=1.0, position_resize="bicubic-dinov2", initialization="deit"
+    ),
+    "dinov2-registers": dataclasses.replace(
+        VIT,
+        gelu="exact",
+        mlp="swiglu",
+        layer_scale=1.0,
+        registers=2,
+        class_position=False,
+        position_resize="bicubic-antialias",
+        initialization="deit",
+    ),
+    "dinov2-classifier": dataclasses.replace(
+        VIT, gelu="exact", layer_scale=1.0, pooling="token-gap", initialization="deit"
+    ),
+    "rotary": dataclasses.replace(
+        VIT, position="none", rotary="dinov3", registers=2, layer_scale=1e-5, mlp="swiglu", initialization="deit"
+    ),
+    "clip": dataclasses.replace(VIT, gelu="quick", norm_before=True, norm_eps=1e-5, patch_bias=False),
+    "pooled-norm": dataclasses.replace(
+        VIT,
+        pooling="gap",
+        norm_pooled=True,
+        registers=1,
+        mlp="swiglu-norm",
+        rotary="eva02",
+        initialization="big_vision",
+    ),
     "bit": BiTConfig(stages=(1, 2), **SMALL),
     "resnet-basic": ResNetConfig(stages=(1, 2, 1, 1), bottleneck=False, **SMALL),
     "resnet-bottleneck": ResNetConfig(stages=(1, 2, 1, 1), **SMALL),

@@ -17,7 +17,7 @@ def scramble(model: nn.Module) -> None:
         if name.endswith("running_var"):
             tensor.copy_(1 + 0.1 * drawn.abs())
         elif tensor.ndim <= 1 or name.endswith("running_mean"):
-            around = 1.0 if name.endswith("weight") or "gamma" in name else 0.0
+            around = 1.0 if name.endswith("weight") or "gamma" in name or "lambda" in name else 0.0
             tensor.copy_(around + 0.1 * drawn)
         elif name.endswith(("weight", "kernel")):
             tensor.copy_(drawn * (tensor[0].numel() ** -0.5))

@@ -65,8 +65,11 @@ def _pooling(
     if model.config.pooling == "token":
         read = model.config.num_pooled_tokens  # the class token; with a distillation token the mean of both heads
         shares[:, :read] = 1.0 / read
-    elif model.config.pooling == "gap":
+    elif model.config.pooling in ("gap", "token-gap"):
         shares[:, prefix:] = 1.0 / (num_tokens - prefix)
+        if model.config.class_token:  # both halves of what the head reads count the same
+            shares /= 2
+            shares[:, 0] = 0.5
     else:
         probe = model.map_head.probe.expand(len(tokens), -1, -1)
         weights = model.map_head.attention.probabilities(probe, tokens[:, prefix:])  # (batch, heads, 1, patches)

@@ -10,6 +10,7 @@ from torch.nn import functional
 from vitral.models.kernels import condition
 from vitral.models.kernels.linear import Linear
 from vitral.models.kernels.packed_attention import packed_attention
+from vitral.models.rotary import Rotation, rotate
 from vitral.models.tokens import Tokens
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
@@ -84,7 +85,12 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self, tokens: Tokens, *, num_queries: int | None = None, mask: Mask | None = None
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        rotation: Rotation | None = None,
     ) -> Float[Tensor, "batch queries dim"]:
         """Return the mixed tokens.
 
@@ -92,29 +98,42 @@ class Attention(nn.Module):
             tokens: all tokens, which keys and values are taken of.
             num_queries: how many of them, from the first on, are mixed; all if None.
             mask: which tokens each of these may attend to; all if None.
+            rotation: how far queries and keys are turned by where they lie; not at all if None.
         """
-        return self.dropout(self.out(self._mix(tokens, num_queries, mask)))
+        return self.dropout(self.out(self._mix(tokens, num_queries, mask, rotation)))
 
-    def _mix(self, tokens: Tokens, num_queries: int | None, mask: Mask | None) -> Float[Tensor, "batch queries dim"]:
+    def _mix(
+        self, tokens: Tokens, num_queries: int | None, mask: Mask | None, rotation: Rotation | None
+    ) -> Float[Tensor, "batch queries dim"]:
         rate = self.attention_dropout if self.training else 0.0
-        if num_queries is None and mask is None and rate == 0.0:
+        if num_queries is None and mask is None and rotation is None and rate == 0.0:
             projected = self.qkv(tokens)
             if condition.trains_in_bf16_on_cpu(projected):
                 return packed_attention(projected, self.num_heads)
             query, key, value = self._split(projected, 3)
         else:
-            query, key, value = self._project(tokens, num_queries)
+            query, key, value = self._project(tokens, num_queries, rotation)
         return attend(query, key, value, dropout=rate, mask=mask).transpose(1, 2).flatten(2)
 
-    def probabilities(self, tokens: Tokens) -> Float[Tensor, "batch heads tokens tokens"]:
+    def probabilities(
+        self, tokens: Tokens, rotation: Rotation | None = None
+    ) -> Float[Tensor, "batch heads tokens tokens"]:
         """Return the attention probabilities, rows summing to one: fused kernels never give them."""
-        query, key, _ = self._project(tokens, None)
+        query, key, _ = self._project(tokens, None, rotation)
         return attention_scores(query, key).float().softmax(dim=-1)
 
-    def _project(self, tokens: Tokens, num_queries: int | None) -> tuple[Heads, Heads, Heads]:
+    def _project(
+        self, tokens: Tokens, num_queries: int | None, rotation: Rotation | None
+    ) -> tuple[Heads, Heads, Heads]:
         if num_queries is None:
             query, key, value = self._split(self.qkv(tokens), 3)
+        else:
+            query, key, value = self._project_some(tokens, num_queries)
+        if rotation is None:
             return query, key, value
+        return rotate(query, rotation), rotate(key, rotation), value
+
+    def _project_some(self, tokens: Tokens, num_queries: int) -> tuple[Heads, Heads, Heads]:
         dim = tokens.shape[-1]
         weight = self.qkv.weight
         query_bias, other_bias = (None, None) if self.qkv.bias is None else (self.qkv.bias[:dim], self.qkv.bias[dim:])

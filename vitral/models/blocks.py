@@ -1,6 +1,6 @@
 """The encoder block that the transformer families share, with dropout where the original has it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -10,9 +10,11 @@ from vitral.models.attention import Attention, Mask
 from vitral.models.initialization import init_linear, init_norm
 from vitral.models.kernels.gelu import Gelu, gelu_layer
 from vitral.models.kernels.linear import Linear
+from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import Losses, Tokens
 
+MlpKind = Literal["plain", "swiglu", "swiglu-norm"]
 LAYER_NORM_EPS = 1e-6  # flax's default, on which the published weights were trained; torch's own is 1e-5
 
 
@@ -43,6 +45,36 @@ class Mlp(nn.Module):
         init_linear(self.fc2, generator, bias_std=1e-6)
 
 
+class SwiGlu(nn.Module):
+    """A gated MLP: SiLU of one projection times another (arXiv 2002.05202), in the MLP's place in DINOv2's largest network.
+
+    Args:
+        dim: width in and out.
+        hidden_dim: width of each of the two projections.
+        norm_eps: epsilon of a norm before the last layer (EVA-02); None for no norm.
+        dropout: rate before and after the last layer.
+    """
+
+    def __init__(self, dim: int, hidden_dim: int, *, norm_eps: float | None = None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.fc1 = Linear(dim, 2 * hidden_dim)  # the gate first
+        self.norm = nn.Identity() if norm_eps is None else nn.LayerNorm(hidden_dim, eps=norm_eps)
+        self.fc2 = Linear(hidden_dim, dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, tokens: Tokens) -> Tokens:
+        """Return the transformed tokens."""
+        gate, value = self.fc1(tokens).chunk(2, dim=-1)
+        return self.dropout(self.fc2(self.dropout(self.norm(nn.functional.silu(gate) * value))))
+
+    def init_weights(self, generator: torch.Generator) -> None:
+        """As of the plain MLP; the norm to scale 1 and bias 0."""
+        init_linear(self.fc1, generator, bias_std=1e-6)
+        init_linear(self.fc2, generator, bias_std=1e-6)
+        if isinstance(self.norm, nn.LayerNorm):
+            init_norm(self.norm)
+
+
 class LayerScale(nn.Module):
     """A learned factor a channel on a residual branch (CaiT, arXiv 2103.17239)."""
 
@@ -63,7 +95,8 @@ class Block(nn.Module):
         dim: width of a token.
         num_heads: attention heads.
         mlp_dim: width inside the MLP.
-        gelu: "tanh", "exact" or "quick".
+        mlp: "plain", "swiglu" or "swiglu-norm", with a norm before its last layer.
+        gelu: of the plain MLP: "tanh", "exact" or "quick".
         norm_eps: epsilon of the norms.
         qkv_bias: whether the query, key and value projections have biases.
         dropout: rate after every dense layer but the query, key and value projections.
@@ -79,6 +112,7 @@ class Block(nn.Module):
         num_heads: int,
         mlp_dim: int,
         *,
+        mlp: MlpKind = "plain",
         gelu: Gelu = "tanh",
         norm_eps: float = LAYER_NORM_EPS,
         qkv_bias: bool = True,
@@ -96,7 +130,11 @@ class Block(nn.Module):
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps)
         self.has_experts = experts is not None
-        self.mlp: Any = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout) if experts is None else experts
+        self.mlp: Any = experts
+        if experts is None and mlp == "plain":
+            self.mlp = Mlp(dim, mlp_dim, gelu=gelu, dropout=dropout)
+        elif experts is None:
+            self.mlp = SwiGlu(dim, mlp_dim, norm_eps=norm_eps if mlp == "swiglu-norm" else None, dropout=dropout)
         self.scale2 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.stochastic_depth = StochasticDepth(stochastic_depth)
 
@@ -106,6 +144,7 @@ class Block(nn.Module):
         *,
         num_queries: int | None = None,
         mask: Mask | None = None,
+        rotation: Rotation | None = None,
         part: BatchPart | None = None,
     ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
         """Return the tokens after the block, and the experts' auxiliary losses, where there are experts.
@@ -114,9 +153,10 @@ class Block(nn.Module):
             tokens: all tokens.
             num_queries: how many of them, from the first on, are computed; all if None.
             mask: which tokens each of these may attend to; all if None.
+            rotation: how far queries and keys are turned by where they lie; not at all if None.
             part: which examples of a batch these are; all if None.
         """
-        mixed = self.attention(self.norm1(tokens), num_queries=num_queries, mask=mask)
+        mixed = self.attention(self.norm1(tokens), num_queries=num_queries, mask=mask, rotation=rotation)
         tokens = tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed), part)
         hidden = self.mlp(self.norm2(tokens))
         hidden, losses = hidden if self.has_experts else (hidden, {})

@@ -87,6 +87,13 @@ DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
     "h": (WIDTHS["h"], 14, (224,)),
 }
 DEIT3_LAYER_SCALE = 1e-4
+# Published sizes of DINOv2 (dinov2/hub/backbones.py); the largest has a gated MLP.
+DINOV2S: dict[str, Width] = {
+    "s": WIDTHS["s"],
+    "b": WIDTHS["b"],
+    "l": WIDTHS["l"],
+    "g": Width(1536, 40, 4096, 24),
+}
 # Blocks of the four stages (BiT table 7.1 of bit_pytorch/models.py; ResNet table 1).
 RESNET_STAGES: dict[int, tuple[int, int, int, int]] = {
     18: (2, 2, 2, 2),
@@ -223,6 +230,26 @@ def _deit3s() -> dict[str, ViTConfig]:
     }
 
 
+def _dinov2s() -> dict[str, ViTConfig]:
+    def row(name: str, registers: int) -> ViTConfig:
+        return ViTConfig(
+            image_size=(518, 518),
+            patch_size=(14, 14),
+            gelu="exact",
+            mlp="swiglu" if name == "g" else "plain",
+            layer_scale=1.0,
+            registers=registers,
+            class_position=not registers,  # timm's way: the class token's position is part of the token
+            position_resize="bicubic-antialias" if registers else "bicubic-dinov2",
+            initialization="deit",
+            **dataclasses.asdict(DINOV2S[name]),
+        )
+
+    return {f"dinov2-{name}14": row(name, 0) for name in DINOV2S} | {
+        f"dinov2-{name}14-registers": row(name, 4) for name in DINOV2S
+    }
+
+
 def _t2ts() -> dict[str, T2TConfig]:
     def row(number: int, tokens: Literal["performer", "transformer"]) -> T2TConfig:
         dim, depth, heads, ratio = T2TS[number]
@@ -287,6 +314,7 @@ VARIANTS: dict[str, ModelConfig] = {
     **_conv_vits(),
     **_deits(),
     **_deit3s(),
+    **_dinov2s(),
     **_t2ts(),
     **_cvts(),
     **_coatnets(),

@@ -36,7 +36,7 @@ def _vit_macs(config: ViTConfig) -> int:
     channels = config.stem.channels if config.stem else 3
     embedding = patches * channels * math.prod(config.patch_size) * dim
     attention = 4 * tokens * dim**2 + 2 * tokens**2 * dim
-    mlp = 2 * tokens * dim * config.mlp_dim
+    mlp = (2 if config.mlp == "plain" else 3) * tokens * dim * config.mlp_dim
     total = embedding + config.depth * (attention + mlp)
     if config.experts:
         router = tokens * dim * config.experts.num_experts
@@ -44,9 +44,11 @@ def _vit_macs(config: ViTConfig) -> int:
     if config.stem:
         with torch.device("meta"):
             total += _counted(build_stem(config.stem), config.image_size)
-    features = config.representation_size or dim
+    features = config.representation_size or config.num_features
     heads = 2 if config.distilled else 1
-    total += heads * features * config.num_classes + (dim * features if config.representation_size else 0)
+    total += heads * features * config.num_classes + (
+        config.num_features * features if config.representation_size else 0
+    )
     pooling = 2 * patches * dim**2 + 2 * dim**2 + 2 * dim * config.mlp_dim + 2 * patches * dim
     return total + (pooling if config.pooling == "map" else 0)
 

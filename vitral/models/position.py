@@ -8,9 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 PositionKind = Literal["learned", "learned-2d", "sincos-2d", "none"]
-PositionResize = Literal["bilinear", "bicubic"]
+PositionResize = Literal["bilinear", "bicubic", "bicubic-antialias", "bicubic-dinov2"]
 
 TEMPERATURE = 10_000.0
+DINOV2_OFFSET = 0.1  # of a grid's side (dinov2/models/vision_transformer.py, interpolate_pos_encoding)
 
 
 def resize_position_embedding(
@@ -24,19 +25,26 @@ def resize_position_embedding(
 
     Bilinear with the corner positions kept in place and no antialiasing, computed in float64: what the original
     does with `scipy.ndimage.zoom` of order 1 (vit_jax/checkpoint.py), here for rectangular grids too. Bicubic with
-    half-pixel centres and no antialiasing: what DeiT and T2T-ViT do (DeiT section 5.3). The extra tokens' rows are not
-    part of `grid`. An equal size returns the very same tensor.
+    half-pixel centres and no antialiasing: what DeiT and T2T-ViT do (DeiT section 5.3); with antialiasing, timm and DINOv2
+    with registers. DINOv2 without them scales as if the new grid were a tenth of a row larger, also without antialiasing.
+    The extra tokens' rows are not part of `grid`. An equal size returns the very same tensor.
 
     Args:
         grid: the embeddings in row-major order.
         old: rows and columns of `grid`.
         new: rows and columns wanted.
-        method: "bilinear" or "bicubic".
+        method: "bilinear", "bicubic", "bicubic-antialias" or "bicubic-dinov2".
     """
     if old == new:
         return grid
     square = grid.detach().reshape(1, *old, -1).permute(0, 3, 1, 2).double()
-    resized = nn.functional.interpolate(square, size=new, mode=method, align_corners=method == "bilinear")
+    if method == "bilinear":
+        resized = nn.functional.interpolate(square, size=new, mode="bilinear", align_corners=True)
+    elif method == "bicubic-dinov2":
+        factors = tuple((side + DINOV2_OFFSET) / native for side, native in zip(new, old, strict=True))
+        resized = nn.functional.interpolate(square, scale_factor=factors, mode="bicubic")
+    else:
+        resized = nn.functional.interpolate(square, size=new, mode="bicubic", antialias=method == "bicubic-antialias")
     return resized.permute(0, 2, 3, 1).reshape(1, new[0] * new[1], -1).to(grid.dtype)
 
 

@@ -29,11 +29,12 @@ def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
     if not names:
         raise ModelError(f"No part of the network is called '{pattern}'.")
 
-    def hook(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401  # whatever a module gives
-        given = output[0] if isinstance(output, tuple) else output
-        recorded[names[module]] = module.probabilities(inputs[0]) if isinstance(module, Attention) else given
+    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:  # noqa: ANN401
+        if isinstance(module, Attention):
+            output = module.probabilities(inputs[0], named.get("rotation"))
+        recorded[names[module]] = output[0] if isinstance(output, tuple) else output
 
-    handles = [module.register_forward_hook(hook) for module in names]
+    handles = [module.register_forward_hook(hook, with_kwargs=True) for module in names]
     try:
         yield recorded
     finally:

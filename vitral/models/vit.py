@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from vitral.errors import ModelError
 from vitral.models.attention import Mask
 from vitral.models.blocks import Block, LayerScale
 from vitral.models.experts import MixtureOfExperts
@@ -18,6 +19,7 @@ from vitral.models.heads import MapHead, TanhLayer, new_head
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, lecun_normal_, seeded
 from vitral.models.model import Features, Images, Logits, Model, Outputs
 from vitral.models.position import PositionEmbedding
+from vitral.models.rotary import RotaryPosition, Rotation
 from vitral.models.stem import ResNetStem, StemConfig
 from vitral.models.stochastic_depth import BatchPart, depth_rate
 from vitral.models.tokens import TokenGrid
@@ -40,22 +42,26 @@ class ViT(Model):
         dim = config.dim
         self.stem = None if config.stem is None else build_stem(config.stem)
         channels = config.stem.channels if config.stem else 3
-        self.patch_embedding = nn.Conv2d(channels, dim, config.patch_size, config.stride_on_map)
-        if config.pooling == "token":
+        self.patch_embedding = nn.Conv2d(channels, dim, config.patch_size, config.stride_on_map, bias=config.patch_bias)
+        if config.class_token:
             self.class_token = nn.Parameter(torch.empty(1, 1, dim))
         if config.distilled:
             self.distillation_token = nn.Parameter(torch.empty(1, 1, dim))
         if config.registers:
             self.registers = nn.Parameter(torch.empty(1, config.registers, dim))
         self.position = _position(config)
+        if config.norm_before:
+            self.norm_before = nn.LayerNorm(dim, eps=config.norm_eps)
+        if config.rotary != "none":
+            self.rotary = RotaryPosition(config.rotary, config.grid, dim // config.num_heads)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_block(config, index) for index in range(config.depth))
         self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
         if config.pooling == "map":
             self.map_head = MapHead(dim, config.num_heads, config.mlp_dim, gelu=config.gelu)
         representation = config.representation_size
-        self.pre_logits = TanhLayer(dim, representation) if representation else None
-        self.head = nn.Linear(representation or dim, config.num_classes)
+        self.pre_logits = TanhLayer(config.num_features, representation) if representation else None
+        self.head = nn.Linear(representation or config.num_features, config.num_classes)
         self.distillation_head = nn.Linear(dim, config.num_classes) if config.distilled else None
 
     def forward(self, images: Images) -> Logits:
@@ -91,11 +97,14 @@ class ViT(Model):
     def embed(self, patches: TokenGrid) -> TokenGrid:
         """Put the class token before the patches and add the positions (equation 1): [x_class; x_p E] + E_pos.
 
+        Registers come after the positions, which they have none of; where the config has a norm before the encoder, it comes
+        last.
+
         Args:
             patches: one token for every patch of the grid, as `patches` gives them or changed; what drops some does so later.
         """
         tokens = patches.tokens
-        pooled = [self.class_token] if self.config.pooling == "token" else []
+        pooled = [self.class_token] if self.config.class_token else []
         pooled += [self.distillation_token] if self.config.distilled else []
         if pooled:
             tokens = torch.cat([*(_repeated(token, tokens) for token in pooled), tokens], dim=1)
@@ -104,6 +113,8 @@ class ViT(Model):
         if self.config.registers:
             prefix = len(pooled)
             tokens = torch.cat([tokens[:, :prefix], _repeated(self.registers, tokens), tokens[:, prefix:]], dim=1)
+        if self.config.norm_before:
+            tokens = self.norm_before(tokens).to(tokens.dtype)
         return TokenGrid(tokens, patches.grid, prefix=self.config.num_prefix_tokens)
 
     def transform(
@@ -127,18 +138,26 @@ class ViT(Model):
             part: which examples of a batch these are; all if None.
         """
         tokens, losses = z.tokens, dict(z.losses)
+        rotation = self._rotation(z)
         blocks = self.blocks()[start:stop]
         for block in blocks:
             queries = num_queries if block is blocks[-1] else None
-            tokens, auxiliary = block(tokens, num_queries=queries, mask=mask, part=part)
+            tokens, auxiliary = block(tokens, num_queries=queries, mask=mask, rotation=rotation, part=part)
             losses |= {name: losses[name] + loss if name in losses else loss for name, loss in auxiliary.items()}
         if num_queries is not None:
             return TokenGrid(tokens, grid=None, prefix=num_queries, losses=losses)
         return TokenGrid(tokens, z.grid, z.prefix, z.suffix, losses)
 
+    def _rotation(self, z: TokenGrid) -> Rotation | None:
+        if self.config.rotary == "none":
+            return None
+        if z.grid is None:
+            raise ModelError("Rotary positions need every patch of the grid: none can be dropped or merged.")
+        return self.rotary(z.prefix, z.suffix)
+
     def normalize(self, z: TokenGrid) -> TokenGrid:
-        """Return the tokens after the encoder's norm (the LN of equation 4)."""
-        return z.with_tokens(self.norm(z.tokens))
+        """Return the tokens after the encoder's norm (the LN of equation 4); as they are, if that norm comes later."""
+        return z if self.config.norm_pooled else z.with_tokens(self.norm(z.tokens))
 
     def pool(self, encoded: TokenGrid) -> Features:
         """Return one vector an image, the head's input: y of equation 4, or another pooling, through the tanh layer."""
@@ -146,8 +165,11 @@ class ViT(Model):
             pooled = encoded.tokens[:, 0]
         elif self.config.pooling == "map":
             pooled = self.map_head(encoded.patches)
+        elif self.config.pooling == "token-gap":
+            pooled = torch.cat([encoded.tokens[:, 0], encoded.patches.mean(dim=1)], dim=1)
         else:
             pooled = encoded.patches.mean(dim=1)
+            pooled = self.norm(pooled) if self.config.norm_pooled else pooled
         return pooled if self.pre_logits is None else self.pre_logits(pooled)
 
     @property
@@ -163,14 +185,14 @@ class ViT(Model):
     @property
     def num_features(self) -> int:
         """The width of what `features` returns."""
-        return self.config.representation_size or self.config.dim
+        return self.config.representation_size or self.config.num_features
 
     def replace_head(self, num_classes: int, *, seed: int = 0) -> None:
         """Replace the head and its tanh layer by a single linear layer (paper section 3.2); zero, but for DeiT's."""
         self.config = dataclasses.replace(self.config, num_classes=num_classes, representation_size=None, head_bias=0.0)
         self.pre_logits = None
         like = self.head.weight
-        self.head = new_head(self.config.dim, num_classes, like)
+        self.head = new_head(self.config.num_features, num_classes, like)
         if self.config.distilled:
             self.distillation_head = new_head(self.config.dim, num_classes, like)
         self.init_head(seeded(self, seed))
@@ -183,6 +205,8 @@ class ViT(Model):
         """
         super().resize(image_size)
         self.position.resize(self.config.grid)
+        if self.config.rotary != "none":
+            self.rotary.resize(self.config.grid)
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""
@@ -241,12 +265,14 @@ class ViT(Model):
 
     def _init_as_original(self, generator: torch.Generator) -> None:
         lecun_normal_(self.patch_embedding.weight, generator)
-        assert self.patch_embedding.bias is not None
-        nn.init.zeros_(self.patch_embedding.bias)
-        if self.config.pooling == "token":
+        if self.patch_embedding.bias is not None:
+            nn.init.zeros_(self.patch_embedding.bias)
+        if self.config.class_token:
             nn.init.zeros_(self.class_token)
         std = self.config.dim**-0.5 if self.config.initialization == "big_vision" else 0.02
         self.position.init_weights(generator, std=std)
+        if self.config.norm_before:
+            init_norm(self.norm_before)
         for block in cast(list[Block], self.blocks()):
             block.init_weights(generator)
         init_norm(self.norm)
@@ -259,7 +285,7 @@ class ViT(Model):
             nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
 
     def _init_as_deit(self, generator: torch.Generator) -> None:
-        if self.config.pooling == "token":
+        if self.config.class_token:
             nn.init.trunc_normal_(self.class_token, std=0.02, generator=generator)
         if self.config.distilled:
             nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
@@ -326,6 +352,7 @@ def _block(config: ViTConfig, index: int) -> Block:
         config.dim,
         config.num_heads,
         config.mlp_dim,
+        mlp=config.mlp,
         gelu=config.gelu,
         norm_eps=config.norm_eps,
         qkv_bias=config.qkv_bias,

@@ -6,15 +6,16 @@ from typing import Any, Literal, get_args
 
 from vitral.described import LATER
 from vitral.errors import ModelError
-from vitral.models.blocks import LAYER_NORM_EPS
+from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
 from vitral.models.experts import ExpertsConfig
 from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import ModelConfig
 from vitral.models.position import PositionKind, PositionResize
+from vitral.models.rotary import RotaryKind
 from vitral.models.stem import StemConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
 
-Pooling = Literal["token", "gap", "map"]
+Pooling = Literal["token", "gap", "map", "token-gap"]
 Initialization = Literal["vit", "big_vision", "deit"]
 FEWEST_POSITIONS = 2  # of a whitened stem's map, in each direction
 WORDS = {
@@ -23,6 +24,8 @@ WORDS = {
     "gelu": Gelu,
     "position_resize": PositionResize,
     "initialization": Initialization,
+    "mlp": MlpKind,
+    "rotary": RotaryKind,
 }
 
 
@@ -37,10 +40,11 @@ class ViTConfig(ModelConfig):
         patch_stride: step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
         dim: width of a token (D).
         depth: number of encoder blocks (L).
-        mlp_dim: width inside the MLP.
+        mlp_dim: width inside the MLP, behind the gate if it has one.
         num_heads: attention heads (k).
         position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d" or "none".
-        pooling: "token" (the class token, the paper's), "gap" (mean over the patches) or "map" (attention pooling).
+        pooling: "token" (the class token, the paper's), "gap" (mean over the patches), "map" (attention pooling) or "token-gap"
+            (class token and mean, one after the other: DINOv2's linear classifiers).
         representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
         gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
         registers: extra learned tokens that hold no patch (arXiv 2309.16588).
@@ -50,10 +54,16 @@ class ViTConfig(ModelConfig):
         experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
         norm_eps: epsilon of the layer norms.
         qkv_bias: whether the query, key and value projections have biases.
-        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's) or "bicubic" (DeiT's).
+        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's), "bicubic" (DeiT's),
+            "bicubic-antialias" (timm's) or "bicubic-dinov2"; see `resize_position_embedding`.
         class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
         even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
         initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
+        mlp: "plain", "swiglu" (a gate of SiLU: the largest of DINOv2) or "swiglu-norm" (with a norm before its last layer).
+        rotary: how queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
+        norm_before: whether there is a norm between the positions and the first block (CLIP).
+        norm_pooled: whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
+        patch_bias: whether the projection of the patches has a bias; CLIP's has none.
     """
 
     patch_size: tuple[int, int] = (16, 16)
@@ -77,6 +87,11 @@ class ViTConfig(ModelConfig):
     class_position: bool = field(default=True, metadata=LATER)
     even_depth: bool = field(default=False, metadata=LATER)
     initialization: Initialization = field(default="vit", metadata=LATER)
+    mlp: MlpKind = field(default="plain", metadata=LATER)
+    rotary: RotaryKind = field(default="none", metadata=LATER)
+    norm_before: bool = field(default=False, metadata=LATER)
+    norm_pooled: bool = field(default=False, metadata=LATER)
+    patch_bias: bool = field(default=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -119,7 +134,17 @@ class ViTConfig(ModelConfig):
     @property
     def num_pooled_tokens(self) -> int:
         """Tokens that a head reads: the class token and the distillation token."""
-        return (self.pooling == "token") + self.distilled
+        return self.class_token + self.distilled
+
+    @property
+    def class_token(self) -> bool:
+        """Whether there is a class token."""
+        return self.pooling in ("token", "token-gap")
+
+    @property
+    def num_features(self) -> int:
+        """The width of what the head reads, before any representation layer."""
+        return 2 * self.dim if self.pooling == "token-gap" else self.dim
 
 
 def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -130,7 +155,7 @@ def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the f
     if config.pooling == pooling:
         return config
     source = {"vit": "big_vision", "big_vision": "vit"}
-    other = (config.initialization == "vit") != (pooling == "token")
+    other = (config.initialization == "vit") != (pooling in ("token", "token-gap"))
     initialization = source.get(config.initialization, config.initialization) if other else config.initialization
     return dataclasses.replace(config, pooling=pooling, initialization=initialization)
 
@@ -151,6 +176,10 @@ def _check_widths(config: ViTConfig) -> None:
         raise ModelError(f"The width {config.dim} cannot be shared out to {config.num_heads} heads evenly.")
     if config.registers < 0:
         raise ModelError(f"registers must be 0 or more, not {config.registers}.")
+    if config.rotary != "none" and config.dim // config.num_heads % 4:
+        raise ModelError(
+            f"Rotary positions need heads of a width that 4 divides, not {config.dim // config.num_heads}."
+        )
     parts = {"learned-2d": 2, "sincos-2d": 4}.get(config.position, 1)
     if config.dim % parts:
         raise ModelError(
@@ -159,6 +188,10 @@ def _check_widths(config: ViTConfig) -> None:
 
 
 def _check_extras(config: ViTConfig) -> None:
+    if config.norm_pooled and config.pooling != "gap":
+        raise ModelError(f"A norm after the mean over the patches needs pooling 'gap', not '{config.pooling}'.")
+    if config.mlp != "plain" and config.experts:
+        raise ModelError("Experts and a gated MLP do not go together.")
     if config.distilled and config.pooling != "token":
         raise ModelError(f"A distillation token needs a class token beside it, not pooling '{config.pooling}'.")
     if config.distilled and config.representation_size:

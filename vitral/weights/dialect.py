@@ -58,6 +58,7 @@ class Reading:
         preprocessing: of the source.
         class_names: in order, where the source has them.
         absent: our tensors that it lacks, which become zeros: a head that was never released.
+        image_size: height and width, pixels, at which its source takes images, where its positions are of another size.
         notes: what a user should know, one line each.
         task: what a label is.
     """
@@ -69,6 +70,7 @@ class Reading:
     absent: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     task: Task = SINGLE_LABEL
+    image_size: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,10 @@ class Dialect:
         read: reads a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
             broken or incomplete.
         rules: for writing a model of a config. Raises WeightsError where the format cannot hold it.
+        writes: which networks of the family are written so; None: all that no other dialect of that name writes.
+        numpy: whether a written file is .npz; else it is torch's or safetensors.
+        wrapper: the entry under which a torch file keeps the tensors; empty for none.
+        describe: the config.json of a model, for "transformers".
     """
 
     name: str
@@ -89,6 +95,10 @@ class Dialect:
     matches: Callable[[Stored], bool]
     read: Callable[[Stored], Reading]
     rules: Callable[[Any], list[Rule]]
+    writes: Callable[[Any], bool] | None = None
+    numpy: bool = False
+    wrapper: str = ""
+    describe: Callable[[Any], dict[str, Any]] | None = None
 
 
 NO_HEAD = "The file has no head: its predictions mean nothing until it is fine-tuned."
@@ -107,7 +117,7 @@ def reading(
     if head:
         return Reading(config, rules, preprocessing, class_names, (), notes)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
-    kept = [rule for rule in rules if not rule.ours[0].startswith(HEADS)]
+    kept = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
     return Reading(config, kept, preprocessing, class_names, absent, (*notes, NO_HEAD))
 
 
@@ -172,6 +182,7 @@ def described(content: Reading, text: str) -> Reading:
         preprocessing=Preprocessing.from_json(description["preprocessing"]),
         class_names=names,
         notes=(),
+        image_size=None,
         task=described_task(description),
     )
 

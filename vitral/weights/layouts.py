@@ -29,7 +29,7 @@ class Rule:
     """Which of our tensors are made from which of theirs.
 
     Attributes:
-        ours: names in our model.
+        ours: names in our model; none for a tensor that no forward pass needs.
         theirs: names in the file.
         layout: how they are converted.
     """
@@ -58,6 +58,18 @@ POINTWISE = _each(lambda kernel: kernel.flatten(1), lambda weight: weight[:, :, 
 BROADCAST_NORM = _each(torch.Tensor.flatten, lambda scale: scale[None, None, None])
 # big_vision adds no position embedding to the class token; in our table that is a row of zeros.
 CLASS_ROW = _each(lambda table: functional.pad(table, (0, 0, 1, 0)), lambda table: table[:, 1:])
+
+
+# A class token that comes after the positions is stored with its own position added to it, whose row is then zero.
+FOLDED_TOKEN = Layout(
+    lambda theirs: [theirs[0] + theirs[1][:, :1], theirs[1][:, 1:].contiguous()],
+    lambda ours: [ours[0], functional.pad(ours[1], (0, 0, 1, 0))],
+)
+
+
+def zeros(*shape: int) -> Layout:
+    """A tensor that no forward pass needs: read as nothing, written as zeros."""
+    return Layout(lambda _: [], lambda _: [torch.zeros(shape)])
 
 
 def attention_kernels(heads: int) -> Layout:

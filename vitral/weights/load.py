@@ -91,6 +91,8 @@ def read_weights(
     notes = list(reading.notes)
     if not reading.absent and not bool(tensors["head.weight"].any()):
         notes.append("The file's head is all zeros: its predictions mean nothing until it is fine-tuned.")
+    if image_size is None and reading.image_size not in (None, model.image_size):
+        notes.append(_resized(model, reading))
     label = variant_name(config)
     return LoadedWeights(
         model,
@@ -100,6 +102,17 @@ def read_weights(
         _fitting(reading, model),
         tuple(notes),
         reading.task,
+    )
+
+
+def _resized(model: Model, reading: Reading) -> str:
+    """Make the network take images of the size that its source uses, and return what to say about it."""
+    native, used = model.image_size, reading.image_size
+    assert used is not None
+    model.resize(used)
+    return (
+        f"Its positions are of images of {native[0]}x{native[1]} pixels and were resized to {used[0]}x{used[1]}, the size that "
+        f"its source uses; image_size={native[0]} keeps them."
     )
 
 
@@ -130,6 +143,8 @@ def _read_all(recognized: Recognized, container: Container, wanted: Mapping[str,
 
 
 def _read(rule: Rule, recognized: Recognized, container: Container, wanted: Mapping[str, Shape]) -> list[Tensor]:
+    if not rule.ours:
+        return []
     parts = []
     for name in rule.theirs:
         location = recognized.locations[name]

@@ -9,6 +9,7 @@ _DEIT3 = (
     *("deit3-s16", "deit3-m16", "deit3-b16", "deit3-l16", "deit3-h14"),
     *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
 )
+_DINOV2 = tuple(f"dinov2-{size}14{kind}" for size in ("s", "b", "l", "g") for kind in ("", "-registers"))
 # The original's own files: npz of vision_transformer (imagenet21k/, augreg/, sam/, gsam/) and of BiT; DeiT's, T2T-ViT's,
 # CvT's and torchvision's state_dicts.
 _ORIGINAL = (
@@ -19,6 +20,7 @@ _ORIGINAL = (
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
     *_DEIT3,
+    *_DINOV2,
     *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
     *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
     *("cvt-13", "cvt-21", "cvt-w24"),
@@ -31,6 +33,7 @@ _TIMM = (
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
     *_DEIT3,
+    *_DINOV2,
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
     *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
 )
@@ -38,6 +41,7 @@ _TRANSFORMERS = (
     *("vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14", "bit-r50x1", "cvt-13", "cvt-21", "cvt-w24"),
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
+    *_DINOV2,
 )
 PUBLISHED: dict[str, tuple[str, ...]] = {"original": _ORIGINAL, "timm": _TIMM, "transformers": _TRANSFORMERS}
 

@@ -17,6 +17,7 @@ from vitral.weights.names import (
     bit,
     coatnet,
     cvt,
+    dinov2,
     efficientnet,
     resnet,
     t2t,
@@ -31,6 +32,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *bit.DIALECTS,
     *t2t.DIALECTS,
     *cvt.DIALECTS,
+    *dinov2.DIALECTS,  # whose names contain those of the two that follow
     *vit_transformers.DIALECTS,
     *vit_torch.DIALECTS,
     *efficientnet.DIALECTS,

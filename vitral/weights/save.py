@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,12 @@ from vitral.tasks.task import Task
 from vitral.weights.beside import write_description
 from vitral.weights.containers import COUNTER, write_safetensors, write_torch
 from vitral.weights.dialect import DESCRIPTION, Dialect, self_description
-from vitral.weights.names import bit, cvt, timm, transformers, vit_torch, vit_transformers
+from vitral.weights.names import timm, transformers
 from vitral.weights.recognize import CONFIG, DIALECTS, PREPROCESSOR, WEIGHT_FILES
 
-NUMPY_FAMILIES = ("vit", "bit")  # original files are .npz; the other families' are torch files
 TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".tar")
-# DeiT's own files keep the model under an entry of this name.
-DEIT_WRAPPER = "model"
 
 TRANSFORMERS_FILES = (WEIGHT_FILES[0], CONFIG, PREPROCESSOR)
-DESCRIPTIONS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
-    "vit": vit_transformers.describe,
-    "bit": bit.describe,
-    "cvt": cvt.describe,
-}
 
 
 @dataclass(frozen=True)
@@ -86,12 +78,12 @@ def write_weights(
         StorageError: it cannot be written.
     """
     path = Path(target)
-    deit = format_name == "original" and _is_deit(model)  # whose own files have timm's names
-    dialect = _dialect(model, "timm" if deit else format_name)
-    rules = (vit_torch.own_rules if deit else dialect.rules)(model.config)
-    if format_name == "transformers":
-        return _write_transformers(model, preprocessing, class_names, path, rules, task=task)
-    numpy = dialect.name in ("original", "big_vision") and dialect.family in NUMPY_FAMILIES
+    dialect = _dialect(model, format_name)
+    rules = dialect.rules(model.config)
+    if dialect.describe is not None:
+        described = dialect.describe(model.config)
+        return _write_transformers(model, preprocessing, class_names, path, rules, described, task=task)
+    numpy = dialect.numpy
     _check_target(path, numpy=numpy)
     written = Written(path, f"vitral.load({str(path)!r})")
     if format_name == "timm":
@@ -106,7 +98,7 @@ def write_weights(
         elif path.suffix == ".safetensors":
             write_safetensors(tensors, partial, {DESCRIPTION: description})
         else:
-            write_torch({DEIT_WRAPPER: tensors} if deit else tensors, partial)
+            write_torch({dialect.wrapper: tensors} if dialect.wrapper else tensors, partial)
     return written if path.suffix == ".safetensors" else _with_description(written, description)
 
 
@@ -119,17 +111,12 @@ def _with_description(written: Written, description: str) -> Written:
 
 def _dialect(model: Model, format_name: str) -> Dialect:
     name = family(model.config)
-    dialect = next((dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)), None)
-    if dialect is None:
+    dialects = [dialect for dialect in DIALECTS if (dialect.family, dialect.name) == (name, format_name)]
+    if not dialects:
         known = ", ".join(formats_of(model))
         raise WeightsError(f"{FAMILIES[name].title} cannot be written as '{format_name}'; its formats are: {known}.")
-    return dialect
-
-
-def _is_deit(model: Model) -> bool:
-    """Tell whether a Vision Transformer is a DeiT, whose own format is a torch file."""
-    config = model.config
-    return family(config) == "vit" and (config.distilled or config.gelu == "exact")
+    own = [dialect for dialect in dialects if dialect.writes is not None and dialect.writes(model.config)]
+    return own[0] if own else next(dialect for dialect in dialects if dialect.writes is None)
 
 
 def _check_target(path: Path, *, numpy: bool) -> None:
@@ -158,6 +145,7 @@ def _write_transformers(
     class_names: Sequence[str],
     path: Path,
     rules: Sequence[Any],
+    described: dict[str, Any],
     *,
     task: Task,
 ) -> Written:
@@ -165,7 +153,7 @@ def _write_transformers(
         raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
     check_folder(path, own=TRANSFORMERS_FILES, replace=True)
     config = {
-        **DESCRIPTIONS[family(model.config)](model.config),
+        **described,
         "id2label": {str(index): name for index, name in enumerate(class_names)},
         "label2id": {name: index for index, name in enumerate(class_names)},
         "problem_type": transformers.problem_type(task),

@@ -167,6 +167,7 @@ DIALECTS = (
         lambda stored: "resnet/root_block/standardized_conv2d/kernel" in stored.shapes,
         read_original,
         original_rules,
+        numpy=True,
     ),
     Dialect(
         "timm",
@@ -184,5 +185,6 @@ DIALECTS = (
         lambda stored: "bit.embedder.convolution.weight" in stored.shapes,
         read_transformers,
         transformers_rules,
+        describe=describe,
     ),
 )

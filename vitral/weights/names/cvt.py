@@ -161,5 +161,6 @@ DIALECTS = (
         lambda stored: "cvt.encoder.stages.0.embedding.convolution_embeddings.projection.weight" in stored.shapes,
         read_transformers,
         transformers_rules,
+        describe=describe,
     ),
 )

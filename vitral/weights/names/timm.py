@@ -88,10 +88,13 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
         WeightsError: timm has no such model.
     """
     name, arguments = _model(config)
-    arguments = {"num_classes": config.num_classes, **arguments, "checkpoint_path": str(path)}
+    arguments = {key: repr(value) for key, value in arguments.items()}
+    if isinstance(config, ViTConfig) and config.mlp == "swiglu":
+        arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
+    arguments = {"num_classes": repr(config.num_classes), **arguments, "checkpoint_path": repr(str(path))}
     if name is None:
         raise cannot_hold("timm", f"a {variant_name(config) or 'model of this shape'}, for timm has no such model")
-    listed = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+    listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
     stem = config.stem if isinstance(config, ViTConfig) else None
     exact = not isinstance(stem, StemConfig) or stem.weight_eps_inside
     return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)
@@ -123,7 +126,7 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
         "embed_dim": config.dim,
         "depth": config.depth,
         "num_heads": config.num_heads,
-        "mlp_ratio": config.mlp_dim / config.dim,
+        "mlp_ratio": config.mlp_dim * (1 if config.mlp == "plain" else 2) / config.dim,
     }
     if config.distilled:
         return "deit_base_distilled_patch16_224", arguments
@@ -135,7 +138,7 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
         arguments["qkv_bias"] = False
     if config.registers:
         arguments |= {"reg_tokens": config.registers}
-    if config.pooling == "token" and not config.class_position:
+    if config.registers or (config.class_token and not config.class_position):
         arguments["no_embed_class"] = True
     if config.layer_scale is not None:
         arguments["init_values"] = config.layer_scale

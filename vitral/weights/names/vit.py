@@ -270,6 +270,12 @@ def _refuse(config: ViTConfig, name: str) -> None:
         "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
         "LayerScale": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
+        "a norm before the encoder": config.norm_before,
+        "a norm after the mean over the patches": config.norm_pooled,
+        "a gated MLP": config.mlp != "plain",
+        "rotary positions": config.rotary != "none",
+        "patches without a bias": not config.patch_bias,
+        "class token and mean together": config.pooling == "token-gap",
         "projections without biases": not config.qkv_bias,
         "a GELU other than the tanh form: the file would be read as another model": config.gelu != "tanh",
     }
@@ -285,6 +291,6 @@ def _matches(stored: Stored) -> bool:
 
 # One reader understands every generation; the two formats differ in writing.
 DIALECTS = (
-    Dialect("original", "vit", _matches, read, original_rules),
-    Dialect("big_vision", "vit", _matches, read, big_vision_rules),
+    Dialect("original", "vit", _matches, read, original_rules, numpy=True),
+    Dialect("big_vision", "vit", _matches, read, big_vision_rules, numpy=True),
 )

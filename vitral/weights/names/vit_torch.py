@@ -13,6 +13,8 @@ from vitral.weights.layouts import Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
 
+DINOV2_LAYER_SCALE = 1.0
+
 # A file does not hold the number of heads: published widths have a known number, others get heads of 64 channels.
 HEADS_OF_WIDTH = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 HEAD_DIM = 64
@@ -74,7 +76,7 @@ def read(stored: Stored) -> Reading:
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
-    config = _config(shapes, own=own, third=third or "deit3" in named or "deit_3" in named)
+    config = torch_config(shapes, own=own, third=third or "deit3" in named or "deit_3" in named)
     head = "head.weight" in shapes
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
@@ -84,7 +86,17 @@ def read(stored: Stored) -> Reading:
     return reading(config, rules, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
 
 
-def _config(shapes: Shapes, *, own: bool, third: bool) -> ViTConfig:
+def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> ViTConfig:
+    """Return the architecture of a file in these names.
+
+    Args:
+        shapes: of its tensors.
+        own: whether it is DeiT's, rather than one of timm's Vision Transformers.
+        third: whether it is DeiT III's.
+
+    Raises:
+        KeyError, ValueError: it lacks a tensor, or one has an impossible shape.
+    """
     dim, channels, patch_height, patch_width = shapes["patch_embed.proj.weight"]
     stem = _stem_config(shapes)
     if channels != (stem.channels if stem else 3):
@@ -92,27 +104,30 @@ def _config(shapes: Shapes, *, own: bool, third: bool) -> ViTConfig:
     unit = stem.stride if stem else 1
     token, distilled = "cls_token" in shapes, "dist_token" in shapes
     rows, class_row = grid_side(shapes["pos_embed"][1] - distilled, token=token)
+    hidden = shapes["blocks.0.mlp.fc2.weight"][1]
     pooling: Any = "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
     depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
     scaled = {"blocks.0.ls1.gamma", "blocks.0.gamma_1"} & shapes.keys()
+    dinov2 = scaled and not own and (class_row or "reg_token" in shapes)
     return ViTConfig(
         image_size=(rows * patch_height * unit, rows * patch_width * unit),
         patch_size=(patch_height, patch_width),
         dim=dim,
         depth=depth,
-        mlp_dim=shapes["blocks.0.mlp.fc1.weight"][0],
+        mlp_dim=hidden,
+        mlp="swiglu" if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * hidden else "plain",
         num_heads=heads_of_width(dim),
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 1000,
         pooling=pooling,
         representation_size=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else None,
         gelu="exact",
         registers=shapes["reg_token"][1] if "reg_token" in shapes else 0,
-        layer_scale=1e-4 if scaled else None,
+        layer_scale=DINOV2_LAYER_SCALE if dinov2 else 1e-4 if scaled else None,
         stem=stem,
         distilled=distilled,
         qkv_bias="blocks.0.attn.qkv.bias" in shapes,
-        position_resize="bicubic" if own else "bilinear",
-        initialization="deit" if own and pooling != "map" and stem is None else "vit",
+        position_resize="bicubic" if own else "bicubic-antialias" if dinov2 else "bilinear",
+        initialization="deit" if (own or dinov2) and pooling != "map" and stem is None else "vit",
         norm_eps=LAYER_NORM_EPS,
         class_position=class_row or not token,
         even_depth=third,
@@ -144,6 +159,10 @@ def rules(config: ViTConfig) -> list[Rule]:
         ),
         f"position embedding '{config.position}'": config.position != "learned",
         "overlapping patches": config.stride_on_map != config.patch_size,
+        "registers beside a class token with a position": bool(config.registers)
+        and config.class_token
+        and config.class_position,
+        "class token and mean together": config.pooling == "token-gap",
     }
     for what, present in problems.items():
         if present:
@@ -151,18 +170,21 @@ def rules(config: ViTConfig) -> list[Rule]:
     return table(config)
 
 
-def own_rules(config: ViTConfig) -> list[Rule]:
-    """Return the rules for DeiT's own files; DeiT III's names differ.
-
-    Raises:
-        WeightsError: it has a part that they cannot hold.
-    """
+def _own_rules(config: ViTConfig) -> list[Rule]:
     checked = rules(config)
     return table(config, DEIT_III) if config.layer_scale is not None else checked
+
+
+def _is_own(config: ViTConfig) -> bool:
+    """Tell whether a network is of DeiT's kind, whose own format is a torch file; DeiT III's names differ."""
+    return config.distilled or config.gelu == "exact"
 
 
 def _matches(stored: Stored) -> bool:
     return {"patch_embed.proj.weight", "pos_embed", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
 
 
-DIALECTS = (Dialect("timm", "vit", _matches, read, rules),)
+DIALECTS = (
+    Dialect("timm", "vit", _matches, read, rules),
+    Dialect("original", "vit", lambda _: False, read, _own_rules, writes=_is_own, wrapper="model"),
+)

@@ -136,6 +136,10 @@ def rules(config: ViTConfig) -> list[Rule]:
         "experts": config.experts is not None,
         "registers": bool(config.registers),
         "LayerScale": config.layer_scale is not None,
+        "a norm before the encoder": config.norm_before,
+        "a gated MLP": config.mlp != "plain",
+        "rotary positions": config.rotary != "none",
+        "patches without a bias": not config.patch_bias,
         "a representation layer before the head; fine-tune first, or replace the head": bool(
             config.representation_size
         ),
@@ -180,4 +184,4 @@ def _matches(stored: Stored) -> bool:
     )
 
 
-DIALECTS = (Dialect("transformers", "vit", _matches, read, rules),)
+DIALECTS = (Dialect("transformers", "vit", _matches, read, rules, describe=describe),)

@@ -1,0 +1,241 @@
+"""DINOv2, with and without registers, in its own files and in transformers (dinov2/models/vision_transformer.py).
+
+timm's files have the names of its other Vision Transformers (vit_torch.py). Each source resizes the positions in its own way.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch.nn import functional
+
+from vitral.models.vit_config import ViTConfig
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
+from vitral.weights.layouts import FOLDED_TOKEN, Layout, Renames, Rule, joined, renamed, zeros
+from vitral.weights.names import transformers
+from vitral.weights.names.timm import DEIT
+from vitral.weights.names.vit import grid_side
+from vitral.weights.names.vit_torch import DINOV2_LAYER_SCALE, heads_of_width, table, torch_config
+from vitral.weights.names.vit_transformers import PARTS
+
+USED_SIZE = (224, 224)  # at which DINOv2 is evaluated (dinov2/data/transforms.py); its positions are of 518 pixels
+TORCH_IMAGES = dataclasses.replace(DEIT, resize="crop")
+TRANSFORMERS_IMAGES = dataclasses.replace(TORCH_IMAGES, resampler="torch")
+
+OWN: Renames = (
+    (r"^reg_token$", "register_tokens"),
+    (r"\.mlp\.fc1\.", ".mlp.w12."),
+    (r"\.mlp\.fc2\.", ".mlp.w3."),
+)
+FOLDED = ("class_token", "position.embedding")
+
+
+def _own_table(config: ViTConfig) -> list[Rule]:
+    renames = OWN if config.mlp == "swiglu" else OWN[:1]
+    rules = [*table(config, renames), Rule((), ("mask_token",), zeros(1, config.dim))]
+    return _folded(rules, ("cls_token", "pos_embed")) if config.registers else rules
+
+
+def _folded(rules: list[Rule], theirs: tuple[str, str]) -> list[Rule]:
+    return [
+        *(rule for rule in rules if rule.ours[:1] not in [(name,) for name in FOLDED]),
+        Rule(FOLDED, theirs, FOLDED_TOKEN),
+    ]
+
+
+def read_own(stored: Stored) -> Reading:
+    """Read one of its own files: without a head, positions of 518 pixels."""
+    shapes = dict(stored.shapes)
+    registers = shapes.get("register_tokens", (1, 0))[1]
+    gated = "blocks.0.mlp.w12.weight" in shapes
+    for ours, theirs in (("fc1", "w12"), ("fc2", "w3")) if gated else ():
+        shapes[f"blocks.0.mlp.{ours}.weight"] = shapes[f"blocks.0.mlp.{theirs}.weight"]
+    config = dataclasses.replace(
+        torch_config(shapes),
+        layer_scale=DINOV2_LAYER_SCALE,
+        registers=registers,
+        class_position=not registers,
+        position_resize="bicubic-antialias" if registers else "bicubic-dinov2",
+        initialization="deit",
+    )
+    content = reading(config, _own_table(config), TORCH_IMAGES, head="head.weight" in shapes)
+    return dataclasses.replace(content, image_size=USED_SIZE)
+
+
+def _own_rules(config: ViTConfig) -> list[Rule]:
+    _check(config, "original")
+    return _own_table(config)
+
+
+def _check(config: ViTConfig, name: str) -> None:
+    problems = {
+        "a gated MLP with a norm": config.mlp == "swiglu-norm",
+        f"pooling '{config.pooling}'": not config.class_token,
+        "registers beside a class token with a position": bool(config.registers) and config.class_position,
+        "a class token without a position": not config.registers and not config.class_position,
+        "a norm before the encoder": config.norm_before,
+        "rotary positions": config.rotary != "none",
+        "patches without a bias": not config.patch_bias,
+        f"position embedding '{config.position}'": config.position != "learned",
+        "a distillation token": config.distilled,
+        "overlapping patches": config.stride_on_map != config.patch_size,
+        "a hybrid's stem": config.stem is not None,
+        "a representation layer before the head": bool(config.representation_size),
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold(name, what)
+
+
+def is_dinov2(config: ViTConfig) -> bool:
+    """Tell whether a network is of DINOv2's kind: LayerScale that begins at 1, where DeiT III's begins at 1e-4."""
+    return config.layer_scale == DINOV2_LAYER_SCALE and config.rotary == "none"
+
+
+def _transformers_names(base: str, *, in_memory: bool, gated: bool) -> Renames:
+    attention = "attention.o_proj" if in_memory else "attention.output.dense"
+    gates = ((r"\.mlp\.fc1\.", ".mlp.weights_in."), (r"\.mlp\.fc2\.", ".mlp.weights_out.")) if gated else ()
+    return (
+        (r"^patch_embedding\.", f"{base}embeddings.patch_embeddings.projection."),
+        (r"^class_token$", f"{base}embeddings.cls_token"),
+        (r"^registers$", f"{base}embeddings.register_tokens"),
+        (r"^position\.embedding$", f"{base}embeddings.position_embeddings"),
+        (r"^norm\.", f"{base}layernorm."),
+        (r"^head\.", "classifier."),
+        (r"^encoder\.", f"{base}encoder.layer."),
+        (r"\.attention\.out\.", f".{attention}."),
+        (r"\.scale([12])\.scale$", r".layer_scale\1.lambda1"),
+        *gates,
+        *(((r"\.weights_out\.", ".down_proj."),) if in_memory else ()),
+    )
+
+
+def _transformers_table(config: ViTConfig, base: str, *, in_memory: bool = False) -> list[Rule]:
+    renames = _transformers_names(base, in_memory=in_memory, gated=config.mlp == "swiglu")
+    layer = f"{base}encoder.layer"
+    packed = in_memory and config.mlp == "swiglu"
+    named = [name for name in our_names(config) if ".qkv." not in name and not (packed and ".mlp.fc1." in name)]
+    rules = renamed(named, renames)
+    for index in range(config.depth):
+        for kind in ("weight", "bias"):
+            if kind == "weight" or config.qkv_bias:
+                stems = [f"{part[0]}_proj" if in_memory else f"attention.{part}" for part in PARTS]
+                theirs = tuple(f"{layer}.{index}.attention.{stem}.{kind}" for stem in stems)
+                rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
+            if packed:
+                theirs = tuple(f"{layer}.{index}.mlp.{part}.{kind}" for part in ("gate_proj", "up_proj"))
+                rules.append(Rule((f"encoder.{index}.mlp.fc1.{kind}",), theirs, joined(2)))
+    if config.registers:
+        rules = _folded(rules, (f"{base}embeddings.cls_token", f"{base}embeddings.position_embeddings"))
+    return rules
+
+
+def read_transformers(stored: Stored) -> Reading:
+    """Read a Dinov2 or Dinov2WithRegisters file; its classifier reads class token and mean, one after the other."""
+    shapes = stored.shapes
+    base = next(base for base in BASES if f"{base}embeddings.cls_token" in shapes)
+    layer = f"{base}encoder.layer"
+    in_memory = f"{layer}.0.attention.q_proj.weight" in shapes
+    dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
+    side, _ = grid_side(shapes[f"{base}embeddings.position_embeddings"][1], token=True)
+    registers = shapes.get(f"{base}embeddings.register_tokens", (1, 0))[1]
+    last = {"down_proj", "weights_out"} & {name.split(".")[-2] for name in shapes}
+    outer = f"{layer}.0.mlp.{last.pop() if last else 'fc2'}.weight"
+    query = f"{layer}.0.attention.{'q_proj' if in_memory else 'attention.query'}.bias"
+    head = "classifier.weight" in shapes
+    config = ViTConfig(
+        image_size=(side * patch_height, side * patch_width),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=stored.count(rf"{layer.replace('.', '[.]')}[.](\d+)[.]"),
+        mlp_dim=shapes[outer][1],
+        mlp="plain" if outer.endswith("fc2.weight") else "swiglu",
+        num_heads=int(stored.config.get("num_attention_heads") or heads_of_width(dim)),
+        num_classes=shapes["classifier.weight"][0] if head else 1000,
+        pooling="token-gap" if head else "token",
+        gelu=transformers.gelu_of(stored.config),
+        registers=registers,
+        layer_scale=DINOV2_LAYER_SCALE,
+        norm_eps=float(stored.config.get("layer_norm_eps", 1e-6)),
+        qkv_bias=query in shapes,
+        class_position=not registers,
+        position_resize="bicubic-antialias" if registers else "bicubic",
+        initialization="deit",
+    )
+    rules = _transformers_table(config, base, in_memory=in_memory)
+    mask = f"{base}embeddings.mask_token"
+    rules += [Rule((), (mask,), zeros(1, dim))] if mask in shapes else []
+    prepared, notes = transformers.preprocessing(stored, TRANSFORMERS_IMAGES)
+    content = reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
+    return dataclasses.replace(content, image_size=prepared.image_size)
+
+
+def _transformers_rules(config: ViTConfig) -> list[Rule]:
+    _check(config, "transformers")
+    base = "dinov2_with_registers." if config.registers else "dinov2."
+    rules = _transformers_table(config, base)
+    if config.pooling == "token":
+        rules = [rule for rule in rules if rule.ours != ("head.weight",)]
+        rules.append(Rule(("head.weight",), ("classifier.weight",), _class_token_alone(config.dim)))
+    return [*rules, Rule((), (f"{base}embeddings.mask_token",), zeros(1, config.dim))]
+
+
+def _class_token_alone(dim: int) -> Layout:
+    """A head on the class token, for a classifier that reads the mean over the patches too: with weights of zero."""
+    return Layout(
+        lambda theirs: [theirs[0][:, :dim].contiguous()],
+        lambda ours: [functional.pad(ours[0], (0, dim))],
+    )
+
+
+def describe(config: ViTConfig) -> dict[str, Any]:
+    """Return a model's config.json."""
+    height, width = config.image_size
+    kind = "Dinov2WithRegisters" if config.registers else "Dinov2"
+    extra: Mapping[str, Any] = {"num_register_tokens": config.registers} if config.registers else {}
+    ratio = config.mlp_dim / config.dim * (1.5 if config.mlp == "swiglu" else 1)
+    return {
+        "architectures": [f"{kind}ForImageClassification"],
+        "model_type": "dinov2_with_registers" if config.registers else "dinov2",
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "mlp_ratio": round(ratio),
+        "use_swiglu_ffn": config.mlp == "swiglu",
+        "hidden_act": transformers.ACTIVATIONS[config.gelu],
+        "hidden_dropout_prob": config.dropout,
+        "attention_probs_dropout_prob": config.attention_dropout,
+        "drop_path_rate": config.stochastic_depth,
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size[0],
+        "num_channels": 3,
+        "qkv_bias": config.qkv_bias,
+        **extra,
+    }
+
+
+BASES = ("dinov2.", "dinov2_with_registers.", "")
+
+
+def _own_matches(stored: Stored) -> bool:
+    return {"mask_token", "pos_embed", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.weight"} <= stored.shapes.keys()
+
+
+def _transformers_matches(stored: Stored) -> bool:
+    parts = ("encoder.layer.0.layer_scale1.lambda1", "embeddings.position_embeddings")
+    return any(all(f"{base}{part}" in stored.shapes for part in parts) for base in BASES)
+
+
+DIALECTS = (
+    Dialect("original", "vit", _own_matches, read_own, _own_rules, writes=is_dinov2),
+    Dialect(
+        "transformers",
+        "vit",
+        _transformers_matches,
+        read_transformers,
+        _transformers_rules,
+        writes=is_dinov2,
+        describe=describe,
+    ),
+)
