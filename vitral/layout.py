@@ -1,5 +1,6 @@
 """Paths and file names shared by commands, rooms, other tools and users."""
 
+import os
 from pathlib import Path
 
 RUNS = Path("runs")  # where a run creates its folder if none is given
@@ -8,3 +9,8 @@ CHECKPOINTS = "checkpoints"  # there too: what a run goes on from
 # The files of a classifier folder.
 DESCRIPTION, WEIGHTS, CARD = "classifier.json", "weights.safetensors", "README.md"
 CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD)
+
+
+def cache(kind: str) -> Path:
+    """Return the folder on this machine for what can be fetched or made again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vitral" / kind

@@ -28,7 +28,7 @@ FLAGS = {
     "explain": "--classifier --json --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",
     "push": "--format --json --private",
-    "models": "--json",
+    "models": "--weights --json",
     "recipes": "--json",
 }
 

@@ -1,9 +1,14 @@
-"""A Hub on this machine: the part of its HTTP interface that the official client uses to list, fetch and commit files."""
+"""A Hub on this machine: the part of its HTTP interface that the official client uses to list, fetch and commit files.
+
+It can have the faults that real servers have, one a request for a file's content, and serves files at plain addresses, too.
+"""
 
 import base64
 import hashlib
 import json
+import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 Repositories = dict[str, dict[str, bytes]]
+SLOW_SECONDS = 0.02  # between two pieces of a slow answer
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -20,7 +26,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path).strip("/").split("/")
-        if path[:2] == ["api", "models"]:
+        if path[0] == "files":
+            self.plain("/".join(path[1:]))
+        elif path[:2] == ["api", "models"]:
             self.describe("/".join(path[2:4]), path[4:])
         elif len(path) >= 5 and path[2] == "resolve":
             self.file("/".join(path[:2]), "/".join(path[4:]))
@@ -44,16 +52,79 @@ class Handler(BaseHTTPRequestHandler):
             )
 
     def file(self, name: str, path: str) -> None:
+        if name in self.server.gated and self.headers.get("Authorization") != "Bearer hf_right":
+            self.refuse(401 if "Authorization" not in self.headers else 403, "GatedRepo")
+            return
         data = self.server.repositories.get(name, {}).get(path)
         if data is None:
             self.missing("EntryNotFound" if name in self.server.repositories else "RepoNotFound")
             return
-        self.send_response(200)
-        for header, value in (("ETag", f'"{_oid(data)}"'), ("X-Repo-Commit", COMMIT), ("Content-Length", len(data))):
-            self.send_header(header, str(value))
-        self.end_headers()
+        large = path.endswith((".safetensors", ".npz"))
+        version = self.server.lies.get(path) or (hashlib.sha256(data).hexdigest() if large else _oid(data))
+        self.content(data, {"ETag": f'"{version}"', "X-Repo-Commit": COMMIT})
+
+    def plain(self, path: str) -> None:
+        """Answer from the files at plain addresses."""
+        if path in self.server.moved:
+            self.send_response(302)
+            self.send_header("Location", self.server.moved[path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif path in self.server.files:
+            data = self.server.files[path]
+            self.content(data, {"ETag": f'"{_oid(data)}"'})
+        else:
+            self.missing("EntryNotFound")
+
+    def content(self, data: bytes, headers: dict[str, str]) -> None:
+        """Send a file, or the part that is asked for, with the next fault if there is one."""
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        same = self.headers.get("If-Range", headers["ETag"]) == headers["ETag"]
+        start = int(wanted[1]) if wanted and same and self.server.ranges else 0
+        fault = ""
         if self.command == "GET":
+            self.server.asked.append((self.path, dict(self.headers)))
+            fault = self.server.faults.pop(0) if self.server.faults else ""
+        if fault == "busy":
+            self.refuse(503)
+        elif start >= len(data) > 0:
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(data)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self.send_response(206 if start else 200)
+            if start:
+                headers |= {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"}
+            if fault != "unmeasured":
+                headers |= {"Content-Length": str(len(data) - start)}
+            for header, value in headers.items():
+                self.send_header(header, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.send_pieces(data[start:], fault)
+
+    def send_pieces(self, data: bytes, fault: str) -> None:
+        """Write an answer's body: all at once, in slow pieces, or only the first half."""
+        if fault == "cut":
+            self.wfile.write(data[: len(data) // 2])
+        elif fault == "slow":
+            size = len(data) // 8 + 1
+            for first in range(0, len(data), size):
+                self.wfile.write(data[first : first + size])
+                self.wfile.flush()
+                time.sleep(SLOW_SECONDS)
+        else:
             self.wfile.write(data)
+        self.server.sent += len(data) // 2 if fault == "cut" else len(data)
+        self.close_connection = True
+
+    def refuse(self, status: int, code: str = "") -> None:
+        self.send_response(status)
+        if code:
+            self.send_header("X-Error-Code", code)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -108,12 +179,33 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class HubServer(ThreadingHTTPServer):
-    """The Hub's repositories, by name, each a mapping from path to bytes."""
+    """The Hub's repositories, by name, each a mapping from path to bytes.
+
+    Attributes:
+        repositories: those.
+        unknown: requests that nothing here knows.
+        files: content at plain addresses, below /files/.
+        moved: such addresses that send on to others.
+        gated: repositories that want the right token.
+        lies: ETags that are not those of the content, by path.
+        faults: of the next requests for content: "cut" after half, "slow", "busy", "unmeasured" or none.
+        ranges: whether parts of files can be had.
+        asked: the requests for content, with their headers.
+        sent: bytes of content.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repositories: Repositories = {}
         self.unknown: list[str] = []
+        self.files: dict[str, bytes] = {}
+        self.moved: dict[str, str] = {}
+        self.gated: set[str] = set()
+        self.lies: dict[str, str] = {}
+        self.faults: list[str] = []
+        self.ranges = True
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.sent = 0
 
     @property
     def address(self) -> str:

@@ -48,7 +48,7 @@ def check_data(
         DataError: there is no such dataset.
         WeightsError: there is no such classifier.
     """
-    judge = None if classifier is None else as_classifier(classifier)
+    judge = None if classifier is None else as_classifier(classifier, listener)
     dataset = open_data(data, classes=classes, skip_bad_images=True, verify=False, listener=listener)
     looks, bad = _look_at_all(dataset, listener)
     groups = duplicates(looks)

@@ -7,6 +7,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.models.cost import count_parameters
 from vitral.models.naming import describe
 from vitral.printable import printable
+from vitral.weights.named.find import licence_of
 
 
 def model_card(classifier: Classifier, *, name: str) -> str:
@@ -21,6 +22,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         f"An image classifier: {architecture}, {count_parameters(model):,} parameters, images of {height}x{width} "
         f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
         "",
+        *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
         *(f"> **{_escape(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
         *_scores(classifier),
         "## Use",

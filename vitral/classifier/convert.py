@@ -7,9 +7,11 @@ from typing import Any
 from vitral.classifier import folder
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
+from vitral.events import Listener
 from vitral.layout import CLASSIFIER_FILES
 from vitral.outputs import check_file, check_folder
 from vitral.overrides import override
+from vitral.progress import show
 from vitral.weights.beside import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
@@ -29,6 +31,7 @@ def convert(
     image_size: int | tuple[int, int] | None = None,
     architecture: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    listener: Listener = show,
 ) -> Written:
     """Write a classifier in another format; nothing that belongs to it is lost.
 
@@ -43,6 +46,7 @@ def convert(
         image_size: pixels; the position embedding is resized to it. None: as it was.
         architecture: for a weights file, fields of the network's config that it cannot say.
         overwrite: replace what stands at `target`, at once; never the source, nor a folder that holds anything else.
+        listener: receives what is fetched, if the source is; it is written to the screen if left out.
 
     Returns:
         Where it went, the line of Python that opens it there, and what its library does otherwise.
@@ -57,7 +61,7 @@ def convert(
             f"There is no format '{format}'.{did_you_mean(format, FORMATS)} There are: {', '.join(FORMATS)}."
         )
     _check_target(Path(target), format, source, overwrite=overwrite)
-    classifier = load(source, image_size=image_size, architecture=architecture)
+    classifier = load(source, image_size=image_size, architecture=architecture, listener=listener)
     if format == VITRAL:
         path = folder.save(classifier, target)
         return Written(path, f"vitral.load({str(path)!r})")

@@ -10,14 +10,18 @@ from vitral.classifier import folder
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import WeightsError, did_you_mean
+from vitral.events import Listener
 from vitral.images.preprocessing import PHOTOS
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.paths import is_folder, look_at
+from vitral.progress import show
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
+from vitral.weights.named.fetch import fetch
+from vitral.weights.named.find import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
@@ -29,39 +33,44 @@ def load(
     *,
     image_size: int | tuple[int, int] | None = None,
     architecture: Mapping[str, Any] | None = None,
+    listener: Listener = show,
 ) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
 
     Args:
         source: a classifier folder or the run folder around one; a weights file of the original ("ViT-B_16.npz"), of
-            big_vision, timm, transformers or another library, or the folder around it; a variant's name for random
-            weights ("vit-b16"); or a Hub id ("hf:owner/name").
+            big_vision, timm, transformers or another library, or the folder around it; the name of published weights
+            ("vit-b16@augreg-in21k"), which are fetched once; a variant's name for random weights ("vit-b16"); or a Hub id
+            ("hf:owner/name").
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
         architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
+        listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
-        WeightsError: there is no such thing, or it cannot be read; the message names file and tensor.
+        WeightsError: there is no such thing, or it cannot be read or fetched; the message names file and tensor.
         ModelError: the network cannot take `image_size`, or has no such field.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    classifier = _load(source, architecture or {}, size)
+    classifier = _load(source, architecture or {}, size, listener)
     if size is not None:
         classifier.model.resize(size)
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
     return classifier
 
 
-def as_classifier(classifier: Classifier | str | Path) -> Classifier:
+def as_classifier(classifier: Classifier | str | Path, listener: Listener = show) -> Classifier:
     """Return a classifier that is given as itself or by whatever `load` takes.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read.
     """
-    return classifier if isinstance(classifier, Classifier) else load(classifier)
+    return classifier if isinstance(classifier, Classifier) else load(classifier, listener=listener)
 
 
-def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
+def _load(
+    source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener
+) -> Classifier:
     path = Path(source)
     for candidate in (path, path / CLASSIFIER):
         if folder.is_classifier(candidate):
@@ -77,7 +86,7 @@ def _load(source: str | Path, architecture: Mapping[str, Any], size: tuple[int, 
         return _from_weights(weights, architecture, size)
     if look_at(path) is not None:
         return _from_weights(path, architecture, size)
-    return _named(str(source), architecture, size)
+    return _named(str(source), architecture, size, listener)
 
 
 def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
@@ -92,14 +101,19 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
     )
 
 
-def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None) -> Classifier:
+def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener) -> Classifier:
     if name in list_models():
         model = build(configure(name, architecture))
         random = Provenance(source=f"{RANDOM} ({name})")
-        provenance = replace(random, notes=(random.doubt(),))
+        provenance = replace(random, notes=tuple(filter(None, (random.doubt(), offer(name)))))
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
+    if is_named(name) and not _is_path(name):
+        row = find(name)
+        classifier = _from_weights(fetch(row, listener), architecture, size)
+        classifier.provenance = replace(classifier.provenance, source=row.name)
+        return classifier
     if HUB_ID.fullmatch(name) and not _is_path(name):
-        return _load(download(name), architecture, size)
+        return _load(download(name), architecture, size, listener)
     if "/" in name and _is_path(name):
         hub = f"; for a Hub id write hf:{name}" if HUB_ID.fullmatch(name) else ""
         raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")

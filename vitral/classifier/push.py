@@ -7,13 +7,17 @@ from vitral.classifier import folder
 from vitral.classifier.convert import VITRAL
 from vitral.classifier.load import load
 from vitral.errors import WeightsError
+from vitral.events import Listener
+from vitral.progress import show
 from vitral.weights.hub import upload
 from vitral.weights.save import write_weights
 
 FORMATS = (VITRAL, "transformers")
 
 
-def push(source: str | Path, name: str, *, format: str = VITRAL, private: bool = False) -> str:
+def push(
+    source: str | Path, name: str, *, format: str = VITRAL, private: bool = False, listener: Listener = show
+) -> str:
     """Put a classifier on the Hub and return its address; `load("hf:owner/name")` fetches it again.
 
     Args:
@@ -21,13 +25,14 @@ def push(source: str | Path, name: str, *, format: str = VITRAL, private: bool =
         name: "owner/name" or "hf:owner/name"; made if it is not there.
         format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
         private: whether a new repository is for its owner's eyes alone.
+        listener: receives what is fetched, if the source is; it is written to the screen if left out.
 
     Raises:
         WeightsError: the source cannot be read, the format cannot hold it, or the Hub refuses.
     """
     if format not in FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
-    classifier = load(source)
+    classifier = load(source, listener=listener)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
         if format == VITRAL:

@@ -20,7 +20,7 @@ def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Clas
         WeightsError: there is no such classifier, or no run yet.
     """
     name = classifier or _newest()
-    source = load(name)
+    source = load(name, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
     listener.note(source)

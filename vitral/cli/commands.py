@@ -117,6 +117,7 @@ COMMANDS = {
         (
             ("vitral models", "all of them"),
             ("vitral models deit", "those with the word in their name or family"),
+            ("vitral models --weights vit-s16", "published weights by name, for --from and --classifier"),
         ),
         (
             "Parameters and multiply-accumulates (GMACs) are for 1,000 classes; the last column lists the formats in which "

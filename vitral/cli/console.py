@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Collection
 from types import TracebackType
 from typing import Any
 
@@ -97,16 +98,40 @@ def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
     return spoken(value) if isinstance(value, str) else value
 
 
-def print_table(columns: list[str], rows: list[list[str]], *, title: str | None = None) -> None:
-    """Print a table; columns after the first are right-aligned."""
+def print_table(
+    columns: list[str],
+    rows: list[list[str]],
+    *,
+    title: str | None = None,
+    texts: Collection[str] = (),
+    least_width: int = 0,
+) -> None:
+    """Print a table; columns after the first are right-aligned.
+
+    Args:
+        columns: headers.
+        rows: cells.
+        title: a line above the table.
+        texts: further columns that are left-aligned.
+        least_width: characters in a line, also of a narrower terminal or where there is none; columns are then closer.
+    """
     if not is_main():
         return
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(
+        title=title,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        collapse_padding=least_width > 0,
+        header_style="bold",
+    )
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", overflow="fold")
+        table.add_column(column, justify="right" if index and column not in texts else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(printable, row))
-    Console(highlight=False, markup=False).print(table)
+    console = Console(highlight=False, markup=False)
+    console.width = max(console.width, least_width)
+    console.print(table)
 
 
 def print_line(text: str) -> None:

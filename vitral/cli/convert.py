@@ -8,7 +8,7 @@ from cyclopts.validators import Number
 
 from vitral.classifier.convert import convert as write
 from vitral.classifier.convert import settings
-from vitral.cli.console import print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_line
 
 
 def convert(
@@ -33,14 +33,16 @@ def convert(
         overwrite: replace what is at the target; never the source, nor a folder that holds anything else.
         json: print JSON for programs.
     """
-    written = write(
-        source,
-        target,
-        format=format,
-        image_size=image_size,
-        architecture=settings(overrides),
-        overwrite=overwrite,
-    )
+    with ConsoleListener() as listener:
+        written = write(
+            source,
+            target,
+            format=format,
+            image_size=image_size,
+            architecture=settings(overrides),
+            overwrite=overwrite,
+            listener=listener,
+        )
     if json:
         print_json({"path": str(written.path), "open": written.how, "notes": list(written.notes)})
         return

@@ -1,17 +1,36 @@
-"""`vitral models`: every variant with its cost and the formats of its published weights."""
+"""`vitral models`: every variant with its cost and the formats of its published weights, or those weights by name."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from vitral.cli.console import print_json, print_table
-from vitral.errors import ModelError
+from vitral.cli.console import print_json, print_line, print_table
+from vitral.errors import ModelError, WeightsError
 from vitral.models.catalog import instead_of, list_models, variant
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.models.families import build, family
+from vitral.weights.named.fetch import kept
+from vitral.weights.named.row import LICENCES
+from vitral.weights.named.row import Row as Weights
+from vitral.weights.named.row import rows as all_weights
 from vitral.weights.published import published_formats
+
+WIDTH = 100  # characters of the list of weights
+MARKS = {"with terms": "t", "unclear": "?", "no": "n"}  # after a licence that is not simply free
+LEGEND = (
+    "Licences: n, not for products; t, with terms of its own; ?, see its card.",
+    "tuned@384: after fine-tuning at 384 pixels. Figures of different kinds cannot be compared;",
+    "--json says where each is from, and what could not be confirmed.",
+)
+DATASETS = (("ImageNet-21k, then ImageNet", "IN-21k+1k"), ("ImageNet-21k", "IN-21k"), ("ImageNet", "IN-1k"))
+PUBLISHERS = {
+    "storage.googleapis.com": "Google",
+    "dl.fbaipublicfiles.com": "Meta",
+    "download.pytorch.org": "PyTorch",
+    "github.com": "GitHub",
+}
 
 
 @dataclass(frozen=True)
@@ -26,14 +45,24 @@ class Row:
     published: tuple[str, ...]
 
 
-def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(negative="")] = False) -> None:
+def models(
+    filter: str | None = None,
+    /,
+    *,
+    weights: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
     """List the models: size, cost, formats of published weights.
 
     Args:
-        filter: a word; only models with it in their name, family or formats are listed.
+        filter: a word; only models with it in their name, family or formats are listed, or weights with it in theirs.
+        weights: list the published weights by name instead, as --from and --classifier take them.
         json: print JSON for programs.
     """
     word = (filter or "").lower()
+    if weights:
+        _list_weights(filter or "", json=json)
+        return
     rows = [row for row in map(_row, list_models()) if word in f"{row.name} {row.family} {' '.join(row.published)}"]
     if not rows:
         hint = instead_of(filter or "")
@@ -56,6 +85,55 @@ def models(filter: str | None = None, /, *, json: Annotated[bool, Parameter(nega
             for row in rows
         ],
     )
+
+
+def _list_weights(filter: str, *, json: bool) -> None:
+    word = filter.lower()
+    listed = [row for row in all_weights().values() if word in f"{row.name} {row.dataset} {row.licence}".lower()]
+    if not listed:
+        raise WeightsError(
+            f"No published weights have '{filter}' in name, dataset or licence; 'vitral models --weights' lists them all."
+        )
+    if json:
+        print_json([_described(row) for row in listed])
+        return
+    texts = ("trained on", "licence", "ImageNet %", "from")
+    print_table(
+        ["weights", "trained on", "licence", "MB", "px", "ImageNet %", "from"],
+        [_cells(row) for row in listed],
+        texts=texts,
+        least_width=WIDTH,
+    )
+    for line in LEGEND:
+        print_line(line)
+
+
+def _cells(row: Weights) -> list[str]:
+    dataset = row.dataset.removesuffix(" without labels")
+    for long, short in DATASETS:
+        dataset = dataset.replace(long, short)
+    host = row.repository.partition("/")[0] or row.address.split("/")[2]
+    return [
+        row.name,
+        dataset,
+        f"{row.licence} {MARKS.get(row.products, '')}".strip(),
+        str(row.megabytes),
+        str(row.image_size),
+        row.described_score().replace("fine-tuned", "tuned"),
+        PUBLISHERS.get(host, host),
+    ]
+
+
+def _described(row: Weights) -> dict[str, Any]:
+    own = {key: value for key, value in asdict(row).items() if value not in ("", None)}
+    here = kept(row)
+    return own | {
+        "model": row.model,
+        "products": row.products,
+        "licence_link": LICENCES[row.licence].link,
+        "link": row.link,
+        "path": None if here is None else str(here),
+    }
 
 
 def _row(name: str) -> Row:

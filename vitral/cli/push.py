@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.classifier.push import push as send
-from vitral.cli.console import print_json, print_line
+from vitral.cli.console import ConsoleListener, print_json, print_line
 
 
 def push(
@@ -26,7 +26,8 @@ def push(
         private: make a new repository private.
         json: print JSON for programs.
     """
-    address = send(source, name, format=format, private=private)
+    with ConsoleListener() as listener:
+        address = send(source, name, format=format, private=private, listener=listener)
     how = f"vitral.load('hf:{name.removeprefix('hf:')}')"
     if json:
         print_json({"address": address, "open": how})

@@ -32,12 +32,13 @@ from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
+from vitral.layout import cache
 from vitral.paths import Walk, is_regular, refuse_endless
 from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")
 LABEL_LIMIT = 1 << 20  # bytes of a label file
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vitral" / "shards"
+CACHE = cache("shards")
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def evaluate(
         DataError: no such data or split, or a class that the classifier does not know.
         ImageError: an image cannot be read.
     """
-    classifier = as_classifier(classifier)
+    classifier = as_classifier(classifier, listener)
     if not isinstance(data, DataSet):
         if split is not None and split not in SPLITS:  # said before an image is read
             raise DataError(f"There is no split '{split}', only {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")

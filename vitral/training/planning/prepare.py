@@ -10,8 +10,9 @@ from vitral.classifier.load import load
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import DataSet
 from vitral.errors import ModelError
+from vitral.events import Listener
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import variant
+from vitral.models.catalog import list_models, variant
 from vitral.models.experts import change_experts
 from vitral.models.families import build
 from vitral.models.families import replace as replace_config
@@ -25,13 +26,18 @@ from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import Recipe
+from vitral.weights.named.find import offer
 
 
-def load_start(request: Request) -> Classifier | None:
+def load_start(request: Request, listener: Listener) -> Classifier | None:
     """Return the classifier that training starts from; None if it starts from random weights.
 
     It is loaded, and the size that is asked for is tried on it, before the data are read: a slip of the hand must not cost
     the reading of a single image.
+
+    Args:
+        request: what was asked, with its recipe.
+        listener: receives the download of published weights.
 
     Raises:
         WeightsError: the source cannot be loaded.
@@ -43,9 +49,16 @@ def load_start(request: Request) -> Classifier | None:
     if request.source is None:
         _check_size([variant(name) for name in (FINE, COARSE)], size)
         return None
-    start = load(request.source)
+    start = load(request.source, listener=listener)
     _check_size([start.model.config], size)
     return start
+
+
+def random_start(request: Request) -> str:
+    """Return in one line that a model's name alone means random weights, and which are published; empty for other starts."""
+    source = request.asked.source
+    offered = offer(source) if source in list_models() else ""
+    return f"{source} starts from random weights. {offered}" if offered else ""
 
 
 def _check_size(configs: Sequence[Any], size: int | None) -> None:
@@ -69,7 +82,7 @@ def prepare(session: Session) -> Run:
     request = session.request
     loaded = session.loaded
     if request.automatic and loaded is None:
-        loaded = load(str(request.source))
+        loaded = load(str(request.source), listener=session.listener)
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
     classifier = begin_network(session, plan, loaded)
@@ -86,7 +99,7 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
         provenance = Provenance(source=f"random weights ({plan.start})")
         start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
     else:
-        start = loaded or load(plan.start)
+        start = loaded or load(plan.start, listener=session.listener)
         if plan.origin == "weights":
             start.provenance = Provenance(source=plan.start)
         else:

@@ -13,11 +13,11 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
-from vitral.events import Listener, ignore
+from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
 from vitral.tasks.registry import task_named
 from vitral.training.planning.plan import Session
-from vitral.training.planning.prepare import load_start
+from vitral.training.planning.prepare import load_start, random_start
 from vitral.training.planning.request import Asked, Request, read_request
 from vitral.training.records.asked import begin, go_on, kept
 from vitral.training.records.resume import budget_left, has_unused_time, kept_recipe, kept_start
@@ -122,7 +122,9 @@ def _check(
     listener = listener if distributed.is_main() else ignore
     resume = goes_on(out, resume=resume, data_changed=data_changed)
     asked, request = completed(asked, out, resume=resume)
-    return _Checked(asked, request, load_start(request), listener, started, resume)
+    if not resume and (said := random_start(request)):
+        listener(Message(said))
+    return _Checked(asked, request, load_start(request, listener), listener, started, resume)
 
 
 @contextlib.contextmanager

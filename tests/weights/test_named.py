@@ -1,0 +1,209 @@
+"""Published weights by name: the table, names with slips, and the way from a name to a classifier."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+import vitral
+from tests.weights.hub_server import HubServer, hub
+from vitral.cli.main import main
+from vitral.errors import WeightsError
+from vitral.events import Event, Message, ignore
+from vitral.models.catalog import list_models
+from vitral.models.cost import count_parameters
+from vitral.models.create import configure
+from vitral.models.families import build
+from vitral.weights.named.find import find, offer
+from vitral.weights.named.row import LICENCES, MEGABYTE, TABLES, Row, read_table, rows
+
+# A row of the table without a published hash, so that a mirror may have small weights of our own in its place.
+MIRRORED = "vit-ti16@augreg-in21k-ft-in1k"
+REPOSITORY = rows()[MIRRORED].repository
+SUFFIXES = {"original": (".npz", ".pth", ".tar"), "big_vision": (".npz",), "timm": (".safetensors",)}
+SUFFIXES["transformers"] = (".safetensors", ".bin")
+IN21K_CLASSES = 21_843
+
+
+@pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
+def test_a_row_is_whole(row: Row) -> None:
+    assert row.model in list_models()
+    assert row.licence in LICENCES
+    assert row.source
+    assert row.file.endswith(SUFFIXES[row.layout])
+    assert re.fullmatch(r"[0-9a-f]{8}|[0-9a-f]{64}|", row.sha256)
+    assert row.score is None or 50 < row.score < 100
+    if row.address:
+        assert row.address.endswith("/")
+        assert urlsplit(row.link).scheme == "https"
+        assert "+" not in row.link  # which a server may read as a space
+    else:
+        assert re.fullmatch(r"[\w.-]+/[\w.-]+", row.repository)
+        assert re.fullmatch(r"main|[0-9a-f]{40}", row.revision)
+
+
+@pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
+def test_a_file_is_about_as_large_as_its_network(row: Row) -> None:
+    classes = IN21K_CLASSES if row.dataset == "ImageNet-21k" else 1000
+    settings = {"num_classes": classes, **({"image_size": row.image_size} if row.model.startswith("vit-") else {})}
+    size = 4 * count_parameters(build(configure(row.model, settings), seed=None)) / MEGABYTE
+    assert row.megabytes == pytest.approx(size, rel=0.06, abs=2)
+
+
+def test_no_file_has_two_names_and_no_name_two_files() -> None:
+    tables = (files("vitral.weights.named").joinpath(table).read_text("utf-8") for table in TABLES)
+    assert len(rows()) == sum(len(read_table(table)) for table in tables)
+    listed = Counter((row.address, row.repository, row.file) for row in rows().values())
+    assert max(listed.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("vit-b16@augreg-in12k", "Of vit-b16 there are: vit-b16@augreg-in21k,"),
+        ("vit-b16@nonsense", "Of vit-b16 there are: "),
+        ("vit-b61@augreg-in21k", "Did you mean 'vit-b16@augreg-in21k'"),
+        ("ViT-B16@augreg-in21k", "vit-b16@augreg-in21k"),
+        ("swin-t@in21k", "Swin is a family that Vitral does not have"),
+        ("vit-b16@mobileclip", "MobileCLIP is a family that Vitral does not have"),
+        ("qqq@zzz", "`list_models()` lists the models"),
+    ],
+)
+def test_a_slip_in_a_name_is_one_line_with_what_there_is(name: str, said: str) -> None:
+    with pytest.raises(WeightsError, match="There are no published weights") as refused:
+        vitral.load(name)
+    assert said in str(refused.value)
+
+
+def test_names_go_to_the_table_and_files_with_an_at_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    vitral.convert("vit-mu16", "vit-mu16@mine.npz", format="original")
+    assert vitral.load("vit-mu16@mine.npz").model.image_size == (224, 224)
+    with pytest.raises(WeightsError, match="no file"):
+        vitral.load("vit-b16@mine.npz")
+
+
+def test_a_model_s_name_alone_means_random_weights_and_says_which_are_published() -> None:
+    notes = vitral.load("vit-ti16").provenance.notes
+    assert "random" in notes[0]
+    assert notes[1] == offer("vit-ti16")
+    assert "vit-ti16@augreg-in21k" in notes[1]
+    assert len(vitral.load("vit-mu16").provenance.notes) == 1
+
+
+def test_the_list_fits_a_hundred_columns_and_json_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "--weights"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert {line.split()[0] for line in lines} >= set(rows())
+    assert main(["models", "--weights", "vit-s16@augreg-in21k-ft-in1k", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[1]
+    assert row["name"] == "vit-s16@augreg-in21k-ft-in1k"
+    assert row["licence_link"].startswith("https://")
+    assert row["unverified"] == ["megabytes", "revision", "sha256"]
+    assert {"model", "dataset", "licence", "products", "megabytes", "image_size", "score", "metric", "source"} <= set(
+        row
+    )
+    assert main(["models", "--weights", "nothing-like-it"]) == 1
+    assert "No published weights have 'nothing-like-it'" in capsys.readouterr().err
+
+
+def test_a_licence_that_is_not_free_is_named_with_what_it_forbids() -> None:
+    def row(licence: str) -> Row:
+        return Row("vit-b16@x", "x", licence, "original", "x.npz", 1, "x", address="https://x/")
+
+    assert row("Apache-2.0").caution() == ""
+    assert "does not allow use in products" in row("CC-BY-NC-4.0").caution()
+    assert "terms of its own" in row("DINOv3").caution()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[HubServer]:
+    """A mirror that has weights of our own in the place of one row's, as timm keeps them."""
+    ours = vitral.convert("vit-mu16", tmp_path / "ours.safetensors", format="timm").path
+    theirs = tmp_path / "model.safetensors"
+    save_file(load_file(ours), theirs)  # without our own description of the preprocessing
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "num_classes": 1000,
+        "pretrained_cfg": {
+            "mean": [0.4, 0.4, 0.4],
+            "std": [0.3, 0.3, 0.3],
+            "input_size": [3, 224, 224],
+            "crop_pct": 0.9,
+        },
+    }
+    with hub() as running:
+        running.repositories[REPOSITORY] = {
+            "model.safetensors": theirs.read_bytes(),
+            "config.json": json.dumps(config).encode(),
+        }
+        yield running
+
+
+def type_command(server: HubServer, home: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line against that mirror; the client reads its address when it is imported."""
+    environment = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(home / "hf")}
+    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    environment |= {"XDG_CACHE_HOME": str(home / "cache")}
+    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
+        environment.pop(name, None)
+    line = [sys.executable, "-m", "vitral", *arguments]
+    return subprocess.run(line, env=environment | changes, cwd=home, capture_output=True, text=True, check=False)
+
+
+def test_a_name_goes_the_whole_way_to_a_trained_classifier(server: HubServer, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("light", "dark"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(0, 60, (40, 40, 3), dtype=np.uint8) + (150 if name == "light" else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / name / f"{number}.png")
+    quick = ("--no-baselines", "--image-size", "32", "--set", "steps=4", "--set", "workers=0")
+    command = ("finetune", "--data", "photos", "--from", MIRRORED, *quick)
+    done = type_command(server, tmp_path, *command)
+    assert done.returncode == 0, done.stderr
+    assert f"Fetching {MIRRORED} from 127.0.0.1: 23 MB, licence Apache-2.0." in done.stderr.replace("\n", " ")
+    trained = vitral.load(tmp_path / "runs" / "photos")
+    assert trained.provenance.source == MIRRORED
+    assert trained.preprocessing.mean == (0.4, 0.4, 0.4)
+    card = (tmp_path / "runs" / "photos" / "classifier" / "README.md").read_text()
+    assert "is licensed under Apache-2.0 (https://" in card
+    sent = server.sent
+    again = type_command(server, tmp_path, "convert", MIRRORED, "mine", "--format", "vitral", HF_HUB_OFFLINE="1")
+    assert again.returncode == 0, again.stderr
+    assert "Fetching" not in again.stderr
+    assert server.sent == sent
+
+
+def test_every_command_that_takes_a_classifier_takes_a_name(server: HubServer, tmp_path: Path) -> None:
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "red.png")
+    for command in (
+        ("predict", "red.png", "--classifier", MIRRORED),
+        ("explain", "red.png", "--classifier", MIRRORED, "--out", "drawing.png"),
+    ):
+        done = type_command(server, tmp_path, *command)
+        assert done.returncode == 0, done.stderr
+    assert len([path for path, _ in server.asked if path.endswith(".safetensors")]) == 1
+
+
+def test_what_is_fetched_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Event] = []
+    monkeypatch.setattr("vitral.classifier.load.fetch", lambda row, listener: listener(Message(row.name)) or Path("no"))
+    with pytest.raises(WeightsError):
+        vitral.load("vit-b16@augreg-in21k", listener=told.append)
+    assert told == [Message("vit-b16@augreg-in21k")]
+    with pytest.raises(WeightsError):
+        vitral.evaluate("vit-b16@augreg-in21k", "digits", listener=ignore)
+    assert find("vit-b16@augreg-in21k").model == "vit-b16"
