@@ -172,7 +172,8 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     with pytest.raises(RecipeError, match=r"would train for about [\d,]+ (years|days).*`time='8h'`") as refused:
         fit_machine(recipe, measured, MachineFacts(), None)
     assert "\n" not in str(refused.value)
-    assert "cut to the 60 s of `time`" in fit_machine(recipe, measured, MachineFacts(), 60.0)[2][-1]
+    cost = fit_machine(recipe, measured, MachineFacts(), 60.0)[1]
+    assert "cut to the 60 s of `time`" in cost.sentence(60.0)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,6 @@ def test_a_small_run_is_not_cut() -> None:
     recipe = load_recipe("scratch", ["steps=10"])
     fitted, _, reasons = fit_machine(recipe, measure(tiny(), recipe), look_at_machine(), None)
     assert fitted.compute.accumulation == 1
-    assert [line.split(":")[0] for line in reasons] == ["Expected"]
+    assert reasons == []
     usable = usable_bytes(torch.device("cpu"))
     assert usable is None or 2**28 < usable < 2**50

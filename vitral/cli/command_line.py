@@ -7,7 +7,6 @@ from pathlib import Path
 from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag, spoken
 from vitral.studies.speech import Speech
-from vitral.training.candidates.choice import TRAINED
 from vitral.training.planning.durations import written
 from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.records.asked import last_asked
@@ -50,7 +49,7 @@ def commands_of(result: RunResult) -> str:
     """
     run = result.run
     asked = last_asked(run.folder) or run.session.command
-    if result.choice is not None and result.choice.kept != TRAINED:
+    if result.choice is not None and not result.choice.trained:
         return command_of(asked)
     start = None if run.kind == "pre-train" else run.plan.start
     again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)

@@ -21,7 +21,8 @@ from vitral.training.finetune import finetune as finetune_once
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import PAPERS, read_request
-from vitral.training.records.resume import kept_recipe, kept_start
+from vitral.training.records.attempts import kept_recipe
+from vitral.training.records.resume import kept_start
 from vitral.training.records.run_folder import SWEEP
 from vitral.training.result import RunResult
 from vitral.training.run import run_once

@@ -11,21 +11,26 @@ runs/photos/
   checkpoints/       what a resumed run continues from
   classifier/        the result: until training is over the first classifier, then the better of the two
   evaluation.json    its scores on the test split
+
+Where several ways to learn are tried, each has a folder of its own, which is like that of a run; classifier/ is always the best
+that is finished, and at the end the run gets the recipe and the log of the best one that was trained:
+
+  attempts/lora/     recipe.toml, metrics.jsonl, tensorboard/, checkpoints/, classifier/; attempt.json says how good it is
 """
 
 from vitral import distributed
 from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.layout import CHECKPOINTS
-from vitral.training.candidates.deliver import finish, try_first
+from vitral.training.candidates.attempts import attempt
+from vitral.training.candidates.deliver import finish, first_outcome, one_outcome, try_first
 from vitral.training.candidates.first import images_judged
 from vitral.training.loop import train
 from vitral.training.methods.batches import open_further, training_batches
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import Rehearsed, within_time
-from vitral.training.records.checkpoints import newest_state
+from vitral.training.records.attempts import states
 from vitral.training.records.description import remarks_on, write_description
 from vitral.training.records.resume import check_resumed, note_what_is_new
 from vitral.training.records.training_images import write_training_images
@@ -70,10 +75,12 @@ def execute(whole: Run) -> RunResult:
             note_what_is_new(run.session)
         write_training_images(run.folder, run.data, batches, keep=run.session.resume)
     first, why_alone = try_first(rehearsed, listener)
-    if why_alone:
+    if first is not None and why_alone:
         listener(Message(why_alone))
-        return finish(rehearsed, None, None, first, listener)
+        return finish(first_outcome(run, first), None, listener)
     baselines = run_baselines(run, listener, None if first is None else first.fitted)
+    if first is not None and run.plan.attempts:
+        return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
     training = train(
         run.classifier.model,
         batches,
@@ -87,7 +94,7 @@ def execute(whole: Run) -> RunResult:
         budget=rehearsed.budget,
         listener=listener,
     )
-    return finish(rehearsed, training, baselines, first, listener)
+    return finish(one_outcome(rehearsed, training, first, listener), baselines, listener)
 
 
 def _check_possible(rehearsed: Rehearsed) -> None:
@@ -101,7 +108,7 @@ def _check_possible(rehearsed: Rehearsed) -> None:
     if run.session.request.asked.quick:
         if why:
             raise TrainingError(f"{quick} stops after the first classifier, and this run has none: {why}.")
-        if run.session.resume and distributed.broadcast(newest_state(run.folder / CHECKPOINTS)) is not None:
+        if run.session.resume and distributed.broadcast(states(run.folder)):
             raise TrainingError(
                 f"The run in '{run.folder}' is past its first classifier; go on with it without {quick}."
             )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.training.candidates.first import PIXELS, PROBE
+from vitral.training.candidates.choice import PIXELS, PROBE
 from vitral.training.planning import rehearsal
 from vitral.training.result import RunResult
 
@@ -57,9 +58,9 @@ def stripes(folder: Path, count: int = 60) -> Path:
     return folder
 
 
-def a_start(folder: Path) -> Path:
+def a_start(folder: Path, *, depth: int = 1) -> Path:
     """Save a classifier whose features are of some use."""
-    return save(Classifier(build(TINY, seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
+    return save(Classifier(build(replace(TINY, depth=depth), seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
 
 
 def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401

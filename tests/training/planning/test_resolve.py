@@ -27,7 +27,7 @@ DATA = DataFacts(
 )
 MACHINE = MachineFacts(macs_per_second=5e10)
 FACTS = Facts(DATA, MACHINE)
-WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000)
+WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000, blocks=12, low_rank=True)
 SLOW = Measured(images_per_second=2.0, fixed_bytes=1 << 30, image_bytes=1 << 26)
 
 

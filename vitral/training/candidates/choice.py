@@ -7,8 +7,12 @@ from typing import Any
 
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Figure
+from vitral.training.planning.attempts import ALL, LAST, LORA
 
-TRAINED = "trained network"  # the candidate that training makes
+PROBE, PIXELS = "linear probe", "linear model on pixels"  # the candidates in closed form
+TRAINED = "trained network"  # the candidate that training makes, where it makes one
+# How a sentence speaks of the one that is kept, where "the" and its name would not do.
+KEPT = {LORA: "LoRA is", LAST: "The network whose last blocks learned is", ALL: "The network all of which learned is"}
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,18 @@ class Choice:
     candidates: tuple[Candidate, ...]
     kept: str
 
+    @property
+    def trained(self) -> bool:
+        """Whether the one that is delivered was trained, and is not in closed form."""
+        return self.kept not in (PROBE, PIXELS)
+
     def sentence(self, headline: Figure) -> str:
         """Return the figures and the choice in one sentence."""
         figures = ", ".join(f"{one.name} {one.text(headline)}" for one in self.candidates)
         judged = self.candidates[0].of()
         if len(self.candidates) == 1:
             return f"Nothing but a {figures} of {judged}."
-        return f"By {judged}: {figures}. The {self.kept} is kept."
+        return f"By {judged}: {figures}. {KEPT.get(self.kept, f'The {self.kept} is')} kept."
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vitral import distributed
 from vitral.advice import argument
@@ -15,16 +16,17 @@ from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.fewshot import Baselines
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
-from vitral.layout import CHECKPOINTS, CLASSIFIER
+from vitral.layout import CLASSIFIER
 from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
 from vitral.training.candidates.first import First, first_classifier
 from vitral.training.loop import TrainingResult
 from vitral.training.methods.registry import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.budget import machine_slowness
+from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, Rehearsed
 from vitral.training.records.asked import read_run
-from vitral.training.records.checkpoints import newest_state
+from vitral.training.records.attempts import states
 from vitral.training.records.provenance import named_scores, provenance, tried
 from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.result import RunResult
@@ -62,7 +64,7 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
 def _why_alone(rehearsed: Rehearsed) -> str:
     """Return why nothing is trained after the first classifier; empty if something is."""
     run = rehearsed.run
-    if run.session.resume and distributed.broadcast(newest_state(run.folder / CHECKPOINTS)) is not None:
+    if run.session.resume and distributed.broadcast(states(run.folder)):
         return ""
     if run.session.request.asked.quick:
         return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
@@ -71,49 +73,94 @@ def _why_alone(rehearsed: Rehearsed) -> str:
             "Nothing is trained, for there are no validation images to tell whether that would be better; "
             f"{argument('recipe', 'finetune')} trains all the same."
         )
+    if run.plan.why_none:
+        return f"Nothing is trained; give it more {argument('time')}."
     if rehearsed.too_short():
         return f"Nothing is trained: there is no time left for it; give it more {argument('time')}."
     return ""
 
 
-def finish(
-    rehearsed: Rehearsed,
-    training: TrainingResult | None,
-    baselines: Baselines | None,
-    first: First | None,
-    listener: Listener,
-) -> RunResult:
-    """Choose, save and score what the run delivers, and say what is to be said of it.
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run delivers, and how it came to that.
+
+    Attributes:
+        run: with the recipe of the training.
+        classifier: what is delivered, on the device that scores it.
+        training: of the network that was trained, or of the best of several; None where nothing was trained.
+        trained: whether it is that network which is delivered.
+        choice: what was tried and what of it is kept; None where only one thing was to be tried.
+    """
+
+    run: Run
+    classifier: Classifier
+    training: TrainingResult | None
+    trained: bool
+    choice: Choice | None
+
+    def described(self, scores: Mapping[str, float]) -> Classifier:
+        """Return the classifier with what is known of it: of a trained one the run, of the first one what it said itself."""
+        delivered, own = self.classifier, self.classifier.provenance
+        if self.trained:
+            assert self.training is not None, "a network that was trained has a training"
+            said = provenance(self.run, self.training, scores, self.choice)
+            return self.run.classifier_of(delivered.model, said)
+        training = {**own.training, **tried(self.choice, self.run)}
+        said = Provenance(own.source, training, {**own.scores, **scores}, own.notes)
+        return Classifier(
+            delivered.model, delivered.preprocessing, delivered.class_names, provenance=said, task=delivered.task
+        )
+
+
+def one_outcome(rehearsed: Rehearsed, training: TrainingResult, first: First | None, listener: Listener) -> Outcome:
+    """Return the better of the first classifier, if there is one, and the one network that was trained."""
+    run = rehearsed.run
+    complete(run, training, listener)
+    choice = None
+    if first is not None:
+        network = Candidate(TRAINED, figure_of(rehearsed, training), first.candidate.images)
+        choice = choose([first.candidate, network], run.data.task.headline)
+        if choice.kept != TRAINED:
+            return Outcome(run, first.load().to(training_device()), training, False, choice)
+    return Outcome(run, run.classifier_of(training.model), training, True, choice)
+
+
+def first_outcome(run: Run, first: First) -> Outcome:
+    """Return the first classifier as what a run delivers that trained nothing."""
+    choice = choose([first.candidate], run.data.task.headline)
+    return Outcome(run, first.load().to(training_device()), None, False, choice)
+
+
+def complete(run: Run, training: TrainingResult, listener: Listener) -> None:
+    """Do what the method does with a network once it is trained."""
+    method_of(run.recipe).complete(run.classifier_of(training.model), run.data.splits["train"], listener)
+
+
+def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) -> RunResult:
+    """Save and score what a run delivers, and say what is to be said of it.
 
     Args:
-        rehearsed: the run.
-        training: what training gave; None where the first classifier is all that was to be made.
+        outcome: what it delivers.
         baselines: scores of simple classifiers.
-        first: the first classifier; None where there is none.
         listener: hears the choice, progress and problems.
     """
-    run, split = rehearsed.run, rehearsed.run.data.scored_split()
-    if training is not None:
-        method_of(run.recipe).complete(run.classifier_of(training.model), run.data.splits["train"], listener)
-    choice = _choice(rehearsed, training, first)
-    if first is not None and choice is not None and choice.kept != TRAINED:
-        delivered, training_kept = first.load().to(training_device()), None
-    else:
-        assert training is not None, "there is neither a first classifier nor a trained network"
-        delivered, training_kept = run.classifier_of(training.model), training
+    run, choice, split = outcome.run, outcome.choice, outcome.run.data.scored_split()
     folder = run.folder / CLASSIFIER
     if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
-        save(_described(rehearsed, delivered, training_kept, choice, {}), folder)
+        save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
         listener(Message(choice.sentence(run.data.task.headline)))
     evaluation = evaluate_source(
-        delivered, run.data.splits[split], limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
+        outcome.classifier,
+        run.data.splits[split],
+        limit=VALIDATION_IMAGES,
+        workers=scoring_workers(run),
+        listener=listener,
     )
-    training = training or _untrained(delivered)
-    diagnosis = diagnose_run(run, training, baselines if training_kept else None, evaluation)
-    delivered.cpu()
-    scores = named_scores(evaluation, baselines, split)
-    classifier = _described(rehearsed, delivered, training_kept, choice, scores)
+    training = outcome.training or _untrained(outcome.classifier)
+    diagnosis = diagnose_run(run, training, baselines if outcome.trained else None, evaluation)
+    outcome.classifier.cpu()
+    classifier = outcome.described(named_scores(evaluation, baselines, split))
     if distributed.is_main():
         update_provenance(classifier, folder)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
@@ -128,19 +175,12 @@ def finish(
     return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis, choice)
 
 
-def _choice(rehearsed: Rehearsed, training: TrainingResult | None, first: First | None) -> Choice | None:
-    """Return which of the first classifier and the trained network is kept; None where there is no first one."""
-    if first is None:
-        return None
-    candidates = [first.candidate]
-    if training is not None:
-        figure = distributed.broadcast(_figure(rehearsed, training))
-        candidates.append(Candidate(TRAINED, figure, first.candidate.images))
-    return choose(candidates, rehearsed.run.data.task.headline)
+def figure_of(rehearsed: Rehearsed, training: TrainingResult) -> float:
+    """Return a trained network's figure on the validation images, in every process: the log's, of its last update."""
+    return distributed.broadcast(_figure(rehearsed, training))
 
 
 def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:
-    """Return the trained network's figure on the validation images: the log's, of its last update."""
     last = [row for row in training.history if row.get("step") == training.steps]
     for row in reversed(last):
         for name, value in row.items():
@@ -150,23 +190,6 @@ def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:
     figures = None if validate is None else validate(training.model, ignore, lambda: False)
     assert figures is not None, "the trained network was not validated"
     return next(iter(figures.values()))
-
-
-def _described(
-    rehearsed: Rehearsed,
-    delivered: Classifier,
-    training: TrainingResult | None,
-    choice: Choice | None,
-    scores: Mapping[str, float],
-) -> Classifier:
-    """Return the classifier with what is known of it: of the trained network the run, of the first one what it said itself."""
-    run, own = rehearsed.run, delivered.provenance
-    if training is not None:
-        return run.classifier_of(delivered.model, provenance(run, training, scores, choice))
-    said = Provenance(own.source, {**own.training, **tried(choice, run)}, {**own.scores, **scores}, own.notes)
-    return Classifier(
-        delivered.model, delivered.preprocessing, delivered.class_names, provenance=said, task=delivered.task
-    )
 
 
 def _untrained(delivered: Classifier) -> TrainingResult:

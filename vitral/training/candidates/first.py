@@ -28,14 +28,13 @@ from vitral.models.catalog import SHRUNK
 from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.pixels import PixelsConfig
-from vitral.training.candidates.choice import Candidate
+from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.time import Affordable, affordable
 from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import FIRST, FIRST_FILE
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
-PROBE, PIXELS = "linear probe", "linear model on pixels"
 
 
 @dataclass(frozen=True, eq=False)

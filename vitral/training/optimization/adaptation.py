@@ -48,7 +48,7 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
     for name, parameter in network.named_parameters():
         parameter.requires_grad_(name.startswith(HEADS))
     if settings.method == "lora":
-        layers = [layer for block in network.blocks() for layer in block.modules() if isinstance(layer, nn.Linear)]
+        layers = linear_layers(network)
         if not layers:
             raise RecipeError(
                 "LoRA changes linear layers, and the blocks of this network have none; use 'probe' or 'full'."
@@ -58,6 +58,11 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
             rank = min(settings.lora_rank, *layer.weight.shape)
             change = LowRank(layer.weight, rank=rank, alpha=settings.lora_alpha, generator=generator)
             parametrize.register_parametrization(layer, "weight", change)
+
+
+def linear_layers(network: Model) -> list[nn.Linear]:
+    """Return the linear layers of a network's blocks, which low-rank changes are laid over."""
+    return [layer for block in network.blocks() for layer in block.modules() if isinstance(layer, nn.Linear)]
 
 
 def _freeze_blocks(network: Model, count: int) -> None:

@@ -78,7 +78,12 @@ def situation_of(
 
 
 def choose_recipe(
-    situation: Situation, augmentation: Augmentation, begin: Recipe, *, told: Collection[str] = ()
+    situation: Situation,
+    augmentation: Augmentation,
+    begin: Recipe,
+    *,
+    told: Collection[str] = (),
+    several: bool = False,
 ) -> tuple[Recipe, list[str]]:
     """Return a recipe for pre-trained weights, and why it is what it is, a line a choice.
 
@@ -87,9 +92,10 @@ def choose_recipe(
         augmentation: what suits the data.
         begin: the recipe whose settings hold where nothing is chosen.
         told: keys that the user sets, whose own choice no line speaks of.
+        several: whether several ways to learn are tried, so that none is chosen here: the recipe is that of all weights.
     """
-    reasons = [line for keys, line in _reasons(situation) if not keys & set(told)]
-    method = _method(situation)[0]
+    reasons = [line for keys, line in _reasons(situation, several=several) if not keys & set(told)]
+    method = "full" if several else _method(situation)[0]
     batch, steps = _length(situation)
     large = situation.images >= SMALL_SET
     changes: dict[str, object] = {
@@ -121,7 +127,7 @@ def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's
     return min(config.image_size)
 
 
-def _reasons(situation: Situation) -> Iterator[tuple[set[str], str]]:
+def _reasons(situation: Situation, *, several: bool) -> Iterator[tuple[set[str], str]]:
     """Give each choice in a line, with the recipe's keys that the line is about."""
     method, why_method = _method(situation)
     size, why_size = _size(situation)
@@ -135,19 +141,20 @@ def _reasons(situation: Situation) -> Iterator[tuple[set[str], str]]:
         f"Chosen for {situation.images:,} images of {situation.classes} classes, {situation.parameters / 1e6:.0f} M "
         f"weights and {machine}:",
     )
-    yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
+    if not several:
+        yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
     yield {"image_size"}, f"  images at {size} pixels: {why_size}."
     yield (
         {"steps", "epochs", "batch_size"},
         f"  {steps} steps of {batch} images, {passes:.0f} passes: {_why_length(situation)}.",
     )
-    if method == "full":
+    if method == "full" and not several:
         yield (
             {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
             f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest.",
         )
     yield {"augmentation.min_area"}, f"  crops of at least {_min_area(situation):.0%} of an image: {why_area}."
-    if not few and method == "full":
+    if not few and (several or method == "full"):
         yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 
 
@@ -158,31 +165,38 @@ METHODS = {
 }
 
 
-def _method(situation: Situation) -> tuple[str, str]:
+def only_method(situation: Situation) -> tuple[str, str] | None:
+    """Return the one method that data and memory leave, and why; None where several may be better."""
     a_class = situation.images / situation.classes
     if a_class < FEW_A_CLASS:
         return "probe", f"{a_class:.1f} images a class would be learned by heart"
-    if situation.gpu_bytes is not None:
-        if situation.parameters * STATE_BYTES > MEMORY_SHARE * situation.gpu_bytes:
-            return (
-                "lora",
-                f"all weights with their optimizer would not fit the GPU's {situation.gpu_bytes / 2**30:.0f} GiB",
-            )
-    else:
-        seconds = _seconds(situation)
-        patience = min(PATIENCE_SECONDS, situation.budget_seconds or PATIENCE_SECONDS)
-        if seconds > patience:
-            return (
-                "probe",
-                f"all of them would take a CPU about {seconds / 60:.0f} minutes; "
-                f"{argument('recipe', 'finetune')} does it anyway",
-            )
+    gpu = situation.gpu_bytes
+    if gpu is not None and situation.parameters * STATE_BYTES > MEMORY_SHARE * gpu:
+        return "lora", f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
     if situation.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
         return "lora", f"{a_class:.0f} images a class are few for so many weights"
-    return "full", f"{a_class:.0f} images a class are enough to adapt every layer"
+    return None
 
 
-def _seconds(situation: Situation) -> float:
+def _method(situation: Situation) -> tuple[str, str]:
+    only = only_method(situation)
+    if only is not None and only[0] == "probe":
+        return only
+    seconds = expected_seconds(situation)
+    if seconds > min(PATIENCE_SECONDS, situation.budget_seconds or PATIENCE_SECONDS):
+        return (
+            "probe",
+            f"all of them would take a CPU about {seconds / 60:.0f} minutes; "
+            f"{argument('recipe', 'finetune')} does it anyway",
+        )
+    a_class = situation.images / situation.classes
+    return only or ("full", f"{a_class:.0f} images a class are enough to adapt every layer")
+
+
+def expected_seconds(situation: Situation) -> float:
+    """Return what training all weights would take a CPU, as far as it can be told without a measurement; 0 for a GPU."""
+    if situation.gpu_bytes is not None:
+        return 0.0
     batch, steps = _length(situation)
     return 3.0 * situation.macs * (_size(situation)[0] / situation.own_size) ** 2 * batch * steps / CPU_MACS_A_SECOND
 

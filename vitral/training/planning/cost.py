@@ -38,7 +38,7 @@ class Cost:
 def fit_machine(
     recipe: Recipe, measured: Measured, machine: MachineFacts, budget_seconds: float | None
 ) -> tuple[Recipe, Cost, list[str]]:
-    """Return the recipe as this machine can carry it out, and what that will cost, as figures and a line each.
+    """Return the recipe as this machine can carry it out, what that will cost, and why, a line for what is not as it was.
 
     Args:
         recipe: the settings, its length in steps.
@@ -65,4 +65,4 @@ def fit_machine(
             f"({recipe.steps:,} steps of {recipe.batch_size:,} images at {cost.images_per_second:.3g} images/s). "
             f"Give the run a budget with {argument('time', '8h')}, or fewer steps with {argument('overrides', ['steps=1000'])}."
         )
-    return fitted, cost, [*reasons, cost.sentence(budget_seconds)]
+    return fitted, cost, reasons

@@ -36,11 +36,15 @@ class WeightsFacts:
         config: of their network.
         parameters: of the network.
         macs: multiply-accumulates of an image at the network's own size.
+        blocks: of the network, as `Model.blocks` counts them.
+        low_rank: whether they have linear layers, which LoRA changes.
     """
 
     config: Any
     parameters: int
     macs: int
+    blocks: int
+    low_rank: bool
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
 from vitral.models.cost import count_macs, count_parameters
+from vitral.training.optimization.adaptation import linear_layers
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, WeightsFacts
 from vitral.training.planning.memory import usable_bytes
@@ -43,7 +44,13 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
 def look_at_weights(loaded: Classifier) -> WeightsFacts:
     """Return what trained weights are."""
     model = loaded.model
-    return WeightsFacts(config=model.config, parameters=count_parameters(model), macs=count_macs(model.config))
+    return WeightsFacts(
+        config=model.config,
+        parameters=count_parameters(model),
+        macs=count_macs(model.config),
+        blocks=len(model.blocks()),
+        low_rank=bool(linear_layers(model)),
+    )
 
 
 def look_at_machine(*, timed: bool = False) -> MachineFacts:

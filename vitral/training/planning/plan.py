@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.request import Asked, Request
 from vitral.training.settings.recipe import Recipe
@@ -43,6 +44,9 @@ class Plan:
         augmentation: of the training images.
         reasons: why these settings, one line each.
         cost: what training is expected to take; None before the network was measured.
+        attempts: the ways to learn that are tried one after the other, the cheapest first; empty where there is one, the
+            recipe's.
+        why_none: why nothing is trained; empty where something is.
     """
 
     start: str
@@ -51,6 +55,12 @@ class Plan:
     augmentation: Augmentation
     reasons: tuple[str, ...]
     cost: Cost | None = None
+    attempts: tuple[Attempt, ...] = ()
+    why_none: str = ""
+
+    def of(self, attempt: Attempt) -> "Plan":
+        """Return the plan of one of the attempts."""
+        return replace(self, recipe=self.recipe.with_changes(attempt.changes), attempts=())
 
 
 @dataclass(frozen=True)
@@ -192,6 +202,7 @@ class Run:
             "recipe": self.recipe.model_dump(mode="json"),
             "augmentation": dataclasses.asdict(self.plan.augmentation),
             "reasons": list(self.plan.reasons),
+            "attempts": [dataclasses.asdict(attempt) for attempt in self.plan.attempts],
             "budget_seconds": self.session.budget_seconds,
-            "cost": dataclasses.asdict(self.cost),
+            "cost": None if self.session.request.asked.quick else dataclasses.asdict(self.cost),
         }

@@ -79,7 +79,7 @@ def prepare(session: Session) -> Run:
     Raises:
         VitralError: what was asked for does not go together, or not with the data or the machine.
     """
-    request = session.request
+    request = replace(session.request, several=session.request.several and not session.exactly)
     loaded = session.loaded
     if request.automatic and loaded is None:
         loaded = load(str(request.source), listener=session.listener)

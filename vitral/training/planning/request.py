@@ -1,7 +1,7 @@
 """What a training command asks for, and the recipe that it asks for with it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,6 +10,7 @@ from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.errors import RecipeError, TrainingError
 from vitral.models.catalog import list_models
+from vitral.training.planning.attempts import Attempt, says_one
 from vitral.training.planning.durations import asked_seconds, written
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
 from vitral.training.settings.recipe import Recipe, load_recipe
@@ -161,6 +162,8 @@ class Request:
         automatic: whether no recipe was named and the weights are trained ones, so that `resolve` chooses.
         said: the changes to the recipe that the command says, the last of a key holding.
         recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
+        several: whether several ways to learn may be tried, since nothing that was said means one.
+        begun: those that the run which continues tries; empty where it began with none.
     """
 
     asked: Asked
@@ -169,6 +172,8 @@ class Request:
     automatic: bool
     said: tuple[str, ...]
     recipe_named: bool = True
+    several: bool = False
+    begun: tuple[Attempt, ...] = ()
 
     @property
     def in_full(self) -> Recipe:
@@ -191,13 +196,16 @@ class Request:
         return not self.from_recipe and self.source in list_models()
 
 
-def read_request(asked: Asked, *, kept: Path | None = None, kept_start: str | None = None) -> Request:
+def read_request(
+    asked: Asked, *, kept: Path | None = None, kept_start: str | None = None, begun: tuple[Attempt, ...] = ()
+) -> Request:
     """Return a request with its recipe, read once, every value that was said of it checked.
 
     Args:
         asked: what the command was given, completed by what a run that continues was asked first.
         kept: the recipe of that run.
         kept_start: what that run began with.
+        begun: the ways to learn that it tries.
 
     Raises:
         RecipeError: no such recipe, an unknown key or an impossible value.
@@ -213,6 +221,8 @@ def read_request(asked: Asked, *, kept: Path | None = None, kept_start: str | No
     if asked.kind == "pre-train":
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
     request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
+    several = bool(begun) or (automatic and asked.baselines and not says_one(request.told))
+    request = replace(request, several=several, begun=begun)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     return request

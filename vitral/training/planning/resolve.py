@@ -2,14 +2,27 @@
 
 from dataclasses import replace
 
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
-from vitral.training.planning.automatic import choose_recipe, fitting_size, situation_of
-from vitral.training.planning.cost import fit_machine
-from vitral.training.planning.facts import Facts
+from vitral.training.planning.attempts import COST, plan_attempts
+from vitral.training.planning.automatic import (
+    PATIENCE_SECONDS,
+    Situation,
+    choose_recipe,
+    expected_seconds,
+    fitting_size,
+    only_method,
+    situation_of,
+)
+from vitral.training.planning.cost import Cost, fit_machine
+from vitral.training.planning.durations import rounded
+from vitral.training.planning.facts import Facts, Measured, WeightsFacts
 from vitral.training.planning.length import fit_length
 from vitral.training.planning.plan import Origin, Plan
 from vitral.training.planning.request import Request
 from vitral.training.settings.recipe import Recipe
+
+TRIED = "Tried one after the other from the same start, the best by the validation images kept:"
 
 
 def resolve(request: Request, facts: Facts) -> Plan:
@@ -27,18 +40,54 @@ def resolve(request: Request, facts: Facts) -> Plan:
     start, origin, reasons = _start(request, facts)
     recipe, why = _recipe(request, facts)
     recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
-    reasons, cost = [*reasons, *why, *why_length], None
-    if facts.measured is not None:
-        recipe, cost, why_cost = fit_machine(recipe, facts.measured, facts.machine, request.asked.budget_seconds)
-        reasons += why_cost
-    return Plan(
+    plan = Plan(
         start=start,
         origin=origin,
         recipe=recipe,
         augmentation=recipe.augmentation or facts.data.augmentation,
-        reasons=tuple(reasons),
-        cost=cost,
+        reasons=(*reasons, *why, *why_length),
     )
+    return plan if facts.measured is None else _with_cost(plan, request, facts, facts.measured)
+
+
+def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -> Plan:
+    """Return a plan with its layout on the machine, what is tried in the time that there is, and what that costs."""
+    budget = request.asked.budget_seconds
+    recipe, cost, why = fit_machine(plan.recipe, measured, facts.machine, budget)
+    plan = replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why))
+    if request.asked.quick:
+        return plan
+    if _tries_several(request, facts):
+        plan = _with_attempts(plan, request, facts, cost)
+    assert plan.cost is not None, "what training costs was just told"
+    said = [] if plan.why_none else [plan.cost.sentence(budget)]
+    return replace(plan, reasons=(*plan.reasons, *said))
+
+
+def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Plan:
+    attempts = request.begun or plan_attempts(
+        _of_weights(request, facts), _weights(facts), plan.recipe, cost.images_per_second
+    )
+    if not attempts:
+        why = f"In {rounded(request.asked.budget_seconds or 0.0)} too few updates could be made to learn anything."
+        return replace(plan, why_none=why, reasons=(*plan.reasons, why))
+    times = sum(COST[attempt.name] for attempt in attempts)
+    plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds))
+    if len(attempts) == 1:
+        line = f"There is time for one way to learn: {attempts[0].name} ({attempts[0].reason})."
+        return replace(plan.of(attempts[0]), reasons=(*plan.reasons, line))
+    lines = (TRIED, *(attempt.line() for attempt in attempts))
+    return replace(plan, attempts=attempts, reasons=(*plan.reasons, *lines))
+
+
+def _tries_several(request: Request, facts: Facts) -> bool:
+    """Tell whether several ways to learn may be tried: the data and, without a budget, patience leave more than one."""
+    if not request.several or facts.weights is None or facts.data.task != SINGLE_LABEL:
+        return False
+    situation = _of_weights(request, facts)
+    if request.begun or only_method(situation) is not None:
+        return bool(request.begun)
+    return situation.budget_seconds is not None or expected_seconds(situation) <= PATIENCE_SECONDS
 
 
 def needs_side(request: Request) -> bool:
@@ -101,11 +150,19 @@ def _why_size(request: Request) -> str:
 
 
 def _chosen(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
-    assert facts.weights is not None, "the weights were not looked at"
-    situation = situation_of(facts.data, facts.weights, facts.machine, request.asked.budget_seconds)
-    told = request.told
-    recipe, reasons = choose_recipe(situation, facts.data.augmentation, request.recipe, told=told)
-    size = fitting_size(facts.weights.config, recipe.image_size or situation.own_size)
+    situation, told = _of_weights(request, facts), request.told
+    several = _tries_several(request, facts)
+    recipe, reasons = choose_recipe(situation, facts.data.augmentation, request.recipe, told=told, several=several)
+    size = fitting_size(_weights(facts).config, recipe.image_size or situation.own_size)
     recipe = recipe.with_changes({"image_size": size}).changed(request.said)
     as_said = [f"  as you said: {', '.join(f'{key} {value}' for key, value in told.items())}."] if told else []
     return recipe, [*reasons, *as_said]
+
+
+def _weights(facts: Facts) -> WeightsFacts:
+    assert facts.weights is not None, "the weights were not looked at"
+    return facts.weights
+
+
+def _of_weights(request: Request, facts: Facts) -> Situation:
+    return situation_of(facts.data, _weights(facts), facts.machine, request.asked.budget_seconds)

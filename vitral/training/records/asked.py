@@ -20,6 +20,7 @@ FIRST, LAST = (
     "request",
     "request_last",
 )  # in run.json: what was asked when the run began, and as later commands changed it
+ATTEMPTS_SAID = "attempts"  # in run.json: the ways to learn that the run tries
 TRAINED = "request_last_trained"  # in run.json: seconds trained when a time was last said
 
 
@@ -105,7 +106,8 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         raise TrainingError(
             f"The run in '{folder}' is of {function(FUNCTIONS[first.kind])}; go on with it by that command."
         )
-    settled = (folder / RECIPE_FILE).is_file() and not first.sweep
+    tries_several = ATTEMPTS_SAID in read_run(folder)  # of which each has a recipe that is settled
+    settled = (folder / RECIPE_FILE).is_file() and not first.sweep and not tries_several
     same = (
         ("source", "sweep", "classes")
         if settled

@@ -13,6 +13,8 @@ from vitral.errors import StorageError
 from vitral.events import Listener, Message, ignore
 from vitral.files import storage_errors, sync_folder, write_file
 
+METRICS_FILE = "metrics.jsonl"  # in the run folder
+
 
 class MetricsLog:
     """One JSON object a line, each with its step; no times, which no two runs share. Only the main process writes.
@@ -26,7 +28,7 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, *, length: int, first_step: int, listener: Listener = ignore) -> None:
-        self.path = folder / "metrics.jsonl"
+        self.path = folder / METRICS_FILE
         self._file: BinaryIO | None = None
         self._board: Any = None
         if not distributed.is_main():
@@ -126,7 +128,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's metrics.jsonl that are whole."""
     try:
-        content = (folder / "metrics.jsonl").read_bytes()
+        content = (folder / METRICS_FILE).read_bytes()
     except OSError:
         return []
     return [row for line in content.splitlines() if (row := _row(line)) is not None]

@@ -9,28 +9,32 @@ from vitral.layout import CHECKPOINTS
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
 from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
+from vitral.training.records.attempts import attempt_folder, kept_attempts, states, trained_seconds
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
-from vitral.training.records.recipe_file import RECIPE_FILE, recipe_begun
+from vitral.training.records.recipe_file import recipe_begun
+from vitral.training.records.run_folder import ATTEMPT_FILE
 
 
 def budget_left(folder: Path, asked: Asked) -> float | None:
     """Return the seconds that a run which continues may take: those said now, or what is left of those said last.
 
-    Once a budget has shortened the run, that plan holds, and no budget is needed any more.
+    Once a budget has shortened the run, that plan holds, and no budget is needed any more; the attempts of a run that makes
+    several share what is left until all are finished.
     """
     last = last_asked(folder)
     if asked.budget_seconds is not None or last is None or last.budget_seconds is None:
         return asked.budget_seconds
-    state = newest_state(folder / CHECKPOINTS)
-    if state is None:
+    standing = states(folder)
+    if not standing or has_unused_time(folder):
         return last.budget_seconds
-    if has_unused_time(folder):
-        return last.budget_seconds
-    if state.bend_step or state.step >= state.total_steps:
+    if attempts := kept_attempts(folder):
+        if all((attempt_folder(folder, attempt) / ATTEMPT_FILE).is_file() for attempt in attempts):
+            return None
+    elif standing[0].bend_step or standing[0].step >= standing[0].total_steps:
         return None
-    return last.budget_seconds - (state.seconds - trained_before(folder))
+    return last.budget_seconds - (trained_seconds(folder) - trained_before(folder))
 
 
 def has_unused_time(folder: Path) -> bool:
@@ -45,12 +49,6 @@ def kept_start(folder: Path) -> str | None:
     """Return what the run in a folder started from, if there is one that says it."""
     start = read_run(folder).get("from")
     return start if isinstance(start, str) else None
-
-
-def kept_recipe(folder: Path) -> Path | None:
-    """Return the resolved recipe of the run in a folder, if there is one."""
-    path = folder / RECIPE_FILE
-    return path if path.is_file() else None
 
 
 def check_resumed(run: Run, further: Further, listener: Listener) -> None:
@@ -69,11 +67,11 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
     refusal: TrainingError | None = None
     if distributed.is_main():
         try:
-            recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down
+            if not run.plan.attempts:  # each of which has a recipe of its own
+                recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down
             changed = check_data(run.folder, run.data, further, changed=run.session.data_changed)
             if changed:
-                state = newest_state(run.folder / CHECKPOINTS)
-                step = 0 if state is None else state.step
+                step = sum(state.step for state in states(run.folder))
                 record_change(run.folder, run.data, further, changed, step=step)
                 said = f"The data changed since the run began, and it goes on: {'; '.join(changed)}."
                 for line in (said, *redrawn(run.folder)):
@@ -87,10 +85,9 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
 
 def note_what_is_new(session: Session) -> None:
     """Write into a run's folder what the command that continues with it said anew."""
-    state = newest_state(session.folder / CHECKPOINTS)
     ask_again(
         session.folder,
         budget_seconds=session.command.budget_seconds if session.further else None,
         overrides=session.command.overrides,
-        trained=0.0 if state is None else state.seconds,
+        trained=trained_seconds(session.folder),
     )

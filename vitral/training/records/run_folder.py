@@ -14,6 +14,7 @@ from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_location, refuse_inputs
+from vitral.training.planning.attempts import COST, folder_of
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
@@ -26,11 +27,15 @@ STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and 
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
 FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has before it trains, and how good it is
+ATTEMPTS = "attempts"  # where a run that tries several ways to learn keeps each of them
+ATTEMPT_FOLDERS = tuple(folder_of(name) for name in COST)
+ATTEMPT_FILE = "attempt.json"  # in the folder of one that is finished: how good it is
 FILES = (
     RECIPE_FILE,
     RUN_FILE,
     DATA_FILE,
     FIRST_FILE,
+    ATTEMPT_FILE,
     "baselines.json",
     "metrics.jsonl",
     "evaluation.json",
@@ -138,8 +143,10 @@ def clear_run(folder: Path, *, remove: bool = True) -> None:
             else:
                 path.unlink()
         _remove_empty(folder / name)
-    for trial in (folder / SWEEP).glob("lr-*"):
-        clear_run(trial)
+    attempts = (folder / ATTEMPTS / name for name in ATTEMPT_FOLDERS)
+    for part in (*(folder / SWEEP).glob("lr-*"), *(path for path in attempts if path.is_dir())):
+        clear_run(part)
+    _remove_empty(folder / ATTEMPTS)
     clear_study(folder / SWEEP)
     if remove:
         _remove_empty(folder)

@@ -20,7 +20,8 @@ from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start, random_start
 from vitral.training.planning.request import Asked, Request, read_request
 from vitral.training.records.asked import begin, go_on, kept
-from vitral.training.records.resume import budget_left, has_unused_time, kept_recipe, kept_start
+from vitral.training.records.attempts import kept_attempts, kept_recipe
+from vitral.training.records.resume import budget_left, has_unused_time, kept_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 
 PRETRAINING_DATA = "visualatom"
@@ -84,7 +85,9 @@ def completed(asked: Asked, out: str | Path | None, *, resume: bool) -> tuple[As
     asked.required_data()
     if folder is None:
         return asked, read_request(asked)
-    return asked, read_request(asked, kept=kept_recipe(folder), kept_start=kept_start(folder))
+    return asked, read_request(
+        asked, kept=kept_recipe(folder), kept_start=kept_start(folder), begun=kept_attempts(folder)
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,331 @@
+"""Several ways to learn from trained weights: each tried in turn, the best kept, and nothing worse ever left behind."""
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vitral
+from tests.training.candidates.test_first import a_start, at_message, stripes
+from vitral.cli.command_line import commands_of
+from vitral.errors import StorageError, TrainingError, TrainingInterrupted
+from vitral.events import Event, Message, Progress, ignore
+from vitral.studies.run_report import run_report
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.candidates import first as candidates
+from vitral.training.candidates.attempts import share_of_time
+from vitral.training.candidates.choice import PROBE, Candidate, choose
+from vitral.training.planning import attempts, automatic
+from vitral.training.planning.attempts import ALL, COST, LAST, LORA
+from vitral.training.records.attempts import kept_attempts
+from vitral.training.result import RunResult
+from vitral.training.settings.recipe import load_recipe
+
+SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
+STEPS = 24
+
+
+def make_short(patch: pytest.MonkeyPatch) -> None:
+    """Let every attempt make a few updates that learn something, and the probe, of few images, less than they."""
+    patch.setattr(automatic, "LEAST_STEPS", STEPS)  # to say so in the recipe would mean one way to learn
+    patch.setattr(automatic, "CPU_PASSES", 1)
+    patch.setattr(attempts, "LORA_LR", 1e-2)
+    patch.setattr(attempts, "FULL_LR", 1e-2)
+    patch.setattr(candidates, "MOST_IMAGES", 4)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_short(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return stripes(tmp_path_factory.mktemp("data") / "photos", 150)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_start(tmp_path_factory.mktemp("start"), depth=3)
+
+
+def tune(data: Path | None, out: Path, start: Path | None, **asked: Any) -> RunResult:  # noqa: ANN401
+    given: dict[str, Any] = {"source": start, "image_size": 16, "overrides": SETTINGS, "listener": ignore}
+    return vitral.finetune(data, out=out, **(given | asked))
+
+
+def go_on(run: Path, **asked: Any) -> RunResult:  # noqa: ANN401
+    return vitral.finetune(out=run, resume=True, **({"listener": ignore} | asked))
+
+
+def attempts_of(run: Path) -> list[Path]:
+    return sorted((run / "attempts").iterdir())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Return what must not depend on how often a run was interrupted."""
+    names = ["classifier/weights.safetensors", "metrics.jsonl", "recipe.toml", "evaluation.json", "first.json"]
+    for folder in attempts_of(run):
+        names += [
+            f"attempts/{folder.name}/{name}"
+            for name in ("classifier/weights.safetensors", "metrics.jsonl", "recipe.toml")
+        ]
+    return {name: (run / name).read_bytes() for name in names}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, data: Path, start: Path) -> tuple[RunResult, list[str]]:
+    """A run that nothing interrupted, and what it said."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_short(patch)
+        said: list[Event] = []
+        result = tune(data, tmp_path_factory.mktemp("whole") / "run", start, listener=said.append)
+    return result, [event.text for event in said if isinstance(event, Message)]
+
+
+def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(
+    whole: tuple[RunResult, list[str]],
+) -> None:
+    result, said = whole
+    run = result.run.folder
+    assert result.choice is not None
+    tried = result.choice.candidates
+    assert [one.name for one in tried[1:]] == [*COST]
+    assert [folder.name for folder in attempts_of(run)] == sorted(["last-blocks", "lora", "all-weights"])
+    kept = next(one for one in tried if one.name == result.choice.kept)
+    assert kept.figure == max(one.figure for one in tried)
+    assert kept == next(one for one in tried if one.figure == kept.figure)  # of equals the cheaper
+    assert result.choice.sentence(SINGLE_LABEL.headline) in said
+    for one in tried[1:]:
+        (line,) = [text for text in said if text.startswith(f"{one.name[0].upper()}{one.name[1:]} ")]
+        assert one.text(SINGLE_LABEL.headline) in line
+        assert one.of() in line
+
+
+def test_what_is_delivered_scores_what_was_said_of_it(whole: tuple[RunResult, list[str]], data: Path) -> None:
+    result, _ = whole
+    assert result.choice is not None
+    scores = vitral.evaluate(result.run.folder, data, split="validation", listener=ignore)
+    kept = next(one for one in result.choice.candidates if one.name == result.choice.kept)
+    assert scores.headline() == pytest.approx(kept.figure)
+    for folder in attempts_of(result.run.folder):
+        own = json.loads((folder / "attempt.json").read_text())
+        assert vitral.evaluate(folder, data, split="validation", listener=ignore).headline() == pytest.approx(
+            own["figure"]
+        )
+
+
+def test_all_figures_are_in_every_record(whole: tuple[RunResult, list[str]]) -> None:
+    result, _ = whole
+    run, (sentence,) = result.run.folder, result.choice_lines()
+    for name in ("run.json", "evaluation.json"):
+        choice = json.loads((run / name).read_text())["choice"]
+        assert choice["sentence"] == sentence
+        assert [one["name"] for one in choice["candidates"]][1:] == [*COST]
+    assert result.to_json()["choice"]["sentence"] == sentence
+    assert vitral.load(run).provenance.training["choice"]["sentence"] == sentence
+    card = (run / "classifier" / "README.md").read_text()
+    assert all(name in card for name in COST)
+    assert ("Kept", sentence) in run_report(result).facts
+
+
+def test_the_recipe_of_the_run_makes_what_it_delivers_again(
+    whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
+) -> None:
+    result, _ = whole
+    assert result.choice is not None
+    assert result.choice.trained, "the probe was better, so that there is nothing to make again"
+    run = result.run.folder
+    assert load_recipe(run / "recipe.toml") == result.run.recipe
+    assert str(run / "recipe.toml") in commands_of(result)
+    again = vitral.finetune(data, source=start, out=tmp_path / "run", recipe=run / "recipe.toml", listener=ignore)
+    bits = [folder / "classifier" / "weights.safetensors" for folder in (run, again.run.folder)]
+    assert bits[0].read_bytes() == bits[1].read_bytes()
+    assert (run / "metrics.jsonl").read_bytes() == (again.run.folder / "metrics.jsonl").read_bytes()
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def in_attempt(number: int, step: int) -> Callable[[], Callable[[Event], bool]]:
+    """Return what waits for a step of the attempt of a number."""
+
+    def waiting() -> Callable[[Event], bool]:
+        begun = 0
+
+        def now(event: Event) -> bool:
+            nonlocal begun
+            begun += isinstance(event, Progress) and event.task == "train" and event.done == 1
+            return isinstance(event, Progress) and event.task == "train" and (begun, event.done) == (number, step)
+
+        return now
+
+    return waiting
+
+
+MOMENTS: dict[str, Callable[[], Callable[[Event], bool]]] = {
+    "within the first": in_attempt(1, 3),
+    "between the first and the second": lambda: at_message("LoRA:"),
+    "within the last": in_attempt(3, 14),
+    "when the choice is made": lambda: at_message("By 30 validation images"),
+}
+
+
+@pytest.mark.parametrize("when", MOMENTS)
+def test_a_run_that_is_killed_goes_on_where_it_was_to_the_same_bits(
+    when: str, whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
+) -> None:
+    result, _ = whole
+    now, trained = MOMENTS[when](), []
+
+    def listen(event: Event) -> None:
+        if now(event):
+            raise Killed
+
+    def count(event: Event) -> None:
+        if isinstance(event, Progress) and event.task == "train":
+            trained.append(event)
+
+    run = tmp_path / "run"
+    with pytest.raises(Killed):
+        tune(data, run, start, listener=listen)
+    finished = [folder for folder in attempts_of(run) if (folder / "attempt.json").is_file()]
+    assert vitral.load(run).class_names == ("columns", "rows")  # usable, whenever it was killed
+    later = go_on(run, listener=count)
+    assert later.choice == result.choice
+    assert len(trained) <= (len(COST) - len(finished)) * STEPS
+    assert contents(run) == contents(result.run.folder)
+    again = go_on(run, listener=count)  # which has nothing left to do
+    assert again.evaluation == result.evaluation
+    assert len(trained) <= (len(COST) - len(finished)) * STEPS
+
+
+def figures_so_far(run: Path) -> list[float]:
+    paths = [run / "first.json", *(run / "attempts").glob("*/attempt.json")]
+    records = [json.loads(path.read_text()) for path in paths]
+    return [record["figure"] for record in records]
+
+
+def stop(event: Event) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def fill_the_disk(event: Event) -> None:
+    raise StorageError("Cannot write 'checkpoint': the disk is full; free some space and run the command again.")
+
+
+@pytest.mark.parametrize(("number", "happens"), [(2, stop), (3, fill_the_disk)])
+def test_an_attempt_that_is_stopped_leaves_the_best_so_far_in_place(
+    number: int,
+    happens: Callable[[Event], None],
+    whole: tuple[RunResult, list[str]],
+    tmp_path: Path,
+    data: Path,
+    start: Path,
+) -> None:
+    now, run = in_attempt(number, 3)(), tmp_path / "run"
+
+    def listen(event: Event) -> None:
+        if now(event):
+            happens(event)
+
+    with pytest.raises((TrainingInterrupted, StorageError)) as stopped:
+        tune(data, run, start, listener=listen)
+    if happens is stop:
+        assert str(stopped.value).endswith(f"go on with `resume=True` `out='{run}'`.")
+    best = vitral.evaluate(run, data, split="validation", listener=ignore).headline()
+    assert best == pytest.approx(max(figures_so_far(run)))
+    go_on(run)
+    assert contents(run) == contents(whole[0].run.folder)
+
+
+def test_a_run_that_is_begun_anew_leaves_nothing_of_the_attempts_before(
+    tmp_path: Path, data: Path, start: Path
+) -> None:
+    run = tmp_path / "run"
+    tune(data, run, start)
+    tune(data, run, start, overrides=(*SETTINGS, "steps=3"), overwrite=True)
+    assert kept_attempts(run) == ()
+    assert not (run / "attempts").exists()
+
+
+def test_quick_stops_before_them_and_resume_tries_them(tmp_path: Path, data: Path, start: Path) -> None:
+    run = tmp_path / "run"
+    quick = tune(data, run, start, quick=True)
+    assert quick.training.steps == 0
+    assert not (run / "attempts").exists()
+    later = go_on(run)
+    assert later.choice is not None
+    assert len(later.choice.candidates) == 1 + len(COST)
+    with pytest.raises(TrainingError, match="past its first classifier"):
+        go_on(run, quick=True)
+
+
+def test_more_steps_go_to_the_best_alone(whole: tuple[RunResult, list[str]], tmp_path: Path) -> None:
+    result, _ = whole
+    run = shutil.copytree(result.run.folder, tmp_path / "run")
+    later = go_on(run, overrides=["steps=30"])
+    steps = {path.parent.name: json.loads(path.read_text())["steps"] for path in run.glob("attempts/*/attempt.json")}
+    assert sorted(steps.values()) == [STEPS, STEPS, 30]
+    assert result.choice is not None
+    best = choose(result.choice.candidates[1:], SINGLE_LABEL.headline).kept
+    assert steps[best.lower().replace(" ", "-")] == 30
+    assert later.choice is not None
+
+
+@pytest.mark.parametrize("damaged", ["attempt.json", "classifier/classifier.json"])
+def test_an_attempt_whose_record_is_damaged_is_taken_from_its_checkpoint(
+    damaged: str, whole: tuple[RunResult, list[str]], tmp_path: Path
+) -> None:
+    run = shutil.copytree(whole[0].run.folder, tmp_path / "run")
+    path = run / "attempts" / "lora" / damaged
+    path.write_text("{") if damaged == "attempt.json" else path.unlink()
+    assert go_on(run).choice == whole[0].choice
+    assert contents(run) == contents(whole[0].run.folder)
+
+
+@pytest.mark.parametrize(
+    "figures", [(0.9, 0.9, 0.9, 0.9), (0.8, 0.9, 0.9, 0.9), (0.9, 0.8, 0.7, 0.6), (0.5, 0.6, 0.6, 0.7)]
+)
+def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
+    names = (PROBE, *COST)
+    tried = [Candidate(name, figure, 400) for name, figure in zip(names, figures, strict=True)]
+    assert choose(tried, SINGLE_LABEL.headline).kept == names[figures.index(max(figures))]
+
+
+@pytest.mark.parametrize(
+    ("kept", "end"),
+    [
+        (LORA, "LoRA is kept."),
+        (LAST, "The network whose last blocks learned is kept."),
+        (ALL, "The network all of which learned is kept."),
+        (PROBE, "The linear probe is kept."),
+    ],
+)
+def test_the_sentence_names_all_of_them(kept: str, end: str) -> None:
+    tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *COST)]
+    sentence = choose(tried, SINGLE_LABEL.headline).sentence(SINGLE_LABEL.headline)
+    assert sentence.startswith("By 412 validation images: linear probe 9")
+    assert sentence.endswith(end)
+    assert all(name in sentence for name in COST)
+
+
+@pytest.mark.parametrize("used", [0.0, 0.5, 1.0])
+def test_what_an_attempt_leaves_goes_to_the_next_and_the_end_is_kept(used: float) -> None:
+    left, shares, ending, given = 100.0, [0.2, 0.3, 0.5], 10.0, []
+    while shares:
+        seconds = share_of_time(left, ending, shares)
+        given.append(seconds)
+        left -= used * seconds
+        shares = shares[1:]
+        assert seconds <= left + (used * seconds) - ending + 1e-9
+    assert left >= ending - 1e-9
+    assert given[0] == pytest.approx(18.0)
+    assert given == sorted(given)
+    assert share_of_time(5.0, 10.0, [0.5, 0.5]) == 0.0

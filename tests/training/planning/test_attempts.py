@@ -1,0 +1,160 @@
+"""Which ways to learn are tried: a function of facts, which keeps the time and tries the cheapest first."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.training.planning.test_resolve import DATA, FACTS, WEIGHTS
+from vitral.models.catalog import variant
+from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.training.planning.attempts import (
+    ALL,
+    COST,
+    LAST,
+    LEAST_UPDATES,
+    LORA,
+    TRAINING_SHARE,
+    Attempt,
+    frozen_blocks,
+    plan_attempts,
+)
+from vitral.training.planning.automatic import PATIENCE_SECONDS, Situation, expected_seconds
+from vitral.training.planning.facts import Facts, MachineFacts, Measured, WeightsFacts
+from vitral.training.planning.plan import Plan
+from vitral.training.planning.request import ask, read_request
+from vitral.training.planning.resolve import resolve
+from vitral.training.settings.recipe import load_recipe
+
+LAPTOP = Situation(
+    images=1000,
+    classes=10,
+    side=400.0,
+    parameters=5_500_000,
+    macs=1_250_000_000,
+    own_size=224,
+    gpu_bytes=None,
+    budget_seconds=None,
+)
+RECIPE = load_recipe("finetune", ["steps=468", "batch_size=64"])
+MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24)
+BUDGETS = (1.0, 10.0, 60.0, 180.0, 600.0, 3600.0, 36_000.0)
+
+
+def names(attempts: tuple[Attempt, ...]) -> list[str]:
+    return [attempt.name for attempt in attempts]
+
+
+@pytest.mark.parametrize("images", [60, 500, 5_000, 60_000])
+@pytest.mark.parametrize(("blocks", "low_rank"), [(1, False), (1, True), (6, True), (12, False), (24, True)])
+@pytest.mark.parametrize("rate", [0.5, 5.0, 50.0, 5_000.0])
+def test_as_many_as_there_is_time_for_the_cheapest_first(images: int, blocks: int, low_rank: bool, rate: float) -> None:
+    weights = WeightsFacts(variant("vit-ti16"), 5_500_000, 1_250_000_000, blocks=blocks, low_rank=low_rank)
+    counts = []
+    for budget in BUDGETS:
+        attempts = plan_attempts(replace(LAPTOP, images=images, budget_seconds=budget), weights, RECIPE, rate)
+        counts.append(len(attempts))
+        tried = names(attempts)
+        assert tried == [name for name in COST if name in tried]
+        assert LORA not in tried or low_rank
+        assert LAST not in tried or blocks > 1
+        if attempts:
+            assert sum(attempt.share for attempt in attempts) == pytest.approx(1.0)
+            for attempt in attempts:
+                seconds = attempt.share * TRAINING_SHARE * budget
+                updates = seconds * rate / (RECIPE.batch_size * COST[attempt.name])
+                assert updates >= LEAST_UPDATES - 1e-6
+                RECIPE.with_changes(attempt.changes)  # which are settings that there are
+    assert counts == sorted(counts)  # more time never means less
+
+
+def test_without_a_budget_all_together_take_no_longer_than_patience() -> None:
+    kept = []
+    for images, macs in itertools.product((60, 1000, 5000, 20_000), (10**8, 10**9, 10**10)):
+        situation = replace(LAPTOP, images=images, macs=macs)
+        attempts = plan_attempts(situation, WEIGHTS, RECIPE, None)
+        whole = expected_seconds(situation)
+        assert sum(COST[name] for name in names(attempts)) * whole <= PATIENCE_SECONDS
+        kept.append(len(attempts))
+    assert {0, 1, 3} <= set(kept)
+
+
+def test_a_gpu_needs_no_patience_and_has_no_room_for_everything() -> None:
+    server = replace(LAPTOP, gpu_bytes=80 << 30)
+    assert names(plan_attempts(server, WEIGHTS, RECIPE, None)) == [LAST, LORA, ALL]
+    assert plan_attempts(replace(server, parameters=5_000_000_000), WEIGHTS, RECIPE, None) == ()
+
+
+@pytest.mark.parametrize(("blocks", "frozen"), [(2, 1), (3, 2), (6, 4), (12, 8), (24, 16), (32, 21)])
+def test_about_a_third_of_the_blocks_are_the_last(blocks: int, frozen: int) -> None:
+    assert frozen_blocks(blocks) == frozen
+
+
+def planned(time: float | None = None, facts: Facts = FACTS, **asked: Any) -> Plan:  # noqa: ANN401
+    given: dict[str, Any] = {"source": "start/", "time": time, **asked}
+    request = read_request(ask("fine-tune", "photos", **given))
+    facts = replace(facts, weights=WEIGHTS)
+    before = resolve(request, facts)
+    after = resolve(request, replace(facts, measured=MEASURED))
+    if after.attempts:  # what the network is built by is settled before it is measured
+        assert before.recipe.with_changes({"compute.accumulation": 1}) == after.recipe
+    return after
+
+
+def test_a_plan_says_what_is_tried_and_what_all_of_it_costs() -> None:
+    plan = planned()
+    assert names(plan.attempts) == [LAST, LORA, ALL]
+    for attempt in plan.attempts:
+        assert attempt.line() in plan.reasons
+    assert plan.cost is not None
+    assert plan.cost.seconds == pytest.approx(sum(COST.values()) * (plan.recipe.steps or 0) * 64 / 40.0)
+    methods = [plan.of(attempt).recipe.adaptation for attempt in plan.attempts]
+    assert [(one.method, one.frozen_blocks) for one in methods] == [("full", 8), ("lora", 0), ("full", 0)]
+
+
+def test_with_little_time_the_one_that_pays_most_and_with_none_the_probe() -> None:
+    little = planned(60.0)
+    assert (little.attempts, little.recipe.adaptation.method) == ((), "lora")
+    assert any(line.startswith("There is time for one way to learn: LoRA") for line in little.reasons)
+    none = planned(5.0)
+    assert none.attempts == ()
+    assert none.why_none in none.reasons
+    assert not any(line.startswith("Expected:") for line in none.reasons)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"recipe": "finetune"},
+        {"overrides": ["adaptation.method=lora"]},
+        {"overrides": ["steps=400"]},
+        {"overrides": ["epochs=4"]},
+        {"overrides": ["optimizer.lr=0.001"]},
+        {"baselines": False},
+        {"source": "vit-ti16"},
+    ],
+)
+def test_what_is_said_means_one_way_to_learn(asked: dict[str, Any]) -> None:
+    plan = planned(3600.0, **asked)
+    assert plan.attempts == ()
+    assert plan.why_none == ""
+
+
+def test_one_way_where_the_images_leave_no_other() -> None:
+    assert planned(facts=replace(FACTS, data=replace(DATA, images=30))).recipe.adaptation.method == "probe"
+    assert planned(facts=replace(FACTS, data=replace(DATA, task=MULTI_LABEL))).attempts == ()
+    slow = replace(FACTS, data=replace(DATA, images=100_000), machine=MachineFacts())
+    assert planned(facts=slow).recipe.adaptation.method == "probe"
+
+
+def test_what_a_run_began_with_holds_when_it_goes_on_with_other_time() -> None:
+    begun = planned().attempts
+    request = read_request(ask("fine-tune", "photos", source="start/", time=5.0), begun=begun)
+    assert resolve(request, replace(FACTS, weights=WEIGHTS, measured=MEASURED)).attempts == begun
+
+
+def test_quick_plans_no_training() -> None:
+    plan = planned(quick=True)
+    assert plan.attempts == ()
+    assert not any("of training" in line or "Tried" in line for line in plan.reasons)

@@ -1,0 +1,138 @@
+"""Which ways to learn a run from trained weights tries, and how much of its time each gets: a function of facts.
+
+What an update costs and which way pays first is measured: benchmarks/attempts.py makes the table, docs/decisions.md has it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vitral.training.planning.automatic import (
+    FULL_LR,
+    LAYER_DECAY,
+    LORA_LR,
+    PATIENCE_SECONDS,
+    Situation,
+    expected_seconds,
+    only_method,
+)
+from vitral.training.planning.facts import WeightsFacts
+from vitral.training.settings.recipe import Recipe
+
+LAST, LORA, ALL = "last blocks", "LoRA", "all weights"
+COST = {LAST: 0.6, LORA: 0.85, ALL: 1.0}  # seconds of an update beside one of all weights; the cheapest first
+FIRST_TO_PAY = (LORA, LAST, ALL)  # the way that is tried where there is time for one, the second where for two
+LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
+TRAINING_SHARE = (
+    0.6  # of a time budget, which is left for training: the rest is for reading, the probe, scores and report
+)
+LEAST_PASSES = 3  # over the images, that each of several attempts should have time for
+LEAST_UPDATES = 20  # that an attempt should have time for, even if it is the only one
+KEYS = ("adaptation.", "optimizer.", "steps", "epochs")  # of a recipe: who says one of them means one way to learn
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One way to learn, which a run tries.
+
+    Attributes:
+        name: what it is called: "LoRA".
+        changes: to the run's recipe, by key.
+        share: of the time for training, 0 to 1; those of a run's attempts add up to 1.
+        reason: what learns.
+    """
+
+    name: str
+    changes: Mapping[str, object]
+    share: float
+    reason: str
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder below the run's attempts."""
+        return folder_of(self.name)
+
+    def line(self) -> str:
+        """Return it as one line for people."""
+        return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
+
+
+def folder_of(name: str) -> str:
+    """Return the folder's name of the attempt of a name."""
+    return name.lower().replace(" ", "-")
+
+
+def says_one(told: Mapping[str, str]) -> bool:
+    """Tell whether what a user said of the recipe means one way to learn, and not several."""
+    return any(key.startswith(KEYS) for key in told)
+
+
+def plan_attempts(
+    situation: Situation, weights: WeightsFacts, recipe: Recipe, images_per_second: float | None
+) -> tuple[Attempt, ...]:
+    """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
+
+    Without a time budget each has the recipe's whole length, and all together take no longer than patience lasts.
+
+    Args:
+        situation: what the choice depends on.
+        weights: what the run starts from.
+        recipe: of all weights, its length in steps.
+        images_per_second: that learn with all weights, as measured; needed with a time budget only.
+    """
+    if only_method(situation) is not None:
+        return ()
+    ways = [way for way in FIRST_TO_PAY if _possible(way, weights)]
+    for count in range(len(ways), 0, -1):
+        tried = [way for way in COST if way in ways[:count]]
+        if _updates(situation, recipe, tried, images_per_second) >= _enough(situation, recipe, tried):
+            return _attempts(tried, weights)
+    return ()
+
+
+def _possible(way: str, weights: WeightsFacts) -> bool:
+    return {LORA: weights.low_rank, LAST: weights.blocks - frozen_blocks(weights.blocks) < weights.blocks}.get(
+        way, True
+    )
+
+
+def frozen_blocks(blocks: int) -> int:
+    """Return how many of a network's blocks stay as they are where the last ones learn."""
+    return blocks - max(1, round(LEARNING_SHARE * blocks))
+
+
+def _updates(situation: Situation, recipe: Recipe, ways: Sequence[str], images_per_second: float | None) -> float:
+    """Return how many updates each of several ways has time for, if all make as many."""
+    cost, steps = sum(COST[way] for way in ways), recipe.steps or 0
+    if situation.budget_seconds is None:
+        whole = expected_seconds(situation)
+        return PATIENCE_SECONDS / (cost * whole) * steps if whole else math.inf
+    assert images_per_second is not None, "the network was not measured"
+    return TRAINING_SHARE * situation.budget_seconds * images_per_second / (recipe.batch_size * cost)
+
+
+def _enough(situation: Situation, recipe: Recipe, ways: Sequence[str]) -> float:
+    """Return how many updates each of several ways must have time for."""
+    steps = recipe.steps or 0
+    if situation.budget_seconds is None:
+        return steps
+    passes = LEAST_PASSES * situation.images / recipe.batch_size
+    return min(steps, LEAST_UPDATES if len(ways) == 1 else max(LEAST_UPDATES, passes))
+
+
+def changes_of(way: str, blocks: int) -> dict[str, object]:
+    """Return what a way to learn changes in the recipe of all weights, for a network of so many blocks."""
+    if way == LORA:
+        return {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0}
+    decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
+    return decaying | ({"adaptation.frozen_blocks": frozen_blocks(blocks)} if way == LAST else {})
+
+
+def _attempts(ways: Sequence[str], weights: WeightsFacts) -> tuple[Attempt, ...]:
+    whole, blocks = sum(COST[way] for way in ways), weights.blocks
+    reasons = {
+        LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
+        LORA: "the head and low-rank changes of all blocks learn",
+        ALL: "everything learns, early features at lower rates",
+    }
+    return tuple(Attempt(way, changes_of(way, blocks), COST[way] / whole, reasons[way]) for way in ways)
