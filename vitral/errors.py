@@ -8,6 +8,7 @@
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
     ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
     ├── TrainingError   a run that cannot start, continue or be resumed
+    │   ├── TrainingDiverged      a training whose loss or weights are no numbers any more
     │   └── TrainingInterrupted   a run that was stopped from outside and saved itself
     ├── StudyError      many runs that cannot begin together, or that all failed
     └── StorageError    a file that could not be written: the disk is full or the folder read-only
@@ -52,6 +53,10 @@ class PluginError(VitralError):
 
 class TrainingError(VitralError):
     """A run that cannot start, continue or be resumed."""
+
+
+class TrainingDiverged(TrainingError):
+    """A training whose loss or weights are no numbers any more, or whose batches gave none too often."""
 
 
 class Stopped(Exception):

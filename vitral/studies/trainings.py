@@ -36,7 +36,7 @@ class Training:
     def seconds(self) -> float:
         """Return what the training steps are expected to take, measured on one of them."""
         session = looked_at(self.asked, NOWHERE, resume=False, started=None, listener=ignore)
-        return prepare(session).cost.seconds
+        return prepare(replace(session, exactly=True)).cost.seconds
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         """Train and return the scores; the frozen features, which no seed changes, are scored by the arm's first run."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitral.data.loader import TrainingBatches
-from vitral.errors import TrainingError
+from vitral.errors import TrainingDiverged
 from vitral.events import Message
 from vitral.training.records.checkpoints import checkpoints
 
@@ -25,29 +25,29 @@ def skipped(loss: float, step: int, count: int, most: int, images: Sequence[str]
     )
 
 
-def too_many_skipped(loss: float, step: int, most: int, images: Sequence[str], folder: Path) -> TrainingError:
+def too_many_skipped(loss: float, step: int, most: int, images: Sequence[str], folder: Path) -> TrainingDiverged:
     """Return why a run ends that has skipped as many batches as it may; `folder` holds its checkpoints."""
     whole = checkpoints(folder)
     last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint yet"
-    return TrainingError(
+    return TrainingDiverged(
         f"The loss is {loss} at step {step} or its gradient no finite number, after {most} skipped batches; nothing "
         f"was changed by this step, and {last}. Lower optimizer.lr. The batch began with {', '.join(images)}."
     )
 
 
-def damaged(step: int) -> TrainingError:
+def damaged(step: int) -> TrainingDiverged:
     """Return why a run ends whose weights are no numbers and which has no checkpoint."""
-    return TrainingError(
+    return TrainingDiverged(
         f"The weights are no finite numbers at step {step}, and there is no checkpoint to go back to; "
         "lower optimizer.lr, or let checkpoint.every_steps be smaller."
     )
 
 
-def diverged(step: int, rate: float, folder: Path) -> TrainingError:
+def diverged(step: int, rate: float, folder: Path) -> TrainingDiverged:
     """Return why a run ends whose network gives no numbers any more: its weights are finite, and nothing fixes them."""
     whole = checkpoints(folder)
     last = f"the last good checkpoint is '{whole[-1]}'" if whole else "there is no checkpoint from before"
-    return TrainingError(
+    return TrainingDiverged(
         f"The training diverged: after step {step} the network gives no number (NaN) for validation images; "
         f"{last}. Lower optimizer.lr, which is {rate:g}."
     )

@@ -4,44 +4,36 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vitral
+from tests.forks import job
+from tests.training.candidates import attempts_run
+from tests.training.candidates.attempts_run import SETTINGS, STEPS, make_short
 from tests.training.candidates.test_first import a_start, at_message, stripes
 from vitral.cli.command_line import commands_of
+from vitral.cli.main import main
 from vitral.errors import StorageError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.candidates import first as candidates
 from vitral.training.candidates.attempts import share_of_time
 from vitral.training.candidates.choice import PROBE, Candidate, choose
-from vitral.training.planning import attempts, automatic
+from vitral.training.planning import attempts
 from vitral.training.planning.attempts import ALL, COST, LAST, LORA
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
-SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
-STEPS = 24
-
-
-def make_short(patch: pytest.MonkeyPatch) -> None:
-    """Let every attempt make a few updates that learn something, and the probe, of few images, less than they."""
-    patch.setattr(automatic, "LEAST_STEPS", STEPS)  # to say so in the recipe would mean one way to learn
-    patch.setattr(automatic, "CPU_PASSES", 1)
-    patch.setattr(attempts, "LORA_LR", 1e-2)
-    patch.setattr(attempts, "FULL_LR", 1e-2)
-    patch.setattr(candidates, "MOST_IMAGES", 4)
-
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_short(monkeypatch)
+def short() -> Iterator[None]:
+    with make_short():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +73,7 @@ def contents(run: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, data: Path, start: Path) -> tuple[RunResult, list[str]]:
     """A run that nothing interrupted, and what it said."""
-    with pytest.MonkeyPatch.context() as patch:
-        make_short(patch)
+    with make_short():
         said: list[Event] = []
         result = tune(data, tmp_path_factory.mktemp("whole") / "run", start, listener=said.append)
     return result, [event.text for event in said if isinstance(event, Message)]
@@ -329,3 +320,47 @@ def test_what_an_attempt_leaves_goes_to_the_next_and_the_end_is_kept(used: float
     assert given[0] == pytest.approx(18.0)
     assert given == sorted(given)
     assert share_of_time(5.0, 10.0, [0.5, 0.5]) == 0.0
+
+
+def test_several_processes_make_the_same_choice(
+    whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
+) -> None:
+    for done in job(2, attempts_run.main, tmp_path / "run", data, start):
+        assert done.returncode == 0, done.stderr[-3000:]
+    one, other = ((tmp_path / f"run-{rank}.txt").read_text().splitlines() for rank in (0, 1))
+    assert one == other
+    assert one[0] == json.loads((tmp_path / "run" / "run.json").read_text())["choice"]["kept"]
+    assert len(one) == 2 + len(COST) + 1
+    assert vitral.load(tmp_path / "run").class_names == ("columns", "rows")
+
+
+def test_an_attempt_that_diverges_is_given_up_and_the_others_go_on(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "LORA_LR", 1e30)
+    said: list[Event] = []
+    settings = (*SETTINGS, "faults.max_skipped=0")
+    result = tune(data, tmp_path / "run", start, overrides=settings, listener=said.append)
+    assert result.choice is not None
+    assert [one.name for one in result.choice.candidates][1:] == [LAST, ALL]
+    (warning,) = [event.text for event in said if isinstance(event, Message) and "given up" in event.text]
+    assert warning.startswith("LoRA: given up. ")
+
+
+def test_a_plan_shows_them_and_quick_shows_no_training(
+    tmp_path: Path, data: Path, start: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["finetune", "--data", str(data), "--from", str(start), "--image-size", "16", "--plan"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name}, " in told for name in COST)
+    assert "of training at" in told
+    assert main([*command, "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in planned["attempts"]] == [*COST]
+    assert sum(one["share"] for one in planned["attempts"]) == pytest.approx(1.0)
+    assert main([*command, "--quick"]) == 0
+    assert "of training at" not in capsys.readouterr().out
+    assert main([*command, "--quick", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert (planned["attempts"], planned["cost"]) == ([], None)

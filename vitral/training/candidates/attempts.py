@@ -13,7 +13,7 @@ from vitral.advice import argument
 from vitral.classifier.folder import is_classifier, read, save
 from vitral.data.loader import TrainingBatches
 from vitral.described import fits
-from vitral.errors import TrainingInterrupted
+from vitral.errors import TrainingDiverged, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
@@ -60,11 +60,12 @@ class Record:
 def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listener: Listener) -> Outcome:
     """Try the ways to learn that are planned, and return the best of them and the first classifier.
 
-    Those that were finished before the run was stopped are not repeated; the one that was begun goes on.
+    Those that were finished before the run was stopped are not repeated; the one that was begun goes on; one that diverges is
+    given up.
 
     Raises:
         TrainingInterrupted: a signal stopped the run, which saved itself; its classifier is the best so far.
-        TrainingError: an attempt failed.
+        TrainingError: another process of the job was lost.
         StorageError: the disk is full.
     """
     run = rehearsed.run
@@ -76,7 +77,11 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
         if budget is None:
             listener(Message(f"{_named(one)}: not tried, for there is no time left for it."))
             continue
-        training = _trained(rehearsed, one, batches, budget, listener)
+        try:
+            training = _trained(rehearsed, one, batches, budget, listener)
+        except TrainingDiverged as failure:  # in every process of a job alike
+            listener(Message(f"{_named(one)}: given up. {failure}", warning=True))
+            continue
         records[one.name] = _finished(rehearsed, one, training, first, records, listener)
     return _best(run, first, records)
 
