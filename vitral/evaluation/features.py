@@ -1,6 +1,8 @@
 """What simple classifiers look at: the network's frozen features and the shrunk images, and how many there is time for."""
 
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +23,7 @@ from vitral.models.model import Images
 from vitral.seeds import generator
 
 Labels = Int64[Tensor, " examples"]
+Context = Callable[[], AbstractContextManager[object]]  # in which a network computes, such as autocast to bfloat16
 
 PURPOSE = "extract features"  # as the listener hears of it
 WARMING, TIMED = 2, 32  # images that say how long the others will take
@@ -64,6 +67,7 @@ def describe(
     source: Source,
     *,
     network: bool = True,
+    context: Context = nullcontext,
     batch_size: int = BATCH_SIZE,
     limit: int | None = None,
     listener: Listener = ignore,
@@ -74,6 +78,7 @@ def describe(
         classifier: the network with its preprocessing.
         source: images and labels.
         network: whether to compute the features.
+        context: in which it computes them.
         batch_size: images computed at once.
         limit: images to take of an endless source; a finite one is always taken whole.
         listener: receives progress.
@@ -85,7 +90,11 @@ def describe(
 
     def compute(images: Images) -> Float[Tensor, "batch values"]:
         shrunk = functional.adaptive_avg_pool2d(images, SHRUNK).flatten(1)
-        return torch.cat([classifier.predictor.features(images), shrunk], dim=1) if network else shrunk
+        if not network:
+            return shrunk
+        with context():
+            features = classifier.predictor.features(images)
+        return torch.cat([features, shrunk], dim=1)
 
     values, labels = collect(
         compute,
@@ -134,13 +143,20 @@ def extract_features(
     )
 
 
-def image_seconds(classifier: Classifier, source: Source, *, network: bool = True) -> tuple[float, Described]:
-    """Return the seconds that one image takes, by the first of a source, and what was learned of those."""
+def image_seconds(
+    classifier: Classifier,
+    source: Source,
+    *,
+    network: bool = True,
+    context: Context = nullcontext,
+    timed: int = TIMED,
+) -> tuple[float, Described]:
+    """Return the seconds that one image takes, by the first `timed` of a source, and what was learned of those."""
     few = Subset(source, range(min(WARMING, len(source))))
-    describe(classifier, few, network=network, batch_size=len(few))  # the first allocate, and say little
-    some = Subset(source, range(min(TIMED, len(source))))
+    describe(classifier, few, network=network, context=context, batch_size=len(few))  # they allocate, and say little
+    some = Subset(source, range(min(timed, len(source))))
     start = time.perf_counter()
-    described = describe(classifier, some, network=network, batch_size=len(some))
+    described = describe(classifier, some, network=network, context=context, batch_size=len(some))
     return (time.perf_counter() - start) / len(some), described
 
 

@@ -1,15 +1,18 @@
 """What simple classifiers reach: on a network's frozen features and on the bare pixels, within a time limit, without tuning."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
-from vitral.data.source import DataSet, Source
+from vitral.data.source import DataSet
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.features import (
     SHARES,
+    Context,
     Described,
     Stopwatch,
     describe,
@@ -19,7 +22,7 @@ from vitral.evaluation.features import (
     thinned,
     unit_seconds,
 )
-from vitral.evaluation.probes import LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
+from vitral.evaluation.probes import Features, LinearProbe, fit_probe, knn_accuracy, nearest_accuracy
 from vitral.events import Listener, ignore
 
 MOST_TRAINING = 4000  # images for a baseline: more would hold up the training that it is to be compared with
@@ -103,6 +106,7 @@ def score_baselines(
     seed: int = 0,
     batch_size: int = BATCH_SIZE,
     network: bool = True,
+    context: Context = nullcontext,
     seconds: float = math.inf,
     fitted: Fitted | None = None,
     listener: Listener = ignore,
@@ -121,6 +125,7 @@ def score_baselines(
         seed: of the images that are drawn.
         batch_size: images computed at once.
         network: whether the features are worth anything; if not, no image goes through the network.
+        context: in which the network computes.
         seconds: that it may take.
         fitted: what is known of the training images already; without features it serves only where none are wanted.
         listener: receives progress.
@@ -137,17 +142,19 @@ def score_baselines(
         fitted = None
     train = sample(data.splits["train"], MOST_TRAINING, seed=seed, purpose="baseline training images")
     test = sample(data.splits[split], MOST_TEST, seed=seed, purpose="baseline test images")
+    look = partial(describe, classifier, network=network, context=context, batch_size=batch_size, listener=listener)
     if seconds < math.inf:
-        known = 0 if fitted is None else len(fitted.described.labels)
-        counts = _affordable(classifier, train, test, stopwatch, classes, known, network=network)
-        if (counts := distributed.broadcast(counts)) is None:
+        an_image, described = image_seconds(
+            classifier, train if fitted is None else test, network=network, context=context
+        )
+        fits = described.values if fitted is None else ()
+        counts = distributed.broadcast(_affordable(an_image, fits, len(train), len(test), classes, stopwatch))
+        if counts is None:
             return None
         train, test = (thinned(source, count) for source, count in zip((train, test), counts, strict=True))
     if fitted is None:
-        described = describe(classifier, train, network=network, batch_size=batch_size, listener=listener)
-        fitted = Fitted.of(described, classes)
-    tested = describe(classifier, test, network=network, batch_size=batch_size, listener=listener)
-    return _scored(fitted, tested, split)
+        fitted = Fitted.of(look(train), classes)
+    return _scored(fitted, look(test), split)
 
 
 def _scored(fitted: Fitted, test: Described, split: str) -> Baselines:
@@ -165,27 +172,25 @@ def _scored(fitted: Fitted, test: Described, split: str) -> Baselines:
 
 
 def _affordable(
-    classifier: Classifier,
-    train: Source,
-    test: Source,
-    stopwatch: Stopwatch,
-    classes: int,
-    known: int,
-    *,
-    network: bool,
+    an_image: float, fits: Sequence[Features], train: int, test: int, classes: int, stopwatch: Stopwatch
 ) -> tuple[int, int] | None:
-    """Return how many images of each there is time for, by what the first take; None where they would be too few.
+    """Return how many training and test images there is time for; None where they would be too few.
 
-    Of `known` training images nothing has to be computed any more.
+    Args:
+        an_image: seconds that one takes.
+        fits: values such as linear models are to be fitted on; nothing where they are fitted, and no training image is needed.
+        train: images to fit on.
+        test: images to score.
+        classes: how many there are.
+        stopwatch: says what is left.
     """
-    an_image, described = image_seconds(classifier, test if known else train, network=network)
-    if stopwatch.left() < (LEAST_TEST + (0 if known else classes)) * an_image:
+    if stopwatch.left() < (LEAST_TEST + (classes if fits else 0)) * an_image:
         return None
-    unit = 0.0 if known else unit_seconds()
+    unit = unit_seconds() if fits else 0.0
     for share in SHARES:
-        here = 0 if known else int(share * len(train))
-        there = min(len(test), max(LEAST_TEST, int(share * len(test))))
-        fitting = sum(fit_units(here, values.shape[1], classes) for values in described.values) * unit
+        here = int(share * train) if fits else 0
+        there = min(test, max(LEAST_TEST, int(share * test)))
+        fitting = sum(fit_units(here, values.shape[1], classes) for values in fits) * unit
         if (here + there) * an_image + fitting <= stopwatch.left():
-            return (here, there) if share == 1.0 or known or here >= classes else None
+            return (here, there) if share == 1.0 or not fits or here >= classes else None
     return None

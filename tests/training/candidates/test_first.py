@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitral
@@ -157,6 +158,25 @@ def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: P
     assert scores.headline() == pytest.approx(probe.figure)  # of the whole classifier, as it lies there
     assert scores.num_examples == probe.images
     assert result.training.steps == 0
+
+
+def test_it_is_fitted_in_the_precision_of_training_and_judged_in_that_of_predicting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, start = stripes(tmp_path / "photos"), a_start(tmp_path / "start")
+    images = {True: 0, False: 0}
+    computed = TorchPredictor.features
+
+    def counted(predictor: TorchPredictor, batch: torch.Tensor) -> torch.Tensor:
+        images[torch.is_autocast_enabled("cpu")] += len(batch)
+        return computed(predictor, batch)
+
+    monkeypatch.setattr(TorchPredictor, "features", counted)
+    result = tune(data, tmp_path / "run", source=start, quick=True, overrides=("precision=bf16",))
+    assert images == {True: 96, False: 12}
+    assert result.choice is not None
+    scores = vitral.evaluate(tmp_path / "run", data, split="validation", listener=lambda event: None)
+    assert scores.headline() == result.choice.candidates[0].figure
 
 
 def test_from_random_weights_nothing_but_pixels_is_looked_at_before_training(

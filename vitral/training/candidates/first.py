@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import get_type_hints
 
@@ -30,6 +31,7 @@ from vitral.models.model import Model
 from vitral.models.pixels import PixelsConfig
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.time import Affordable, affordable
+from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import FIRST, FIRST_FILE
 from vitral.training.scoring.validation import VALIDATION_IMAGES
@@ -93,8 +95,13 @@ def first_classifier(
 
 
 def _made(run: Run, may: Affordable, validating: Source | None, listener: Listener) -> First:
-    """Fit what can be fitted, and write the better one into the run's folder."""
-    described = describe(run.classifier, may.train, network=may.network, listener=listener)
+    """Fit what can be fitted, and write the better one into the run's folder.
+
+    The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
+    that judge it as it will predict, so that the figure is that of the very classifier.
+    """
+    context = partial(autocast, training_device(), run.recipe.precision)
+    described = describe(run.classifier, may.train, network=may.network, context=context, listener=listener)
     fitted = Fitted.of(described, len(run.data.class_names))
     judged = None
     if validating is not None:

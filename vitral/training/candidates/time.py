@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from vitral import distributed
 from vitral.data.source import Source
 from vitral.evaluation.features import SHARES, Stopwatch, fit_units, image_seconds, thinned, unit_seconds
+from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 
 FEWEST = 30  # images to fit on, fewer than which are taken only where there are no more
+FEW = 4  # images that say how long one takes to judge by
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +52,16 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
     if stopwatch.left() <= 0:
         return None
     classes = len(run.data.class_names)
-    an_image, described = image_seconds(run.classifier, train, network=network)
+    context = partial(autocast, training_device(), run.recipe.precision)
+    an_image, described = image_seconds(run.classifier, train, network=network, context=context)
+    # The others are computed as the classifier will predict, which may take longer.
+    scoring = image_seconds(run.classifier, train, network=network, timed=FEW)[0] if others else 0.0
     unit = unit_seconds()
     for share in SHARES:
         count = int(share * len(train))
         if count < min(len(train), max(FEWEST, classes)):
             return None
         fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
-        if (count + others) * an_image + fitting <= stopwatch.left():
+        if count * an_image + others * scoring + fitting <= stopwatch.left():
             return count
     return None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import get_type_hints
 
@@ -10,6 +11,7 @@ from vitral.described import fits
 from vitral.evaluation.fewshot import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
+from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 
 BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
@@ -34,7 +36,13 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
     trained = run.plan.origin == "weights"
     baselines = score_baselines(
-        run.classifier, run.data, network=trained, seconds=seconds, fitted=fitted, listener=listener
+        run.classifier,
+        run.data,
+        network=trained,
+        context=partial(autocast, training_device(), run.recipe.precision),
+        seconds=seconds,
+        fitted=fitted,
+        listener=listener,
     )
     if baselines is None:
         listener(
