@@ -2,9 +2,7 @@
 
 import hashlib
 import io
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +13,7 @@ from PIL import Image
 
 from vitral.checks.findings import Finding
 from vitral.data.source import BadImage, DataSet
+from vitral.data.threads import in_threads
 from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
 from vitral.tasks.task import classes_of
@@ -44,8 +43,7 @@ class Look:
 
 def look_at(data: DataSet, split: str) -> Iterator[Look | BadImage]:
     """Look at every image of a split, in order; of one that cannot be read, say so."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(partial(_look, data, split), range(len(data.splits[split])))
+    yield from in_threads(partial(_look, data, split), range(len(data.splits[split])))
 
 
 def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:

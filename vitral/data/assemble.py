@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +14,7 @@ from vitral.data.names import ALL, NAMED, natural_key, some, unread_classes
 from vitral.data.share import share_out
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredImages
+from vitral.data.threads import in_threads
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, did_you_mean
 from vitral.events import Listener, Progress, ignore
@@ -175,12 +175,11 @@ def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[
         return share[index].store_index, None
 
     reasons: dict[int, str] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, (store_index, why) in enumerate(pool.map(reason, range(len(share))), 1):
-            if why is not None:
-                reasons[store_index] = why
-            if done % 50 == 0 or done == len(share):
-                listener(Progress("check images", done, len(share)))
+    for done, (store_index, why) in enumerate(in_threads(reason, range(len(share))), 1):
+        if why is not None:
+            reasons[store_index] = why
+        if done % 50 == 0 or done == len(share):
+            listener(Progress("check images", done, len(share)))
     return {store_index: why for part in distributed.gather(reasons) for store_index, why in part.items()}
 
 

@@ -2,11 +2,9 @@
 
 import hashlib
 import json
-import os
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +12,7 @@ import numpy as np
 
 from vitral import distributed
 from vitral.data.stored import Store
+from vitral.data.threads import in_threads
 from vitral.errors import VitralError
 
 SCHEME = "2-"  # begins a fingerprint; earlier versions hashed only names and sizes
@@ -59,8 +58,7 @@ def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, st
     if len(every) > HASHED:
         every = [every[position] for position in np.linspace(0, len(every) - 1, HASHED).astype(int)]
     share = every[distributed.rank() :: distributed.world()]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        digests = dict(zip(share, pool.map(lambda index: _hash(store, index), share), strict=True))
+    digests = dict(zip(share, in_threads(lambda index: _hash(store, index), share), strict=True))
     return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}
 
 
