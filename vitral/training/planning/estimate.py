@@ -23,10 +23,10 @@ from vitral.training.settings.recipe import Recipe
 from vitral.training.step import Step
 
 SAM_PASSES = 2  # through the network, instead of one
-PROBE_IMAGES, PROBE_MACS = 16, 1e11  # images of a timed step, and multiply-accumulates beyond which there are fewer
+PROBE_IMAGES, PROBE_MACS = 16, 4e10  # images of a timed step, and multiply-accumulates beyond which there are fewer
 FEWEST = 2  # images of a timed step, where there is no time for more
 MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
-TIMED_STEPS = 3
+TIMED_STEPS = 2  # the steps that measured the memory have warmed the kernels up
 # What a measured step goes without: the whole batch at once, in this process, as it is, and nothing besides.
 PLAIN = {
     "compute.accumulation": 1,
