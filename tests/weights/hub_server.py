@@ -61,15 +61,16 @@ class Handler(BaseHTTPRequestHandler):
             return
         large = path.endswith((".safetensors", ".npz"))
         version = self.server.lies.get(path) or (hashlib.sha256(data).hexdigest() if large else _oid(data))
-        self.content(data, {"ETag": f'"{version}"', "X-Repo-Commit": COMMIT})
+        if (moved := self.server.moved.get(f"{name}/{path}")) is not None:
+            linked = {"X-Linked-Etag": f'"{version}"', "X-Linked-Size": str(len(data)), "X-Repo-Commit": COMMIT}
+            self.send_on(moved, linked)
+        else:
+            self.content(data, {"ETag": f'"{version}"', "X-Repo-Commit": COMMIT})
 
     def plain(self, path: str) -> None:
         """Answer from the files at plain addresses."""
         if path in self.server.moved:
-            self.send_response(302)
-            self.send_header("Location", self.server.moved[path])
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.send_on(self.server.moved[path], {})
         elif path in self.server.files:
             data = self.server.files[path]
             self.content(data, {"ETag": f'"{_oid(data)}"'})
@@ -118,6 +119,12 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
         self.server.sent += len(data) // 2 if fault == "cut" else len(data)
         self.close_connection = True
+
+    def send_on(self, address: str, headers: dict[str, str]) -> None:
+        self.send_response(302)
+        for header, value in {"Location": address, "Content-Length": "0", **headers}.items():
+            self.send_header(header, value)
+        self.end_headers()
 
     def refuse(self, status: int, code: str = "") -> None:
         self.send_response(status)
@@ -185,7 +192,7 @@ class HubServer(ThreadingHTTPServer):
         repositories: those.
         unknown: requests that nothing here knows.
         files: content at plain addresses, below /files/.
-        moved: such addresses that send on to others.
+        moved: such addresses, or files in repositories, that send on to others.
         gated: repositories that want the right token.
         lies: ETags that are not those of the content, by path.
         faults: of the next requests for content: "cut" after half, "slow", "busy", "unmeasured" or none.

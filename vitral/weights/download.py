@@ -32,7 +32,6 @@ from vitral.weights.containers import open_container
 TRIES = 5  # in a row without a new byte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
 WAITING_SECONDS = 0.5  # between two looks at whether another process has finished
-CHUNK = 1 << 20  # bytes
 MEGABYTE = 10**6  # bytes
 PARTIAL, ABOUT = f"{OUR_PREFIX}download-", ".json"
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may change
@@ -197,7 +196,7 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
         file.seek(start)
         file.truncate()
         done, told = start, -1
-        for chunk in response.iter_bytes(CHUNK):
+        for chunk in response.iter_bytes():
             with storage_errors(order.target):
                 file.write(chunk)
             done += len(chunk)

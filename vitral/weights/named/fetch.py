@@ -115,7 +115,7 @@ def _fetch_from_hub(row: Row, listener: Listener) -> Path:
     if metadata.etag is None:
         raise ValueError("the server does not say which version of the file it has")
     published = metadata.etag if HASH.fullmatch(metadata.etag) else ""
-    if published and not published.startswith(row.sha256):
+    if published and not published.startswith(row.sha256.lower()):
         raise WeightsError(
             f"{row.name} is not at '{row.repository}' any more: the SHA-256 of its {row.file} begins with "
             f"{published[:12]} instead of {row.sha256[:12]}. What is there now can be had as hf:{row.repository}."
