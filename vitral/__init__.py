@@ -5,7 +5,7 @@ import vitral
 vitral.check("photos/").problems()                  # damage, duplicates, leaks
 print(vitral.plan("photos/", time="10m"))           # what that would do, and why
 result = vitral.finetune("photos/", time="10m")     # a folder with one sub-folder per class
-classifier = vitral.load("runs/photos/classifier")  # or "vit-b16", "ViT-B_16.npz", "hf:owner/name"
+classifier = vitral.load("runs/photos/classifier")  # or "vit-s14@dinov2", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
 vitral.evaluate(classifier, "photos/")
 vitral.explain(classifier, "photo.jpg")

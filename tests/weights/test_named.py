@@ -56,7 +56,10 @@ def test_a_row_is_whole(row: Row) -> None:
 @pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
 def test_a_file_is_about_as_large_as_its_network(row: Row) -> None:
     classes = IN21K_CLASSES if row.dataset == "ImageNet-21k" else 1000
-    settings = {"num_classes": classes, **({"image_size": row.image_size} if row.model.startswith("vit-") else {})}
+    settings = {
+        "num_classes": classes,
+        **({"image_size": row.image_size} if row.model.startswith("vit-") and not row.variant else {}),
+    }
     size = 4 * count_parameters(build(configure(row.model, settings), seed=None)) / MEGABYTE
     assert row.megabytes == pytest.approx(size, rel=0.06, abs=2)
 
@@ -100,6 +103,14 @@ def test_a_model_s_name_alone_means_random_weights_and_says_which_are_published(
     assert notes[1] == offer("vit-ti16")
     assert "vit-ti16@augreg-in21k" in notes[1]
     assert len(vitral.load("vit-mu16").provenance.notes) == 1
+
+
+def test_a_start_from_a_model_s_name_says_so_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["finetune", "--data", "nowhere", "--from", "vit-s14"]) == 1
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"vit-s14 starts from random weights. {offer('vit-s14')}"
+    assert "vit-s14@dinov2" in first
+    assert "vit-s14@dinov2" in offer("dinov2-s14")
 
 
 def test_the_list_fits_a_hundred_columns_and_json_says_everything(capsys: pytest.CaptureFixture[str]) -> None:

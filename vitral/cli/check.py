@@ -42,7 +42,7 @@ def check(
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
         data: with "resume", what to train on.
         source: with "resume", the model or weights to start from.
-        classifier: to find doubtful labels: a classifier or run folder, a weights file, a Hub id.
+        classifier: to find doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
         classes: in nested folders, whether the innermost, the outermost or the whole path names the class.
         report: write the findings to this HTML page.
         strict: exit with status 1 if there is something to fix.

@@ -54,7 +54,7 @@ COMMANDS = {
                 "what that would do, why, and how long it takes",
             ),
             (
-                "vitral finetune --data photos/ --from ViT-B_16.npz --time 30m",
+                "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m",
                 "published weights, half an hour in total",
             ),
             ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01", "other settings"),

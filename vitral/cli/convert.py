@@ -25,7 +25,7 @@ def convert(
     """Write a classifier in another library's format, or read one from it.
 
     Args:
-        source: a weights file of any known library, a classifier or run folder, or a Hub id.
+        source: a weights file of any known library, published weights by name, a classifier or run folder, or a Hub id.
         target: a folder for vitral and transformers; a file for original, big_vision and timm.
         format: vitral, original, big_vision, timm or transformers.
         image_size: pixels; the position embedding is resized to it.

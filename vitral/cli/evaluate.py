@@ -33,7 +33,7 @@ def evaluate(
 
     Args:
         data: class folders, .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits", as 'finetune' takes them.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
+        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation if there is no test.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.

@@ -31,7 +31,7 @@ def explain(
 
     Args:
         image: a file.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
+        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         out: the drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
             IMAGE-explained-2.jpg and so on if that is of another image.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.

@@ -40,7 +40,8 @@ def finetune(
 
     Args:
         data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".
-        source: where to start: a weights file, classifier or run folder, Hub id, or a model's name for random weights.
+        source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
+            model's name alone means random weights.
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.

@@ -22,7 +22,7 @@ def predict(
 
     Args:
         images: files, folders, .zip, .tar, and whatever 'finetune' takes as --data; labels are ignored.
-        classifier: a classifier folder, run folder, weights file or Hub id; the newest run in runs/ if left out.
+        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         top: how many classes to name for each image.
         skip_bad_images: skip images that cannot be read, naming each, instead of stopping.
         json: print JSON for programs.

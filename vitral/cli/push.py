@@ -20,7 +20,7 @@ def push(
     """Upload a classifier to the Hugging Face Hub.
 
     Args:
-        source: a classifier or run folder, a weights file, or a Hub id.
+        source: a classifier or run folder, a weights file or name, or a Hub id.
         name: the repository, owner/name; created if it does not exist.
         format: vitral, or transformers for a repository that transformers can open.
         private: make a new repository private.

@@ -60,8 +60,8 @@ def finetune(
 
     Args:
         data: what `vitral.data.open.open_data` takes: "digits", a folder with one sub-folder a class, an archive, a table, ...
-        source: a weights file, classifier or run folder, Hub id, or a model's name for random weights; None picks a
-            model that fits the images and the hardware, from random weights.
+        source: published weights by name, a weights file, classifier or run folder, Hub id, or a model's name for random
+            weights; None picks a model that fits the images and the hardware, from random weights.
         out: the run folder; runs/NAME if None.
         recipe: a recipe's name or a TOML file; None picks one by the images, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".

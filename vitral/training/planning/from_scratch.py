@@ -124,8 +124,8 @@ def _why_network(model: str, side: float) -> str:
     kind = "small" if model == FINE else "of this size"
     return (
         f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} ({side:.0f} "
-        f"pixels) the best that was measured; pre-trained weights do better on few images: a published file such as "
-        f"ViT-B_16.npz, or a run of {function('pretrain')}."
+        f"pixels) the best that was measured; pre-trained weights do better on few images: published ones by name, "
+        f"such as {argument('source', 'vit-s14@dinov2')}, or a run of {function('pretrain')}."
     )
 
 

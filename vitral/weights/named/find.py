@@ -51,8 +51,8 @@ def find(name: str) -> Row:
 
 
 def of_model(model: str) -> list[str]:
-    """Return the names of a model's published weights."""
-    return [row.name for row in rows().values() if row.model == model]
+    """Return the names of a model's published weights: those of the catalog's model, and those that are called by its name."""
+    return [row.name for row in rows().values() if model in (row.model, row.name.partition(SEPARATOR)[0])]
 
 
 def offer(model: str) -> str:

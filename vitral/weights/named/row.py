@@ -1,7 +1,7 @@
 """The table of published weights: one row a file, read from the TOML files next to this module.
 
 A file is a list of `[[weights]]`, each a group of `rows` that share what the group says; a row's own value goes before its
-group's, and both's `unverified` count. A name is MODEL@TRAINING: a variant of the catalog, and what it was trained on or by.
+group's, and both's `unverified` count. A name is MODEL@TRAINING: width and patch, and what it was trained on or by.
 """
 
 import re
@@ -66,11 +66,12 @@ class Row:
         file: its name, at `address` or in `repository`.
         megabytes: its size, in units of 10^6 bytes.
         source: where these figures are from.
+        variant: the model in the catalog, where the name does not begin with it.
         address: the address of its folder on the authors' server, with a slash at the end; empty for a file on the Hub.
         repository: the Hub's repository, owner/name; empty for a file at an address.
         revision: the commit in the repository, or the branch.
         sha256: of the file in hexadecimal digits; its beginning where no more is published; empty where nothing is.
-        image_size: pixels, of the images of the last training.
+        image_size: pixels, of the images that they take unless told otherwise.
         score: on ImageNet, percent; None where none is published.
         metric: what the score measures, a key of `METRICS`.
         score_size: pixels, at which the score was measured; `image_size` if None.
@@ -84,6 +85,7 @@ class Row:
     file: str
     megabytes: int
     source: str
+    variant: str = ""
     address: str = ""
     repository: str = ""
     revision: str = "main"
@@ -96,8 +98,8 @@ class Row:
 
     @property
     def model(self) -> str:
-        """The name of the architecture."""
-        return self.name.partition(SEPARATOR)[0]
+        """The model in the catalog."""
+        return self.variant or self.name.partition(SEPARATOR)[0]
 
     @property
     def products(self) -> Products:
