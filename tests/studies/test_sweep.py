@@ -76,6 +76,23 @@ def test_a_sweep_chooses_by_validation_and_trains_on_all_but_the_test(tmp_path: 
         assert '"num_examples": 179' in (trial / "evaluation.json").read_text()
 
 
+def test_a_time_too_short_for_a_sweep_is_refused_at_once_with_one_for_all_its_runs(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    overrides = ["image_size=16", "batch_size=32", "optimizer.sweep=[0.001, 0.5]"]
+    with pytest.raises(TrainingError, match="all 3 runs together") as refusal:
+        finetune(
+            "digits",
+            source="vit-mu4",
+            out=tmp_path / "run",
+            overrides=overrides,
+            sweep=True,
+            time="0.1s",
+            listener=heard.append,
+        )
+    assert "time='0.1s'` is too short" in str(refusal.value)
+    assert not any("Sweep 1/3" in event.text for event in heard if isinstance(event, Message))
+
+
 def test_training_alone_refuses_a_sweep_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="is a sweep, which is many runs"):
         finetune_once("digits", source="vit-mu4", out=tmp_path / "run", overrides=["steps=2"], sweep=True)

@@ -274,3 +274,17 @@ def test_the_budget_that_is_advised_follows_from_the_figures_that_are_named() ->
     assert (budget, spent, more, step) == (30, 18, 68, 16)
     assert least == math.ceil(1.2 * (spent + more)) == 104
     assert useful == math.ceil(1.2 * (spent + more + steps * step))
+
+
+def test_the_budget_of_several_runs_has_room_for_each_of_them() -> None:
+    one, several = too_short(30.0, 17.6, 52.0, 15.7), too_short(30.0, 17.6, 52.0, 15.7, runs=5)
+    _, spent, more, runs, least, *_, useful = map(float, re.findall(r"\d+(?:\.\d+)?", several))
+    assert (spent, more, runs) == (18, math.ceil(5 * 67.7), 5)
+    assert least == math.ceil(1.2 * (spent + more))
+    assert useful == math.ceil(1.2 * (spent + more + 5 * 50 * 16))
+    assert "runs" not in one
+
+
+def test_where_nothing_is_to_be_trained_no_step_is_spoken_of() -> None:
+    said = too_short(5.0, 8.2, 10.5, 0.0)
+    assert said.endswith("scoring and report take about 11 s more. With a fifth to spare that makes `time='24s'`.")

@@ -13,13 +13,14 @@ from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
 from vitral.errors import TrainingInterrupted
-from vitral.events import Listener, Message
+from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.study import reopen, run_study
 from vitral.tasks.task import Figure
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import prepare
+from vitral.training.planning.rehearsal import within_time
 from vitral.training.planning.request import PAPERS, read_request
 from vitral.training.records.attempts import kept_recipe
 from vitral.training.records.resume import kept_start
@@ -49,6 +50,8 @@ def sweep(session: Session) -> RunResult:
     choosing, judges = to_choose_by(session.data)
     share = None if session.budget_seconds is None else session.left() / (len(rates) + 1)
     trials = _Trials(replace(session, data=choosing), rates, share)
+    if share is not None and not session.resume:
+        trials.check_time()
     folder = session.folder / SWEEP
     if distributed.is_main() and (session.further or session.data_changed):
         reopen(folder)  # every trial goes on: with more time, or noting that its data changed
@@ -93,6 +96,21 @@ class _Trials:
         """Return the session of one trial."""
         baselines = self.session.command.baselines and rate == self.rates[0]
         return _with_rate(replace(self.session, folder=folder), rate, self.share, baselines=baselines)
+
+    def check_time(self) -> None:
+        """Refuse a budget of which a trial's share has no room for an update, before the first of them begins.
+
+        Raises:
+            TrainingError: that says which budget of the whole command would do.
+        """
+        trial = self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)
+        rehearsed = within_time(prepare(trial), ignore)
+        if rehearsed.too_short():
+            looking = monotonic() - trial.started  # which each of them does anew
+            session = replace(trial, started=self.session.started)
+            run = replace(rehearsed.run, session=session)
+            whole = replace(rehearsed, run=run, ending=rehearsed.ending + looking)
+            whole.refuse(runs=len(self.rates) + 1)
 
     @functools.cached_property
     def seconds(self) -> float:

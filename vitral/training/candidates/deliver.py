@@ -23,6 +23,7 @@ from vitral.training.loop import TrainingResult
 from vitral.training.methods.registry import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.budget import machine_slowness
+from vitral.training.planning.durations import written
 from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, Rehearsed
 from vitral.training.records.asked import read_run
@@ -76,7 +77,8 @@ def _why_alone(rehearsed: Rehearsed) -> str:
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
     if rehearsed.too_short():
-        return f"Nothing is trained: there is no time left for it; give it more {argument('time')}."
+        enough = argument("time", written(rehearsed.worthwhile()))
+        return f"Nothing is trained: there is no time left for it; {enough} would have room for some training."
     return ""
 
 

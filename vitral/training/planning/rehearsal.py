@@ -125,15 +125,26 @@ class Rehearsed:
         """Tell whether there is no time left for even one update; in every process of a job the same."""
         return bool(distributed.broadcast(self.run.session.left() < self.ending + DOUBT * self._step))
 
-    def refuse(self) -> NoReturn:
-        """Refuse the budget, as too short.
+    def refuse(self, *, runs: int = 1) -> NoReturn:
+        """Refuse the command's budget, as too short.
+
+        Args:
+            runs: like this one that the command is to make; of several, this one has only been looked at.
 
         Raises:
             TrainingError: always; it says which budget would do.
         """
-        given = self.run.session.budget_seconds
+        session = self.run.session
+        given = session.budget_seconds if runs == 1 else session.command.budget_seconds
         assert given is not None, "there is no budget that could be too short"
-        raise TrainingError(too_short(given, given - self.run.session.left(), self.ending, self._step))
+        spent = time.monotonic() - session.started
+        step = 0.0 if session.request.asked.quick else self._step
+        raise TrainingError(too_short(given, spent, self.ending, step, runs=runs))
+
+    def worthwhile(self) -> float:
+        """Return the budget in seconds that would have room for some training, if all that was done were done again."""
+        more = self.ending + (1 + WORTHWHILE_STEPS) * self._step
+        return math.ceil(MARGIN * (time.monotonic() - self.run.session.started + more))
 
 
 def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> Rehearsed:
@@ -184,22 +195,25 @@ def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
     )
 
 
-def too_short(budget: float, spent: float, ending: float, step: float) -> str:
+def too_short(budget: float, spent: float, ending: float, step: float, *, runs: int = 1) -> str:
     """Return why a budget is refused, and which would do: what a reader gets who adds up the figures that it names.
 
     Args:
         budget: that was given, in seconds.
         spent: seconds before training could begin.
-        ending: of scoring and report.
-        step: of one update.
+        ending: of scoring and report, in each run.
+        step: of one update; 0 where nothing is to be trained.
+        runs: that the command is to make, one after another.
     """
-    before, more = math.ceil(spent), math.ceil(ending + step)
+    before, more = math.ceil(spent), math.ceil(runs * (ending + step))
     pace = float(f"{step:.2g}")
     least = math.ceil(MARGIN * (before + more))
-    useful = math.ceil(MARGIN * (before + more + WORTHWHILE_STEPS * pace))
+    useful = math.ceil(MARGIN * (before + more + runs * WORTHWHILE_STEPS * pace))
     given, enough, better = (argument("time", written(seconds)) for seconds in (budget, least, useful))
+    doing = "one step with scoring and report takes" if step else "scoring and report take"
+    each = f" in each of {runs} runs" if runs > 1 else ""
+    training = f"; for {WORTHWHILE_STEPS} more steps of {pace:g} s{each} give it {better}" if step else ""
     return (
-        f"{given} is too short: {before} s went by before training could begin, and one step with scoring and "
-        f"report takes about {more} s more. With a fifth to spare that makes {enough}; for {WORTHWHILE_STEPS} more "
-        f"steps of {pace:g} s give it {better}."
+        f"{given} is too short: {before} s went by before training could begin, and {doing} about {more} s more"
+        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare that makes {enough}{training}."
     )
