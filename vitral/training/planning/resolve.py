@@ -37,8 +37,9 @@ def resolve(request: Request, facts: Facts) -> Plan:
     Raises:
         RecipeError: a value that was said does not go with what was chosen, or without a time budget the run would take years.
     """
-    start, origin, reasons = _start(request, facts)
-    recipe, why = _recipe(request, facts)
+    network = from_scratch.choose_network(_situation(request, facts)) if needs_network(request) else None
+    start, origin, reasons = _start(request, network)
+    recipe, why = _recipe(request, facts, network)
     recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
     plan = Plan(
         start=start,
@@ -100,8 +101,8 @@ def needs_network(request: Request) -> bool:
     return request.source is None and not request.from_recipe
 
 
-def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
-    """Return what the network begins from, and why."""
+def _start(request: Request, network: from_scratch.Choice | None) -> tuple[str, Origin, list[str]]:
+    """Return what the network begins from, and why; `network` is the one that was chosen, where it was to be."""
     source, model = request.source, request.recipe.model
     if request.from_recipe and model is not None:
         named = f"{model} learns from scratch, as you said." if request.asked.model else ""
@@ -110,8 +111,8 @@ def _start(request: Request, facts: Facts) -> tuple[str, Origin, list[str]]:
         return source, "model", ["No trained weights were given, so the network learns from scratch."]
     if source is not None:
         return source, "weights", []
-    choice = from_scratch.choose_network(_situation(request, facts))
-    return choice.model, "model", [choice.why_model]
+    assert network is not None, "no network was chosen"
+    return network.model, "model", [network.why_model]
 
 
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
@@ -120,19 +121,18 @@ def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
     return from_scratch.situation_of(data, facts.machine, request.asked.budget_seconds)
 
 
-def _from_scratch(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
     """Return the recipe of a run from random weights, and why; one that was named stays as it is."""
-    if request.recipe_named or not needs_network(request):
+    if request.recipe_named or network is None:
         return request.recipe, [_why_size(request)]
-    situation = _situation(request, facts)
-    choice = from_scratch.choose_network(situation)
-    recipe = from_scratch.fit_recipe(request.recipe, situation, choice, facts.data.augmentation, told=request.told)
-    return recipe, [_why_size(request) if request.recipe.image_size else choice.why_size]
+    situation, augmentation = _situation(request, facts), facts.data.augmentation
+    recipe = from_scratch.fit_recipe(request.recipe, situation, network, augmentation, told=request.told)
+    return recipe, [_why_size(request) if request.recipe.image_size else network.why_size]
 
 
-def _recipe(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+def _recipe(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
     """Return the recipe with everything that was said of it, and why it is what it is."""
-    recipe, reasons = _chosen(request, facts) if request.automatic else _from_scratch(request, facts)
+    recipe, reasons = _chosen(request, facts) if request.automatic else _from_scratch(request, facts, network)
     task = facts.data.task
     fitting = task.objective(recipe.objective.name)
     if recipe.method.uses_labels and fitting != recipe.objective.name:
