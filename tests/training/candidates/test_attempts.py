@@ -21,11 +21,13 @@ from vitral.errors import StorageError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.candidates.attempts import share_of_time
+from vitral.training.candidates import first as candidates
+from vitral.training.candidates.attempts import HEAD, share_of_time
 from vitral.training.candidates.choice import PROBE, Candidate, choose
 from vitral.training.planning import attempts
 from vitral.training.planning.attempts import ALL, COST, LAST, LORA
 from vitral.training.records.attempts import kept_attempts
+from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -364,3 +366,20 @@ def test_a_plan_shows_them_and_quick_shows_no_training(
     assert main([*command, "--quick", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert (planned["attempts"], planned["cost"]) == ([], None)
+
+
+def test_each_begins_with_the_linear_probe_as_its_head(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
+    for name in ("LORA_LR", "FULL_LR"):
+        monkeypatch.setattr(attempts, name, 1e-12)  # so that what was begun with is still there at the end
+    result = tune(data, tmp_path / "run", start)
+    assert result.choice is not None
+    probe, *others = result.choice.candidates
+    assert probe.name == PROBE
+    assert probe.figure > 0.9
+    assert [one.figure for one in others] == pytest.approx([probe.figure] * len(COST))
+    assert result.choice.kept == PROBE  # of equals the cheapest
+    remarks = [kept_remarks(folder) for folder in (tmp_path / "run", *attempts_of(tmp_path / "run"))]
+    assert remarks == [(HEAD,)] * (1 + len(COST))

@@ -17,7 +17,8 @@ from vitral.errors import TrainingDiverged, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
-from vitral.training.candidates.choice import Candidate, Choice, choose
+from vitral.models.model import HEADS, Model
+from vitral.training.candidates.choice import PROBE, Candidate, Choice, choose
 from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, train
@@ -34,6 +35,7 @@ from vitral.training.records.run_folder import ATTEMPT_FILE
 from vitral.training.scoring.validation import run_validation
 from vitral.training.settings.recipe import load_recipe
 
+HEAD = "its head began as the run's linear probe, which no recipe fits"  # why the recipe alone gives other weights
 SAVING_SECONDS = 1.0  # of an idle core like ours, for the classifier of an attempt that is finished
 
 
@@ -78,7 +80,7 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
             listener(Message(f"{_named(one)}: not tried, for there is no time left for it."))
             continue
         try:
-            training = _trained(rehearsed, one, batches, budget, listener)
+            training = _trained(rehearsed, one, batches, budget, first, listener)
         except TrainingDiverged as failure:  # in every process of a job alike
             listener(Message(f"{_named(one)}: given up. {failure}", warning=True))
             continue
@@ -153,14 +155,32 @@ def _budget(rehearsed: Rehearsed, pending: Sequence[Attempt]) -> Budget | None:
     return Budget(ends, started=session.started, reserve=reserve, slowness=machine_slowness)
 
 
+def _beginning(run: Run, first: First) -> Model:
+    """Return the network as each attempt begins, a copy: its head the linear probe, where that is the first classifier.
+
+    So an attempt improves on the probe from its first update, and does not spoil features that a random head would lead astray
+    (arXiv 2202.10054).
+    """
+    model = copy.deepcopy(run.classifier.model)
+    if first.candidate.name == PROBE:
+        probe = first.load().model.state_dict()
+        model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
+    return model
+
+
 def _trained(
-    rehearsed: Rehearsed, attempt: Attempt, batches: TrainingBatches, budget: Budget, listener: Listener
+    rehearsed: Rehearsed,
+    attempt: Attempt,
+    batches: TrainingBatches,
+    budget: Budget,
+    first: First,
+    listener: Listener,
 ) -> TrainingResult:
     run = _of(rehearsed.run, attempt)
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
-            copy.deepcopy(run.classifier.model),
+            _beginning(run, first),
             batches,
             recipe=run.recipe,
             normalize=run.classifier.preprocessing.normalize,
@@ -168,7 +188,7 @@ def _trained(
             validate=run_validation(run, rehearsed.validating),
             resume=True,
             further=run.session.further,
-            remarks=remarks_on(run),
+            remarks=(*remarks_on(run), *((HEAD,) if first.candidate.name == PROBE else ())),
             budget=budget,
             listener=listener,
         )
