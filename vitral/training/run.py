@@ -24,7 +24,7 @@ from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.training.candidates.attempts import attempt
 from vitral.training.candidates.deliver import finish, first_outcome, one_outcome, try_first
-from vitral.training.candidates.first import images_judged
+from vitral.training.candidates.first import HEAD, images_judged
 from vitral.training.loop import train
 from vitral.training.methods.batches import open_further, training_batches
 from vitral.training.planning.plan import Run, Session
@@ -32,6 +32,7 @@ from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import Rehearsed, within_time
 from vitral.training.records.attempts import states
 from vitral.training.records.description import remarks_on, write_description
+from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.records.resume import check_resumed, note_what_is_new
 from vitral.training.records.training_images import write_training_images
 from vitral.training.result import RunResult
@@ -81,6 +82,8 @@ def execute(whole: Run) -> RunResult:
     baselines = run_baselines(run, listener, None if first is None else first.fitted)
     if first is not None and run.plan.attempts:
         return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
+    from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
+    remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()
     training = train(
         run.classifier.model,
         batches,
@@ -90,7 +93,7 @@ def execute(whole: Run) -> RunResult:
         validate=run_validation(run, rehearsed.validating),
         resume=run.session.resume,
         further=run.session.further,
-        remarks=remarks_on(run),
+        remarks=(*remarks_on(run), *remarks),
         budget=rehearsed.budget,
         listener=listener,
     )

@@ -22,8 +22,9 @@ from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.attempts import HEAD, share_of_time
-from vitral.training.candidates.choice import PROBE, Candidate, choose
+from vitral.training.candidates.attempts import share_of_time
+from vitral.training.candidates.choice import PROBE, TRAINED, Candidate, choose
+from vitral.training.candidates.first import HEAD
 from vitral.training.planning import attempts
 from vitral.training.planning.attempts import ALL, COST, LAST, LORA
 from vitral.training.records.attempts import kept_attempts
@@ -383,3 +384,29 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     assert result.choice.kept == PROBE  # of equals the cheapest
     remarks = [kept_remarks(folder) for folder in (tmp_path / "run", *attempts_of(tmp_path / "run"))]
     assert remarks == [(HEAD,)] * (1 + len(COST))
+
+
+def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
+    monkeypatch.setattr(attempts, "FIRST_TO_PAY", (LORA,))
+    monkeypatch.setattr(attempts, "LORA_LR", 1e-12)
+    run = tmp_path / "run"
+    now = in_attempt(1, 1)()
+
+    def listen(event: Event) -> None:
+        if now(event):
+            raise Killed
+
+    with pytest.raises(Killed):
+        tune(data, run, start, listener=listen)
+    assert not list(run.glob("checkpoints/step-*"))
+    result = go_on(run)
+    assert result.choice is not None
+    probe, trained = result.choice.candidates
+    assert (probe.name, trained.name) == (PROBE, TRAINED)
+    assert trained.figure == pytest.approx(probe.figure)
+    assert probe.figure > 0.9
+    assert kept_remarks(run) == (HEAD,)
+    assert not (run / "attempts").exists()

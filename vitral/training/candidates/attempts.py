@@ -17,8 +17,7 @@ from vitral.errors import TrainingDiverged, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
-from vitral.models.model import HEADS, Model
-from vitral.training.candidates.choice import PROBE, Candidate, Choice, choose
+from vitral.training.candidates.choice import Candidate, Choice, choose
 from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, train
@@ -35,7 +34,6 @@ from vitral.training.records.run_folder import ATTEMPT_FILE
 from vitral.training.scoring.validation import run_validation
 from vitral.training.settings.recipe import load_recipe
 
-HEAD = "its head began as the run's linear probe, which no recipe fits"  # why the recipe alone gives other weights
 SAVING_SECONDS = 1.0  # of an idle core like ours, for the classifier of an attempt that is finished
 
 
@@ -155,19 +153,6 @@ def _budget(rehearsed: Rehearsed, pending: Sequence[Attempt]) -> Budget | None:
     return Budget(ends, started=session.started, reserve=reserve, slowness=machine_slowness)
 
 
-def _beginning(run: Run, first: First) -> Model:
-    """Return the network as each attempt begins, a copy: its head the linear probe, where that is the first classifier.
-
-    So an attempt improves on the probe from its first update, and does not spoil features that a random head would lead astray
-    (arXiv 2202.10054).
-    """
-    model = copy.deepcopy(run.classifier.model)
-    if first.candidate.name == PROBE:
-        probe = first.load().model.state_dict()
-        model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
-    return model
-
-
 def _trained(
     rehearsed: Rehearsed,
     attempt: Attempt,
@@ -176,11 +161,12 @@ def _trained(
     first: First,
     listener: Listener,
 ) -> TrainingResult:
-    run = _of(rehearsed.run, attempt)
+    run, model = _of(rehearsed.run, attempt), copy.deepcopy(rehearsed.run.classifier.model)
+    remarks = (*remarks_on(run), *first.begin_with_head(model))
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
-            _beginning(run, first),
+            model,
             batches,
             recipe=run.recipe,
             normalize=run.classifier.preprocessing.normalize,
@@ -188,7 +174,7 @@ def _trained(
             validate=run_validation(run, rehearsed.validating),
             resume=True,
             further=run.session.further,
-            remarks=(*remarks_on(run), *((HEAD,) if first.candidate.name == PROBE else ())),
+            remarks=remarks,
             budget=budget,
             listener=listener,
         )

@@ -27,7 +27,7 @@ from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.models.catalog import SHRUNK
 from vitral.models.families import build
-from vitral.models.model import Model
+from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.time import Affordable, affordable
@@ -36,6 +36,7 @@ from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import FIRST, FIRST_FILE
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 
+HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
 
 
@@ -62,6 +63,18 @@ class First:
     def load(self) -> Classifier:
         """Return the classifier."""
         return read(self.folder)
+
+    def begin_with_head(self, model: Model) -> tuple[str, ...]:
+        """Give a network that is to be trained the linear probe as its head; return what is to be remarked on its recipe.
+
+        So training improves on the probe from its first update, and does not spoil features that a random head would lead
+        astray (arXiv 2202.10054). Nothing is done where the first classifier is none on the network's features.
+        """
+        if self.candidate.name != PROBE:
+            return ()
+        probe = self.load().model.state_dict()
+        model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
+        return (HEAD,)
 
 
 def first_classifier(

@@ -27,7 +27,9 @@ TRAINING_SHARE = (
     0.6  # of a time budget, which is left for training: the rest is for reading, the probe, scores and report
 )
 LEAST_PASSES = 3  # over the images, that each of several attempts should have time for
-LEAST_UPDATES = 8  # that an attempt should have time for, even if it is the only one, by a measurement of few images, which is slow
+LEAST_UPDATES = (
+    8  # that an attempt should have time for, even if it is the only one, by a measurement of few images, which is slow
+)
 KEYS = ("adaptation.", "optimizer.", "steps", "epochs")  # of a recipe: who says one of them means one way to learn
 
 

@@ -46,6 +46,7 @@ class Plan:
         cost: what training is expected to take; None before the network was measured.
         attempts: the ways to learn that are tried one after the other, the cheapest first; empty where there is one, the
             recipe's.
+        from_probe: whether training begins with the linear probe as its head, where that is the first classifier.
         why_none: why nothing is trained; empty where something is.
     """
 
@@ -56,6 +57,7 @@ class Plan:
     reasons: tuple[str, ...]
     cost: Cost | None = None
     attempts: tuple[Attempt, ...] = ()
+    from_probe: bool = False
     why_none: str = ""
 
     def of(self, attempt: Attempt) -> "Plan":

@@ -73,7 +73,7 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Pl
         why = f"In {rounded(request.asked.budget_seconds or 0.0)} too few updates could be made to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
     times = sum(COST[attempt.name] for attempt in attempts)
-    plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds))
+    plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds), from_probe=True)
     if len(attempts) == 1:
         line = f"There is time for one way to learn: {attempts[0].name} ({attempts[0].reason})."
         return replace(plan.of(attempts[0]), reasons=(*plan.reasons, line))
