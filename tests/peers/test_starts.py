@@ -67,7 +67,7 @@ def test_timms_files_give_timms_tokens_at_two_sizes(name: str, tmp_path: Path) -
 def test_timms_files_give_timms_input_and_features_for_a_photo(name: str, tmp_path: Path, photo: Path) -> None:
     start = TIMM[name]
     model = timm_network(start)
-    ours = vitral.load(timm_folder(model, tmp_path), architecture=start.changes)
+    ours = vitral.load(timm_folder(model, tmp_path), image_size=start.native, architecture=start.changes)
     config = {**timm.data.resolve_data_config(model=model), "input_size": (3, *start.native)}
     prepared = timm.data.create_transform(**config)(Image.open(photo))
     given = ours.preprocessing(read_image(photo))
@@ -100,19 +100,19 @@ def test_the_originals_files_give_the_tokens_of_the_network_that_timm_makes_of_t
     model = timm_network(start)
     assert start.original is not None
     tensors = start.original({key: value.clone() for key, value in model.state_dict().items()})
-    torch.save(tensors, tmp_path / "original.pth")
-    filtered = timm.models.vision_transformer.checkpoint_filter_fn(dict(tensors), model)
-    model.load_state_dict(filtered, strict=True)
-    ours = vitral.load(tmp_path / "original.pth", image_size=start.native)
+    torch.save({"model": tensors} if name.startswith("mae") else tensors, tmp_path / "original.pth")
+    room = timm.models.eva if name.startswith("dinov3") else timm.models.vision_transformer
+    model.load_state_dict(room.checkpoint_filter_fn(dict(tensors), model), strict=True)
+    ours = vitral.load(tmp_path / "original.pth", image_size=start.native, architecture=start.changes)
     same_as_timm(ours, model, start.native)
     save(ours, tmp_path / "ours")
     written = vitral.convert(tmp_path / "ours", tmp_path / "back.pth", format="original")
     back = torch.load(written.path, weights_only=True)
-    assert tensors.keys() == {key for key in back if not key.startswith("head.")}
+    back = back.get("model", back)
+    visual = {key for key in tensors if not key.startswith(("logit_scale", "transformer."))}
+    assert visual == {key for key in back if not key.startswith("head.")}
     model.load_state_dict(
-        timm.models.vision_transformer.checkpoint_filter_fn(
-            {key: value for key, value in back.items() if not key.startswith("head.")}, model
-        )
+        room.checkpoint_filter_fn({key: value for key, value in back.items() if not key.startswith("head.")}, model)
     )
     same_as_timm(ours, model, start.native)
 
@@ -170,3 +170,103 @@ def test_transformers_opens_the_dinov2_classifiers_that_we_write(name: str, pool
     with torch.inference_mode():
         assert gap(ours(images), opened(images).logits) < TOLERANCE
         assert gap(vitral.load(written.path)(images), ours(images)) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "dinov3", "dinov3-plus", "dinov3-unbiased"])
+def test_transformers_opens_the_towers_that_we_write(name: str, tmp_path: Path) -> None:
+    start = TRANSFORMERS[name]
+    transformers_network(name).save_pretrained(tmp_path / "start")
+    ours: Any = vitral.load(tmp_path / "start", image_size=start.native)
+    save(ours, tmp_path / "ours")
+    written = vitral.convert(tmp_path / "ours", tmp_path / "theirs", format="transformers")
+    opened = eval(written.how, {"transformers": transformers}).eval()
+    images = pixels(start.native)
+    with torch.inference_mode():
+        model = opened.vision_model if name == "clip" else opened
+        assert gap(ours.model.encode(images).tokens, start.tokens(model, images)[0]) < TOLERANCE
+    ours.model.head.bias.data.fill_(1.0)
+    save(ours, tmp_path / "other")
+    with pytest.raises(vitral.VitralError, match="cannot hold a head .*take 'timm'"):
+        vitral.convert(tmp_path / "other", tmp_path / "refused", format="transformers")
+    assert not (tmp_path / "refused").exists()
+
+
+def test_a_whole_clip_is_read_as_its_image_tower_with_its_projection(tmp_path: Path) -> None:
+    vision = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    text = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "intermediate_size": 16,
+        "vocab_size": 30,
+    }
+    config = transformers.CLIPConfig(
+        vision_config={**vision, "image_size": 96, "patch_size": 16}, text_config=text, projection_dim=40
+    )
+    model = transformers.CLIPModel(config).eval()
+    scramble(model)
+    model.save_pretrained(tmp_path)
+    ours = vitral.load(tmp_path)
+    images = pixels((96, 96))
+    with torch.inference_mode():
+        theirs = model.visual_projection(model.vision_model(images).pooler_output)
+        assert gap(ours(images), theirs) < TOLERANCE
+    assert any("40 numbers, which are no classes" in note for note in ours.provenance.notes)
+
+
+def test_a_whole_siglip_is_read_as_its_image_tower_and_its_classifier_as_one(tmp_path: Path) -> None:
+    vision = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
+    config = transformers.SiglipConfig(
+        vision_config={**vision, "image_size": 96, "patch_size": 16},
+        text_config={
+            "hidden_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 1,
+            "intermediate_size": 16,
+            "vocab_size": 30,
+        },
+        num_labels=5,
+    )
+    images = pixels((96, 96))
+    for kind in ("SiglipModel", "SiglipForImageClassification"):
+        model = getattr(transformers, kind)(config).eval()
+        scramble(model)
+        model.save_pretrained(tmp_path / kind)
+        ours = vitral.load(tmp_path / kind)
+        with torch.inference_mode():
+            if kind == "SiglipModel":
+                assert gap(ours.features(images), model.vision_model(images).pooler_output) < TOLERANCE
+            else:
+                assert gap(ours(images), model(images).logits) < TOLERANCE
+
+
+def test_naflex_is_refused_by_name(tmp_path: Path) -> None:
+    config = transformers.Siglip2VisionConfig(
+        hidden_size=64, num_hidden_layers=1, num_attention_heads=1, intermediate_size=64
+    )
+    transformers.Siglip2VisionModel(config).save_pretrained(tmp_path)
+    with pytest.raises(vitral.VitralError, match="NaFlex"):
+        vitral.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["siglip", "siglip-so400m"])
+def test_timm_opens_siglip_as_big_vision_publishes_it(name: str, tmp_path: Path) -> None:
+    import numpy as np
+
+    start = TIMM[name]
+    ours: Any = vitral.load(timm_folder(timm_network(start), tmp_path), image_size=start.native)
+    save(ours, tmp_path / "ours")
+    written = vitral.convert(tmp_path / "ours", tmp_path / "plain.npz", format="big_vision")
+    tower = {f"params/img/{key}": value for key, value in np.load(written.path).items() if not key.startswith("head")}
+    depth = start.settings["depth"]
+    stacked = {key for key in tower if "encoderblock_0/" in key}
+    for key in stacked:
+        parts = [tower.pop(key.replace("encoderblock_0", f"encoderblock_{index}")) for index in range(depth)]
+        tower[key.replace("encoderblock_0", "encoderblock")] = np.stack(parts)
+    others: Any = {"params/txt/head/kernel": np.zeros((3, 3)), "params/t": np.zeros(1)}
+    np.savez(tmp_path / "siglip.npz", **tower, **others)
+    model = timm_network(start)
+    model.load_pretrained(str(tmp_path / "siglip.npz"), prefix="params/img/")
+    read = vitral.load(tmp_path / "siglip.npz", architecture={"num_heads": 2})
+    same_as_timm(read, model, start.native)
+    assert read.preprocessing.resize == "squash"

@@ -33,8 +33,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "vit_tiny_r_s16_p8_224": {},
     "vit_small_r26_s32_224": {"depth": 2},
     "vit_base_r50_s16_224": {"depth": 2, "num_classes": 7},
-    "vit_base_patch16_siglip_gap_224": {"depth": 2, "num_classes": 7},
-    "vit_base_patch16_siglip_224": {"depth": 2, "num_classes": 7},
+    # SigLIP's weights were trained with the tanh form, which these two of timm's networks do not have by themselves.
+    "vit_base_patch16_siglip_gap_224": {"depth": 2, "num_classes": 7, "act_layer": "gelu_tanh"},
+    "vit_base_patch16_siglip_224": {"depth": 2, "num_classes": 7, "act_layer": "gelu_tanh"},
     "vit_small_patch14_reg4_dinov2": {"depth": 2, "num_classes": 7, "img_size": 224},
     "deit_tiny_patch16_224": {},
     "deit_small_patch16_224": {"depth": 3},

@@ -1,5 +1,6 @@
 """The families of published starts through their files and back, without the libraries that publish them."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitral
-from tests.models.test_contract import images, make
+from tests.models.test_contract import VIT, images, make
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import PHOTOS
+from vitral.models.families import build
 from vitral.weights.save import write_weights
 
 NAMES = ("ape", "bee", "cat")
@@ -23,11 +25,52 @@ UNSAID: dict[tuple[str, str], dict[str, Any]] = {
     ("dinov2-registers", "timm"): {},
     ("dinov2-classifier", "transformers"): {},
     ("dinov2-registers", "transformers"): {"pooling": "token"},
+    ("clip", "original"): {"num_heads": 2},
+    ("clip", "timm"): {},
+    ("clip", "transformers"): {},
+    ("map", "transformers"): {},
+    ("rotary", "original"): {"num_heads": 2},
+    ("rotary", "timm"): {},
+    ("rotary", "transformers"): {"image_size": [32, 32]},
+    ("pooled", "timm"): {},
+    ("pooled", "original"): {"num_heads": 2},
 }
+CONFIGS: dict[str, Any] = {
+    "map": dataclasses.replace(VIT, pooling="map", initialization="big_vision"),
+    "pooled": dataclasses.replace(
+        VIT,
+        pooling="gap",
+        norm_pooled=True,
+        registers=1,
+        gelu="exact",
+        position_resize="bicubic",
+        initialization="deit",
+    ),
+}
+# Formats without a head, and with one that has no biases.
+HEADLESS = {("rotary", "transformers"), ("map", "transformers")}
+UNBIASED = {("clip", "original"), ("clip", "transformers")}
+
+
+def network(name: str) -> Any:  # noqa: ANN401  # a ViT, whose parts are modules without types
+    if name not in CONFIGS:
+        return make(name)
+    model = build(CONFIGS[name], seed=3)
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(0.1 * torch.randn(tensor.shape, generator=torch.Generator().manual_seed(0)))
+    return model
 
 
 def written(name: str, format_name: str, folder: Path) -> tuple[Any, Path]:
-    model = make(name)
+    model = network(name)
+    if (name, format_name) in HEADLESS:
+        model.head.weight.data.zero_()
+    if (name, format_name) in HEADLESS | UNBIASED:
+        model.head.bias.data.zero_()
+    if name == "rotary":  # DINOv3's keys have no biases
+        for block in model.encoder:
+            block.attention.qkv.bias.data[32:64] = 0
     target = {"transformers": "folder", "timm": "weights.safetensors"}.get(format_name, "weights.pth")
     return model, write_weights(model, PHOTOS.with_size(32), NAMES, folder / target, format_name).path
 
@@ -39,11 +82,13 @@ def test_what_is_written_gives_the_same_logits_when_read(name: str, format_name:
     back = vitral.load(path, architecture=unsaid)
     batch = images(model)
     with torch.inference_mode():
-        torch.testing.assert_close(back(batch), model(batch), atol=1e-5, rtol=1e-5)
+        headless = (name, format_name) in HEADLESS  # such a file says nothing of a head
+        compared = (back.features, model.features) if headless else (back, model)
+        torch.testing.assert_close(compared[0](batch), compared[1](batch), atol=1e-5, rtol=1e-5)
     ours, theirs = model.state_dict(), back.model.state_dict()
     same = [key for key in ours if ours[key].shape == theirs[key].shape]
     assert all(torch.equal(ours[key], theirs[key]) for key in same)
-    assert set(ours) - set(same) <= {"head.weight"}
+    assert set(ours) - set(same) <= {"head.weight", "head.bias"}
 
 
 @pytest.mark.parametrize(("name", "format_name"), UNSAID)
@@ -52,15 +97,16 @@ def test_a_tensor_that_does_not_belong_is_named(name: str, format_name: str, dam
     _, path = written(name, format_name, tmp_path)
     file = path / "model.safetensors" if path.is_dir() else path
     torch_file = file.suffix == ".pth"
-    tensors = torch.load(file, weights_only=True) if torch_file else load_file(file)
-    key = sorted(key for key in tensors if "norm2" in key)[0]
+    content: Any = torch.load(file, weights_only=True) if torch_file else load_file(file)
+    tensors: Any = content.get("model", content)
+    key = next(key for key in sorted(tensors) if ".0." in key and tensors[key].ndim == 2)
     if damage == "missing":
         del tensors[key]
     elif damage == "extra":
         tensors[f"{key}_more"] = tensors[key] + 1
     else:
         tensors[key] = tensors[key][..., :-1].clone()
-    torch.save(tensors, file) if torch_file else save_file(tensors, file)
+    torch.save(content, file) if torch_file else save_file(tensors, file)
     with pytest.raises(WeightsError, match=key) as refused:
         vitral.load(path, architecture={"num_heads": 2})
     assert "\n" not in str(refused.value)
@@ -109,3 +155,131 @@ def test_each_source_of_dinov2_keeps_its_own_way_of_resizing(tmp_path: Path) -> 
         else:
             path.with_name(f"{path.name}.vitral.json").unlink()
         assert vitral.load(path, architecture={"num_heads": 2}).model.config.position_resize == method
+
+
+def test_clips_projection_is_a_head_and_said_to_be_none_of_classes(tmp_path: Path) -> None:
+    _, path = written("clip", "original", tmp_path)
+    tensors = torch.load(path, weights_only=True)
+    assert tensors["visual.proj"].shape == (32, 3)
+    assert tensors["visual.class_embedding"].shape == (32,)
+    path.with_name(f"{path.name}.vitral.json").unlink()
+    tensors["text_projection"], tensors["transformer.resblocks.0.ln_1.weight"] = torch.zeros(4, 4), torch.ones(4)
+    tensors["attn_mask"] = torch.zeros(4, 4, dtype=torch.int64)  # whatever the text tower holds is never read
+    torch.save(tensors, path)
+    read = vitral.load(path, architecture={"num_heads": 2})
+    assert any("3 numbers, which are no classes" in note for note in read.provenance.notes)
+    assert any("gelu=quick" in note for note in read.provenance.notes)
+    assert (read.model.config.gelu, read.model.config.norm_eps) == ("exact", 1e-5)
+    assert (read.preprocessing.resize, round(read.preprocessing.mean[0], 4)) == ("crop", 0.4815)
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name", "message"),
+    [
+        ("clip", "original", "cannot hold a head with biases on CLIP's class token; take 'timm'"),
+        ("clip", "transformers", "cannot hold a head with biases on CLIP's class token; take 'timm'"),
+        ("map", "transformers", "cannot hold a head after SigLIP's attention pooling; take 'timm'"),
+        ("rotary", "transformers", "cannot hold biases of DINOv3's keys|cannot hold a head on DINOv3's class token"),
+        ("rotary", "timm", "cannot hold biases of DINOv3's keys"),
+        ("rotary", "big_vision", "cannot hold"),
+        ("clip", "big_vision", "cannot hold"),
+        ("pooled-norm", "original", "cannot hold registers"),
+        ("pooled-norm", "timm", "cannot hold a gated MLP with a norm"),
+        ("pooled-norm", "transformers", "cannot hold"),
+        ("dinov2-classifier", "timm", "cannot hold class token and mean together"),
+    ],
+)
+def test_what_a_format_cannot_hold_is_refused_in_a_line(
+    name: str, format_name: str, message: str, tmp_path: Path
+) -> None:
+    model = network(name)
+    if name == "rotary":
+        model.encoder[0].attention.qkv.bias.data.fill_(0.5)
+    target = {"transformers": "folder", "big_vision": "a.npz"}.get(format_name, "a.pth")
+    with pytest.raises(WeightsError, match=message) as refused:
+        write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / target, format_name)
+    assert "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_biases_that_fine_tuning_gave_dinov3s_keys_are_kept_in_its_own_format(tmp_path: Path) -> None:
+    model = network("rotary")
+    for block in model.encoder:
+        block.attention.qkv.bias.data.normal_()
+    path = write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / "weights.pth", "original").path
+    tensors = torch.load(path, weights_only=True)
+    assert bool(tensors["blocks.0.attn.qkv.bias_mask"].all())
+    assert tensors["rope_embed.periods"].shape == (4,)
+    with torch.inference_mode():
+        torch.testing.assert_close(vitral.load(path)(images(model)), model(images(model)))
+    tensors["blocks.0.attn.qkv.bias_mask"][32:64] = 0
+    torch.save(tensors, path)
+    path.with_name(f"{path.name}.vitral.json").unlink()
+    masked = vitral.load(path, image_size=32, architecture={"num_heads": 2}).model.state_dict()
+    assert not masked["encoder.0.attention.qkv.bias"][32:64].any()
+    assert bool(masked["encoder.1.attention.qkv.bias"][32:64].all())
+
+
+@pytest.mark.parametrize(
+    ("name", "tag", "gelu"),
+    [
+        ("vit_base_patch16_clip_224", "openai", "quick"),
+        ("vit_base_patch16_clip_quickgelu_224", "", "quick"),
+        ("vit_base_patch16_clip_224", "dfn2b", "quick"),
+        ("vit_large_patch14_clip_224", "dfn2b_s39b", "exact"),
+        ("vit_base_patch16_clip_224", "laion400m_e32", "exact"),
+        ("vit_base_patch16_clip_224", "openai_ft_in1k", "exact"),
+        ("vit_base_patch32_clip_224", "datacompxl", "exact"),
+    ],
+)
+def test_timms_clips_compute_with_the_gelu_that_they_were_trained_with(
+    name: str, tag: str, gelu: str, tmp_path: Path
+) -> None:
+    _, path = written("clip", "timm", tmp_path)
+    save_file(load_file(path), path)  # without our own description
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": name, "pretrained_cfg": {"tag": tag}}))
+    assert vitral.load(path, architecture={"num_heads": 2}).model.config.gelu == gelu
+
+
+def test_siglip_in_timms_names_computes_with_the_tanh_form(tmp_path: Path) -> None:
+    model = network("map")
+    path = write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / "siglip.safetensors", "timm").path
+    save_file(load_file(path), path)
+    read = vitral.load(path, architecture={"num_heads": 2})
+    assert read.model.config.gelu == "tanh"
+    with torch.inference_mode():
+        torch.testing.assert_close(read(images(model)), model(images(model)), atol=1e-5, rtol=1e-5)
+
+
+def test_relatives_that_we_do_not_have_are_refused_by_what_they_are(tmp_path: Path) -> None:
+    _, folder = written("map", "transformers", tmp_path)
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    rows = {**tensors, "vision_model.embeddings.patch_embedding.weight": torch.zeros(32, 192)}
+    save_file(rows, file)
+    with pytest.raises(WeightsError, match="NaFlex; those of a fixed resolution are known"):
+        vitral.load(folder)
+    _, folder = written("clip", "transformers", tmp_path / "clip")
+    file = folder / "model.safetensors"
+    save_file({**load_file(file), "classifier.weight": torch.zeros(3, 32)}, file)
+    with pytest.raises(WeightsError, match="before the last norm, which is another architecture"):
+        vitral.load(folder)
+    _, path = written("pooled", "timm", tmp_path / "pooled")
+    tensors = load_file(path)
+    save_file({**tensors, "norm.weight": torch.ones(32), "norm.bias": torch.zeros(32)}, path)
+    with pytest.raises(WeightsError, match="fc_norm"):
+        vitral.load(path)
+
+
+def test_an_autoencoders_decoder_is_left_out(tmp_path: Path) -> None:
+    model = make("deit")
+    folder = write_weights(model, PHOTOS.with_size(32), NAMES, tmp_path / "mae", "transformers").path
+    tensors = load_file(folder / "model.safetensors")
+    encoder = {name: tensor for name, tensor in tensors.items() if not name.startswith("classifier")}
+    save_file({**encoder, "decoder.decoder_pred.weight": torch.zeros(3, 3)}, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "vit_mae"}))
+    read = vitral.load(folder)
+    assert (read.model.config.position_resize, read.model.config.initialization) == ("bicubic", "deit")
+    with torch.inference_mode():
+        torch.testing.assert_close(read.features(images(model)), model.features(images(model)))

@@ -29,6 +29,7 @@ PILLOW = {
 LONGEST = 16  # times the model's input size: no image is resized to more before the crop
 # The means and standard deviations of ImageNet's training set, which DeiT and most torch models were trained with.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP's own images
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from vitral.models.coatnet import CoAtNetConfig, Kind
 from vitral.models.cvt import CvTConfig
 from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
+from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import ModelConfig
 from vitral.models.pixels import PixelsConfig
 from vitral.models.resnet import ResNetConfig
@@ -87,6 +88,36 @@ DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
     "h": (WIDTHS["h"], 14, (224,)),
 }
 DEIT3_LAYER_SCALE = 1e-4
+# Published sizes of DINOv3 (dinov3/hub/backbones.py); those with a plus and the largest have a gated MLP, the last no biases.
+DINOV3S: dict[str, Width] = {
+    "s16": WIDTHS["s"],
+    "s16-plus": WIDTHS["s"],
+    "b16": WIDTHS["b"],
+    "l16": WIDTHS["l"],
+    "h16-plus": Width(1280, 32, 5120, 20),
+    "7b16": Width(4096, 40, 8192, 32),
+}
+DINOV3_GATED, DINOV3_UNBIASED = ("s16-plus", "h16-plus", "7b16"), ("7b16",)
+# Width, patch, pixels and GELU of CLIP's image towers (clip/model.py) and OpenCLIP's (open_clip/model_configs).
+CLIPS: dict[str, tuple[str, int, int, Gelu]] = {
+    "clip-b32": ("b", 32, 224, "quick"),
+    "clip-b16": ("b", 16, 224, "quick"),
+    "clip-l14": ("l", 14, 224, "quick"),
+    "clip-l14-336": ("l", 14, 336, "quick"),
+    "openclip-b32": ("b", 32, 224, "exact"),
+    "openclip-b32-256": ("b", 32, 256, "exact"),
+    "openclip-b16": ("b", 16, 224, "exact"),
+    "openclip-l14": ("l", 14, 224, "exact"),
+    "openclip-h14": ("h", 14, 224, "exact"),
+}
+# Width, patch and pixels of SigLIP's and SigLIP 2's image towers (big_vision, configs/proj/image_text); B/16 is vit-b16-map.
+SIGLIPS: dict[str, tuple[Width, int, int]] = {
+    "siglip-b32": (WIDTHS["b"], 32, 256),
+    "siglip-l16": (WIDTHS["l"], 16, 256),
+    "siglip-so400m14": (Width(1152, 27, 4304, 16), 14, 224),
+    "siglip-so400m16": (Width(1152, 27, 4304, 16), 16, 256),
+    "siglip-g16": (Width(1536, 40, 6144, 16), 16, 256),
+}
 # Published sizes of DINOv2 (dinov2/hub/backbones.py); the largest has a gated MLP.
 DINOV2S: dict[str, Width] = {
     "s": WIDTHS["s"],
@@ -230,6 +261,56 @@ def _deit3s() -> dict[str, ViTConfig]:
     }
 
 
+def _dinov3s() -> dict[str, ViTConfig]:
+    return {
+        f"dinov3-{name}": ViTConfig(
+            image_size=(256, 256),
+            patch_size=(16, 16),
+            position="none",
+            rotary="dinov3",
+            registers=4,
+            gelu="exact",
+            mlp="swiglu" if name in DINOV3_GATED else "plain",
+            layer_scale=1e-5,
+            norm_eps=1e-5,
+            qkv_bias=name not in DINOV3_UNBIASED,
+            initialization="deit",
+            **dataclasses.asdict(width),
+        )
+        for name, width in DINOV3S.items()
+    }
+
+
+def _clips() -> dict[str, ViTConfig]:
+    return {
+        name: ViTConfig(
+            image_size=(size, size),
+            patch_size=(patch, patch),
+            gelu=gelu,
+            norm_eps=1e-5,
+            norm_before=True,
+            patch_bias=False,
+            position_resize="bicubic-antialias",
+            initialization="deit",
+            **dataclasses.asdict(WIDTHS[width]),
+        )
+        for name, (width, patch, size, gelu) in CLIPS.items()
+    }
+
+
+def _siglips() -> dict[str, ViTConfig]:
+    return {
+        name: ViTConfig(
+            image_size=(size, size),
+            patch_size=(patch, patch),
+            pooling="map",
+            initialization="big_vision",
+            **dataclasses.asdict(width),
+        )
+        for name, (width, patch, size) in SIGLIPS.items()
+    }
+
+
 def _dinov2s() -> dict[str, ViTConfig]:
     def row(name: str, registers: int) -> ViTConfig:
         return ViTConfig(
@@ -315,6 +396,9 @@ VARIANTS: dict[str, ModelConfig] = {
     **_deits(),
     **_deit3s(),
     **_dinov2s(),
+    **_dinov3s(),
+    **_clips(),
+    **_siglips(),
     **_t2ts(),
     **_cvts(),
     **_coatnets(),

@@ -18,7 +18,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
 from vitral.weights.containers import COUNTER, Shape
-from vitral.weights.layouts import Rule
+from vitral.weights.layouts import Layout, Rule, Tensors
 
 Shapes = Mapping[str, Shape]
 
@@ -140,6 +140,17 @@ def square_side(tokens: int) -> int:
 def cannot_hold(dialect: str, what: str) -> WeightsError:
     """Return the error for a format that cannot hold something."""
     return WeightsError(f"The format '{dialect}' cannot hold {what}.")
+
+
+def headless(dialect: str, what: str) -> Rule:
+    """Return the rule for a format without a head: it refuses to write one, unless that is the zeros of a file without."""
+
+    def write(ours: Tensors) -> Tensors:
+        if any(tensor.any() for tensor in ours):
+            raise cannot_hold(dialect, f"{what}; take 'timm'")
+        return []
+
+    return Rule(("head.weight", "head.bias"), (), Layout(list, write))
 
 
 def broken(stored: Stored, error: Exception) -> WeightsError:

@@ -10,6 +10,12 @@ _DEIT3 = (
     *("deit3-s16-384", "deit3-b16-384", "deit3-l16-384"),
 )
 _DINOV2 = tuple(f"dinov2-{size}14{kind}" for size in ("s", "b", "l", "g") for kind in ("", "-registers"))
+_DINOV3 = tuple(f"dinov3-{size}" for size in ("s16", "s16-plus", "b16", "l16", "h16-plus", "7b16"))
+_CLIPS = (
+    *("clip-b32", "clip-b16", "clip-l14", "clip-l14-336", "openclip-b32", "openclip-b32-256", "openclip-b16"),
+    *("openclip-l14", "openclip-h14"),
+)
+_SIGLIPS = ("siglip-b32", "vit-b16-map", "siglip-l16", "siglip-so400m14", "siglip-so400m16", "siglip-g16")
 # The original's own files: npz of vision_transformer (imagenet21k/, augreg/, sam/, gsam/) and of BiT; DeiT's, T2T-ViT's,
 # CvT's and torchvision's state_dicts.
 _ORIGINAL = (
@@ -21,6 +27,9 @@ _ORIGINAL = (
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
     *_DEIT3,
     *_DINOV2,
+    *_DINOV3,
+    *_CLIPS,
+    *_SIGLIPS,
     *("t2t-vit-7", "t2t-vit-10", "t2t-vit-12", "t2t-vit-14", "t2t-vit-19", "t2t-vit-24"),
     *("t2t-vit-t-14", "t2t-vit-t-19", "t2t-vit-t-24"),
     *("cvt-13", "cvt-21", "cvt-w24"),
@@ -34,6 +43,9 @@ _TIMM = (
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
     *_DEIT3,
     *_DINOV2,
+    *_DINOV3,
+    *_CLIPS,
+    *_SIGLIPS,
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
     *(f"efficientnet-{size}" for size in ("b0", "b1", "b2", "b3", "b4", "b5", "b6", "b7", "l2")),
 )
@@ -42,6 +54,9 @@ _TRANSFORMERS = (
     *("deit-ti16", "deit-s16", "deit-b16", "deit-b16-384"),
     *("deit-ti16-distilled", "deit-s16-distilled", "deit-b16-distilled", "deit-b16-distilled-384"),
     *_DINOV2,
+    *_DINOV3,
+    *_CLIPS,
+    *_SIGLIPS,
 )
 PUBLISHED: dict[str, tuple[str, ...]] = {"original": _ORIGINAL, "timm": _TIMM, "transformers": _TRANSFORMERS}
 

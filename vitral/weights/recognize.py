@@ -15,9 +15,11 @@ from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_co
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.names import (
     bit,
+    clip,
     coatnet,
     cvt,
     dinov2,
+    dinov3,
     efficientnet,
     resnet,
     t2t,
@@ -32,6 +34,8 @@ DIALECTS: tuple[Dialect, ...] = (
     *bit.DIALECTS,
     *t2t.DIALECTS,
     *cvt.DIALECTS,
+    *clip.DIALECTS,
+    *dinov3.DIALECTS,
     *dinov2.DIALECTS,  # whose names contain those of the two that follow
     *vit_transformers.DIALECTS,
     *vit_torch.DIALECTS,
@@ -156,7 +160,8 @@ def _completed(content: Reading, container: Container) -> Reading:
 
 def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict[str, Shape]]:
     prefix = ""
-    while more := next((more for more in PREFIXES if any(name.startswith(prefix + more) for name in stored)), ""):
+    prefixes = PREFIXES[:-1] if "model.layer.0.norm1.weight" in stored else PREFIXES  # a part of DINOv3's own names
+    while more := next((more for more in prefixes if any(name.startswith(prefix + more) for name in stored)), ""):
         prefix += more
     locations: dict[str, Location] = {}
     shapes: dict[str, Shape] = {}

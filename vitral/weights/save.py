@@ -166,5 +166,7 @@ def _write_transformers(
         write_through(partial / CONFIG, json.dumps(config, indent=2).encode())
         write_through(partial / PREPROCESSOR, json.dumps(processor, indent=2).encode())
     note = transformers.images_note(preprocessing)
-    how = f"transformers.AutoModelForImageClassification.from_pretrained({str(path)!r})"
+    kind = described["architectures"][0]
+    opener = "AutoModelForImageClassification" if "ForImageClassification" in kind else kind
+    how = f"transformers.{opener}.from_pretrained({str(path)!r})"
     return Written(path, how, () if note is None else (note,))

@@ -24,6 +24,7 @@ DEIT = dataclasses.replace(CROP_BICUBIC, crop_fraction=0.875, mean=IMAGENET_MEAN
 RESIZES = {"center": "crop", "squash": "squash"}
 ACTIVATIONS = {"tanh": "gelu_tanh", "quick": "quick_gelu"}
 BASE = "vit_base_patch16_224"  # takes any width and depth as arguments
+CLIP = "vit_base_patch32_clip_224"  # likewise
 HYBRIDS = {
     "r-vit-ti16": "vit_tiny_r_s16_p8_224",
     "r26-vit-s32": "vit_small_r26_s32_224",
@@ -89,7 +90,9 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     """
     name, arguments = _model(config)
     arguments = {key: repr(value) for key, value in arguments.items()}
-    if isinstance(config, ViTConfig) and config.mlp == "swiglu":
+    if isinstance(config, ViTConfig) and config.rotary != "none":
+        arguments["global_pool"] = "'token'"
+    elif isinstance(config, ViTConfig) and config.mlp == "swiglu":
         arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
     arguments = {"num_classes": repr(config.num_classes), **arguments, "checkpoint_path": repr(str(path))}
     if name is None:
@@ -126,23 +129,37 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
         "embed_dim": config.dim,
         "depth": config.depth,
         "num_heads": config.num_heads,
-        "mlp_ratio": config.mlp_dim * (1 if config.mlp == "plain" else 2) / config.dim,
+        "mlp_ratio": config.mlp_dim * (2 if config.mlp == "swiglu" and config.rotary == "none" else 1) / config.dim,
     }
+    if config.rotary == "dinov3":
+        return _dinov3(config), arguments | {"init_values": config.layer_scale, "num_reg_tokens": config.registers}
     if config.distilled:
         return "deit_base_distilled_patch16_224", arguments
-    if config.pooling == "gap":
+    return CLIP if config.norm_before else BASE, arguments | _variations(config)
+
+
+def _dinov3(config: ViTConfig) -> str:
+    kind = "small_plus" if config.mlp == "swiglu" else "small"
+    return f"vit_{kind}_patch16_dinov3" + ("_qkvb" if config.qkv_bias else "")
+
+
+def _variations(config: ViTConfig) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    if config.norm_pooled:
+        arguments |= {"global_pool": "avg", "fc_norm": True, "class_token": config.registers > 0}
+    elif config.pooling == "gap":
         arguments |= {"class_token": False, "global_pool": "avg", "fc_norm": False}
     if config.pooling == "map":
         arguments |= {"class_token": False, "global_pool": "map"}
     if not config.qkv_bias:
         arguments["qkv_bias"] = False
-    if config.registers:
+    if config.registers and not config.norm_pooled:
         arguments |= {"reg_tokens": config.registers}
-    if config.registers or (config.class_token and not config.class_position):
+    if (config.registers and not config.norm_pooled) or (config.class_token and not config.class_position):
         arguments["no_embed_class"] = True
     if config.layer_scale is not None:
         arguments["init_values"] = config.layer_scale
-    return BASE, arguments
+    return arguments
 
 
 def describe_preprocessing(preprocessing: Preprocessing) -> str:

@@ -24,6 +24,7 @@ ACTIVATIONS = {"exact": "gelu", "tanh": "gelu_pytorch_tanh", "quick": "quick_gel
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 # The one processor that resizes in float32 without antialiasing, as the original does; its name is its first model's.
 EXACT_PROCESSOR = "DepthProImageProcessor"
+FLOAT_PROCESSOR = "DINOv3ViTImageProcessor"  # resizes in float32 with antialiasing
 OWN = "vitral"  # the entry for what no processor does, which Vitral reads and others ignore
 SHORTER_SIDE = ("ConvNext", "Bit")
 PROBLEM_TYPES = {SINGLE_LABEL: "single_label_classification", MULTI_LABEL: "multi_label_classification"}
@@ -119,7 +120,7 @@ def _read(settings: Mapping[str, Any]) -> Preprocessing:
         antialias=not exact,
         mean=tuple(settings.get("image_mean", (0.5, 0.5, 0.5))) if normal else (0.0, 0.0, 0.0),
         std=tuple(settings.get("image_std", (0.5, 0.5, 0.5))) if normal else (1.0, 1.0, 1.0),
-        resampler="float32" if exact else "torch",
+        resampler="float32" if exact or kind.startswith(FLOAT_PROCESSOR) else "torch",
     )
 
 

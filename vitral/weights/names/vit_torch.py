@@ -2,22 +2,28 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from vitral.models.blocks import LAYER_NORM_EPS
+from vitral.models.kernels.gelu import Gelu
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.weights.dialect import Dialect, Reading, Shapes, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import Renames, Rule, renamed, split
+from vitral.weights.layouts import FOLDED_TOKEN, Renames, Rule, renamed, split
 from vitral.weights.names.timm import CROP_BICUBIC, DEIT, timm_classes, timm_preprocessing
 from vitral.weights.names.vit import grid_side
 
 DINOV2_LAYER_SCALE = 1.0
+CLIP_EPS = 1e-5
 
 # A file does not hold the number of heads: published widths have a known number, others get heads of 64 channels.
 HEADS_OF_WIDTH = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1152: 16, 1280: 16, 1408: 16, 1664: 16}
 HEAD_DIM = 64
+
+# Tags of timm's for weights that were trained with QuickGELU, whatever network of its holds them (timm's notes say so).
+QUICK = ("openai", "dfn2b", "dfn5b", "metaclip_400m", "metaclip_2pt5b", "metaclip2_worldwide")
 
 BACKBONE = "patch_embed.backbone"
 RENAMES: Renames = (
@@ -32,6 +38,7 @@ RENAMES: Renames = (
     (r"^registers$", "reg_token"),
     (r"^position\.embedding$", "pos_embed"),
     (r"^pre_logits\.", "pre_logits.fc."),
+    (r"^norm_before\.", "norm_pre."),
     (r"^encoder\.", "blocks."),
     (r"\.attention\.qkv\.", ".attn.qkv."),
     (r"\.attention\.out\.", ".attn.proj."),
@@ -43,6 +50,8 @@ RENAMES: Renames = (
     (r"\.projection_norm\.", ".downsample.norm."),
 )
 ROOT_ONLY: Renames = ((rf"^{BACKBONE}\.stem\.", f"{BACKBONE}."),)
+# The class token of a network that pools the other tokens (MAE's fine-tuned ones) is a register with a position.
+POOLED: Renames = ((r"^norm\.", "fc_norm."),)
 DEIT_III: Renames = ((r"\.ls([12])\.gamma$", r".gamma_\1"),)
 # timm adds its epsilons elsewhere than the original's hybrids, so the same weights give different logits there.
 TIMM_STEM = {"weight_eps": 1e-8, "weight_eps_inside": True, "norm_eps": 1e-5}
@@ -52,10 +61,14 @@ def table(config: ViTConfig, renames: Renames = ()) -> list[Rule]:
     """Return the rules for one model; `renames` are what this file names differently."""
     mixed = re.compile(r"map_head\.attention\.(key|value)\.")
     roots = ROOT_ONLY if isinstance(config.stem, StemConfig) and not config.stem.stages else ()
+    pooled = POOLED if config.norm_pooled else ()
     rules = renamed(
         [name for name in our_names(config) if not mixed.match(name)],
-        (*RENAMES, *roots, *renames),
+        (*RENAMES, *roots, *pooled, *renames),
     )
+    if config.norm_pooled and config.registers == 1:
+        rules = [rule for rule in rules if rule.theirs[0] not in ("reg_token", "pos_embed")]
+        rules.append(Rule(("registers", "position.embedding"), ("cls_token", "pos_embed"), FOLDED_TOKEN))
     if config.pooling == "map":
         for kind in ("weight", "bias"):
             pair = tuple(f"map_head.attention.{part}.{kind}" for part in ("key", "value"))
@@ -71,12 +84,13 @@ def heads_of_width(dim: int) -> int:
 def read(stored: Stored) -> Reading:
     """Read a DeiT or timm file."""
     shapes = stored.shapes
-    if "fc_norm.weight" in shapes:
-        raise ValueError("its norm comes after the pooling (fc_norm), which is another architecture")
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
     config = torch_config(shapes, own=own, third=third or "deit3" in named or "deit_3" in named)
+    config = dataclasses.replace(config, gelu=_gelu(stored, config, named))
+    if "siglip" in named:
+        config = dataclasses.replace(config, position_resize="bicubic-antialias")
     head = "head.weight" in shapes
     default = dataclasses.replace(DEIT, crop_fraction=1.0) if third else DEIT if own else CROP_BICUBIC
     if not own and max(config.image_size) > 224:
@@ -84,6 +98,17 @@ def read(stored: Stored) -> Reading:
     preprocessing, notes = timm_preprocessing(stored, default)
     rules = table(config, DEIT_III if third else ())
     return reading(config, rules, preprocessing, head=head, class_names=timm_classes(stored), notes=notes)
+
+
+def _gelu(stored: Stored, config: ViTConfig, named: str) -> Gelu:
+    """Return the GELU that the weights were trained with, which a file of timm's does not hold and its network may not have."""
+    settings = stored.config.get("pretrained_cfg", stored.config)
+    tag = str(settings.get("tag", "")) if isinstance(settings, Mapping) else ""
+    if config.norm_before:
+        tag = tag or named.partition(".")[2]
+        quick = "quickgelu" in named or tag in QUICK or (tag == "laion400m_e32" and config.patch_size == (32, 32))
+        return "quick" if quick else "exact"
+    return "tanh" if config.pooling == "map" or "siglip" in named else config.gelu
 
 
 def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> ViTConfig:
@@ -104,10 +129,14 @@ def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> V
     unit = stem.stride if stem else 1
     token, distilled = "cls_token" in shapes, "dist_token" in shapes
     rows, class_row = grid_side(shapes["pos_embed"][1] - distilled, token=token)
+    pooled = "fc_norm.weight" in shapes
+    if pooled and ("norm.weight" in shapes or distilled or (token and not class_row)):
+        raise ValueError("it has a norm after the pooling (fc_norm) beside what does not go with one")
     hidden = shapes["blocks.0.mlp.fc2.weight"][1]
-    pooling: Any = "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
+    pooling: Any = "gap" if pooled else "token" if token else "map" if "attn_pool.latent" in shapes else "gap"
     depth = len({name.split(".")[1] for name in shapes if name.startswith("blocks.")})
     scaled = {"blocks.0.ls1.gamma", "blocks.0.gamma_1"} & shapes.keys()
+    clip, siglip = "norm_pre.weight" in shapes, pooling == "map"
     dinov2 = scaled and not own and (class_row or "reg_token" in shapes)
     return ViTConfig(
         image_size=(rows * patch_height * unit, rows * patch_width * unit),
@@ -116,20 +145,23 @@ def torch_config(shapes: Shapes, *, own: bool = False, third: bool = False) -> V
         depth=depth,
         mlp_dim=hidden,
         mlp="swiglu" if shapes["blocks.0.mlp.fc1.weight"][0] == 2 * hidden else "plain",
-        num_heads=heads_of_width(dim),
+        num_heads=16 if siglip and dim == 1536 else heads_of_width(dim),
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 1000,
         pooling=pooling,
         representation_size=shapes["pre_logits.fc.weight"][0] if "pre_logits.fc.weight" in shapes else None,
         gelu="exact",
-        registers=shapes["reg_token"][1] if "reg_token" in shapes else 0,
+        registers=shapes["reg_token"][1] if "reg_token" in shapes else int(pooled and token),
         layer_scale=DINOV2_LAYER_SCALE if dinov2 else 1e-4 if scaled else None,
         stem=stem,
         distilled=distilled,
         qkv_bias="blocks.0.attn.qkv.bias" in shapes,
-        position_resize="bicubic" if own else "bicubic-antialias" if dinov2 else "bilinear",
-        initialization="deit" if (own or dinov2) and pooling != "map" and stem is None else "vit",
-        norm_eps=LAYER_NORM_EPS,
-        class_position=class_row or not token,
+        position_resize="bicubic" if own else "bicubic-antialias" if dinov2 or clip or siglip else "bilinear",
+        initialization="deit" if (own or dinov2 or clip) and not siglip and stem is None else "vit",
+        norm_eps=CLIP_EPS if clip else LAYER_NORM_EPS,
+        norm_before=clip,
+        norm_pooled=pooled,
+        patch_bias=not clip or "patch_embed.proj.bias" in shapes,
+        class_position=class_row or not token or pooled,
         even_depth=third,
     )
 
@@ -162,6 +194,9 @@ def rules(config: ViTConfig) -> list[Rule]:
         "registers beside a class token with a position": bool(config.registers)
         and config.class_token
         and config.class_position,
+        "a gated MLP with a norm": config.mlp == "swiglu-norm",
+        "rotary positions": config.rotary != "none",
+        "several registers before a norm after the mean": config.norm_pooled and config.registers > 1,
         "class token and mean together": config.pooling == "token-gap",
     }
     for what, present in problems.items():

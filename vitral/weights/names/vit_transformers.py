@@ -7,7 +7,7 @@ import torch
 from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 from vitral.models.vit_config import ViTConfig
 from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, our_names, reading
-from vitral.weights.layouts import Layout, Rule, joined, renamed
+from vitral.weights.layouts import Layout, Rule, joined, renamed, zeros
 from vitral.weights.names import transformers
 from vitral.weights.names.vit import grid_side
 from vitral.weights.names.vit_torch import heads_of_width
@@ -22,6 +22,7 @@ DEIT_IMAGES = Preprocessing(
     std=IMAGENET_STD,
     resampler="torch",
 )
+MAE_DECODER = "decoder."  # of a whole masked autoencoder, whose encoder alone is read
 PARTS = ("query", "key", "value")
 
 
@@ -92,6 +93,7 @@ def read(stored: Stored) -> Reading:
     token = f"{base}embeddings.distillation_token"
     with_teacher = "distillation_classifier.weight" in shapes
     token_alone = token in shapes and not with_teacher
+    own = token in shapes or stored.config.get("model_type") == "vit_mae"
     dim, _, patch_height, patch_width = shapes[f"{base}embeddings.patch_embeddings.projection.weight"]
     position = f"{base}embeddings.position_embeddings"
     rows, _ = grid_side(shapes[position][1] - (token in shapes), token=True)
@@ -113,14 +115,15 @@ def read(stored: Stored) -> Reading:
         registers=int(token_alone),
         norm_eps=float(stored.config.get("layer_norm_eps", TRANSFORMERS_EPS)),
         qkv_bias=query in shapes,
-        position_resize="bicubic" if token in shapes else "bilinear",
-        initialization="deit" if token in shapes else "vit",
+        position_resize="bicubic" if own else "bilinear",
+        initialization="deit" if own else "vit",
     )
     rules = table(config, base, layer, in_memory=in_memory)
+    rules += [Rule((), (name,), zeros()) for name in shapes if name.startswith(MAE_DECODER)]
     if token_alone:
-        rules = [rule for rule in rules if rule.ours[0] not in ("registers", "position.embedding")]
+        rules = [rule for rule in rules if rule.ours[:1] not in (("registers",), ("position.embedding",))]
         rules.append(Rule(("registers", "position.embedding"), (token, position), _register()))
-    default = DEIT_IMAGES if token in shapes else VIT_IMAGES
+    default = DEIT_IMAGES if own else VIT_IMAGES
     prepared, notes = transformers.preprocessing(stored, default)
     return reading(config, rules, prepared, head=head, class_names=transformers.class_names(stored), notes=notes)
 

@@ -1,0 +1,279 @@
+"""The image towers of CLIP and SigLIP: OpenCLIP's own files and transformers' (open_clip/transformer.py; modeling_clip.py).
+
+Their text towers are left out. What projects CLIP's class token to the space that it shares with its texts is read as the
+network's head: its outputs are no classes. SigLIP's own files are big_vision's (vit.py), timm's are in vit_torch.py.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from vitral.images.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
+from vitral.models.vit_config import ViTConfig
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading, square_side
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, joined, renamed, split, zeros
+from vitral.weights.names import transformers
+from vitral.weights.names.vit_torch import CLIP_EPS, heads_of_width
+
+PROJECTION_NOTE = (
+    "Its head projects images to the space that they share with texts: {} numbers, which are no classes; fine-tuning "
+    "replaces it."
+)
+GELU_NOTE = (
+    "The file does not say its GELU; assumed: the exact one, OpenCLIP's. The weights of OpenAI, MetaCLIP and DFN need "
+    "gelu=quick."
+)
+CLIP_IMAGES = Preprocessing(
+    resize="crop", interpolation="bicubic", antialias=True, mean=CLIP_MEAN, std=CLIP_STD, resampler="torch"
+)
+SIGLIP_IMAGES = Preprocessing(interpolation="bicubic", antialias=True, resampler="torch")
+OPEN_CLIP_TEXT = (
+    *("transformer.", "token_embedding.", "positional_embedding", "ln_final.", "text_projection", "text."),
+    *("logit_scale", "logit_bias", "attn_mask"),
+)
+TEXT = ("text_model.", "text_projection", "logit_scale", "logit_bias")
+# The class token and the positions are stored as a vector and a table, without a dimension for the batch.
+LAYOUTS = {
+    "class_token": Layout(lambda theirs: [theirs[0][None, None]], lambda ours: [ours[0][0, 0]]),
+    "position.embedding": Layout(lambda theirs: [theirs[0][None]], lambda ours: [ours[0][0]]),
+}
+
+
+def _projection(format_name: str, *, transposed: bool) -> Layout:
+    """A head without biases, stored as (out, dim) or transposed."""
+
+    def read(theirs: Tensors) -> Tensors:
+        weight = theirs[0].T.contiguous() if transposed else theirs[0]
+        return [weight, torch.zeros(len(weight))]
+
+    def write(ours: Tensors) -> Tensors:
+        weight, bias = ours
+        if bias.any():
+            raise cannot_hold(format_name, "a head with biases on CLIP's class token; take 'timm'")
+        return [weight.T.contiguous() if transposed else weight]
+
+    return Layout(read, write)
+
+
+def _ignored(stored: Stored, *prefixes: str) -> list[Rule]:
+    return [Rule((), (name,), zeros()) for name in stored.shapes if name.startswith(prefixes)]
+
+
+def _say_projection(content: Reading) -> Reading:
+    if content.absent:
+        return content
+    return dataclasses.replace(content, notes=(*content.notes, PROJECTION_NOTE.format(content.config.num_classes)))
+
+
+def _refuse(config: ViTConfig, name: str) -> None:
+    problems = {
+        "LayerScale": config.layer_scale is not None,
+        "registers": bool(config.registers),
+        "a gated MLP": config.mlp != "plain",
+        "rotary positions": config.rotary != "none",
+        f"position embedding '{config.position}'": config.position != "learned",
+        "a class token without a position": not config.class_position,
+        "a hybrid's stem": config.stem is not None,
+        "experts": config.experts is not None,
+        "a distillation token": config.distilled,
+        "projections without biases": not config.qkv_bias,
+        "overlapping patches": config.stride_on_map != config.patch_size,
+        "a representation layer before the head": bool(config.representation_size),
+        f"pooling '{config.pooling}' after a norm before the encoder": config.norm_before and config.pooling != "token",
+        "a norm before the encoder after patches with a bias": config.norm_before and config.patch_bias,
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold(name, what)
+
+
+OPEN_CLIP: Renames = (
+    (r"^patch_embedding\.", "visual.conv1."),
+    (r"^class_token$", "visual.class_embedding"),
+    (r"^position\.embedding$", "visual.positional_embedding"),
+    (r"^norm_before\.", "visual.ln_pre."),
+    (r"^norm\.", "visual.ln_post."),
+    (r"^encoder\.(\d+)\.", r"visual.transformer.resblocks.\1."),
+    (r"\.norm([12])\.", r".ln_\1."),
+    (r"\.attention\.qkv\.", ".attn.in_proj_"),
+    (r"\.attention\.out\.", ".attn.out_proj."),
+    (r"\.mlp\.fc1\.", ".mlp.c_fc."),
+    (r"\.mlp\.fc2\.", ".mlp.c_proj."),
+)
+
+
+def _open_clip_table(config: ViTConfig) -> list[Rule]:
+    names = [name for name in our_names(config) if not name.startswith("head.")]
+    rules = renamed(names, OPEN_CLIP, lambda name: LAYOUTS.get(name, SAME))
+    return [*rules, Rule(("head.weight", "head.bias"), ("visual.proj",), _projection("original", transposed=True))]
+
+
+def read_open_clip(stored: Stored) -> Reading:
+    """Read one of OpenCLIP's own files."""
+    shapes = stored.shapes
+    dim, _, patch_height, patch_width = shapes["visual.conv1.weight"]
+    side = square_side(shapes["visual.positional_embedding"][0] - 1)
+    head = "visual.proj" in shapes
+    config = ViTConfig(
+        image_size=(side * patch_height, side * patch_width),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=stored.count(r"visual[.]transformer[.]resblocks[.](\d+)[.]"),
+        mlp_dim=shapes["visual.transformer.resblocks.0.mlp.c_fc.weight"][0],
+        num_heads=heads_of_width(dim),
+        num_classes=shapes["visual.proj"][1] if head else 1000,
+        gelu="exact",
+        norm_eps=CLIP_EPS,
+        norm_before=True,
+        patch_bias="visual.conv1.bias" in shapes,
+        position_resize="bicubic-antialias",
+        initialization="deit",
+    )
+    rules = [*_open_clip_table(config), *_ignored(stored, *OPEN_CLIP_TEXT)]
+    images = dataclasses.replace(CLIP_IMAGES, resampler="pillow")
+    return _say_projection(reading(config, rules, images, head=head, notes=(GELU_NOTE,)))
+
+
+def _open_clip_rules(config: ViTConfig) -> list[Rule]:
+    _refuse(config, "original")
+    return _open_clip_table(config)
+
+
+def _names(base: str) -> Renames:
+    return (
+        (r"^patch_embedding\.", f"{base}embeddings.patch_embedding."),
+        (r"^class_token$", f"{base}embeddings.class_embedding"),
+        (r"^position\.embedding$", f"{base}embeddings.position_embedding.weight"),
+        (r"^norm_before\.", f"{base}pre_layrnorm."),  # so spelt there
+        (r"^norm\.", f"{base}post_layernorm."),
+        (r"^head\.", "classifier."),
+        (r"^encoder\.(\d+)\.norm([12])\.", rf"{base}encoder.layers.\1.layer_norm\2."),
+        (r"^encoder\.(\d+)\.([am])", rf"{base}encoder.layers.\1.\2"),  # attention and mlp
+        (r"^map_head\.norm\.", f"{base}head.layernorm."),
+        (r"^map_head\.attention\.out\.", f"{base}head.attention.out_proj."),
+        (r"^map_head\.", f"{base}head."),
+        (r"\.attention\.out\.", ".self_attn.out_proj."),
+    )
+
+
+def _transformers_table(config: ViTConfig, base: str) -> list[Rule]:
+    mixed = (".attention.qkv.", ".attention.query.", ".attention.key.", ".attention.value.")
+    names = [name for name in our_names(config) if not any(part in name for part in mixed)]
+    rules = renamed(names, _names(base), lambda name: LAYOUTS.get(name, SAME))
+    for kind in ("weight", "bias"):
+        for index in range(config.depth):
+            theirs = tuple(f"{base}encoder.layers.{index}.self_attn.{part}_proj.{kind}" for part in "qkv")
+            rules.append(Rule((f"encoder.{index}.attention.qkv.{kind}",), theirs, joined(3)))
+        if config.pooling == "map":
+            ours = tuple(f"map_head.attention.{part}.{kind}" for part in ("query", "key", "value"))
+            rules.append(Rule(ours, (f"{base}head.attention.in_proj_{kind}",), split(3)))
+    if config.pooling == "gap":
+        return rules
+    rules = [rule for rule in rules if not rule.theirs[0].startswith("classifier.")]
+    head = ("head.weight", "head.bias")
+    if config.norm_before:
+        return [*rules, Rule(head, ("visual_projection.weight",), _projection("transformers", transposed=False))]
+    return [*rules, headless("transformers", "a head after SigLIP's attention pooling")]
+
+
+def read_transformers(stored: Stored) -> Reading:
+    """Read the image tower of a CLIP or SigLIP file, or SigLIP's classifier, which reads the mean over the patches."""
+    shapes = stored.shapes
+    base = _base(stored) or BASES[1]
+    settings = stored.config.get("vision_config", stored.config)
+    settings = settings if isinstance(settings, Mapping) else {}
+    clip, classifier = f"{base}pre_layrnorm.weight" in shapes, "classifier.weight" in shapes
+    patch = shapes[f"{base}embeddings.patch_embedding.weight"]
+    if len(patch) == 2:
+        raise ValueError("its patches come in rows of pixels, SigLIP 2's NaFlex; those of a fixed resolution are known")
+    if clip and classifier:
+        raise ValueError("its classifier reads CLIP's patches before the last norm, which is another architecture")
+    head = "classifier.weight" if classifier else "visual_projection.weight"
+    dim, _, patch_height, patch_width = patch
+    side = square_side(shapes[f"{base}embeddings.position_embedding.weight"][0] - clip)
+    heads = 16 if dim == GIANT_OPT and not clip else heads_of_width(dim)
+    config = ViTConfig(
+        image_size=(side * patch_height, side * patch_width),
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=stored.count(rf"{base.replace('.', '[.]')}encoder[.]layers[.](\d+)[.]"),
+        mlp_dim=shapes[f"{base}encoder.layers.0.mlp.fc1.weight"][0],
+        num_heads=int(settings.get("num_attention_heads") or heads),
+        num_classes=shapes[head][0] if head in shapes else 1000,
+        pooling="token" if clip else "gap" if classifier else "map",
+        gelu=transformers.gelu_of({"hidden_act": "quick_gelu" if clip else "gelu_pytorch_tanh", **settings}),
+        norm_eps=float(settings.get("layer_norm_eps", CLIP_EPS if clip else 1e-6)),
+        norm_before=clip,
+        patch_bias=f"{base}embeddings.patch_embedding.bias" in shapes,
+        position_resize="bicubic",
+        initialization="deit" if clip else "big_vision",
+    )
+    rules = [*_transformers_table(config, base), *_ignored(stored, *TEXT, f"{base}embeddings.position_ids")]
+    rules += _ignored(stored, f"{base}head.") if classifier else []
+    prepared, notes = transformers.preprocessing(stored, CLIP_IMAGES if clip else SIGLIP_IMAGES)
+    names = transformers.class_names(stored) if classifier else None
+    content = reading(config, rules, prepared, head=head in shapes, class_names=names, notes=notes)
+    return _say_projection(content) if clip else content
+
+
+def _transformers_rules(config: ViTConfig) -> list[Rule]:
+    _refuse(config, "transformers")
+    return _transformers_table(config, BASES[0])
+
+
+def describe(config: ViTConfig) -> dict[str, Any]:
+    """Return a model's config.json."""
+    clip = config.norm_before
+    height, width = config.image_size
+    return {
+        "architectures": ["CLIPVisionModelWithProjection" if clip else "SiglipVisionModel"],
+        "model_type": "clip_vision_model" if clip else "siglip_vision_model",
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "hidden_act": transformers.ACTIVATIONS[config.gelu],
+        "attention_dropout": config.attention_dropout,
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size[0],
+        "num_channels": 3,
+        **({"projection_dim": config.num_classes} if clip else {}),
+    }
+
+
+BASES = ("vision_model.", "")
+GIANT_OPT = 1536  # SigLIP 2's widest, of 16 heads, where DINOv2's has 24
+
+
+def _base(stored: Stored) -> str | None:
+    needed = ("embeddings.patch_embedding.weight", "embeddings.position_embedding.weight", "post_layernorm.weight")
+    return next((base for base in BASES if all(f"{base}{part}" in stored.shapes for part in needed)), None)
+
+
+def is_clip(config: ViTConfig) -> bool:
+    """Tell whether a network is of CLIP's kind: with a norm before the encoder."""
+    return config.norm_before
+
+
+DIALECTS = (
+    Dialect(
+        "original",
+        "vit",
+        lambda stored: {"visual.conv1.weight", "visual.ln_pre.weight"} <= stored.shapes.keys(),
+        read_open_clip,
+        _open_clip_rules,
+        writes=is_clip,
+    ),
+    Dialect(
+        "transformers",
+        "vit",
+        lambda stored: _base(stored) is not None,
+        read_transformers,
+        _transformers_rules,
+        writes=lambda config: is_clip(config) or config.pooling == "map",
+        describe=describe,
+    ),
+)

@@ -1,0 +1,280 @@
+"""DINOv3 in its own files, timm's and transformers' (dinov3/models/vision_transformer.py; timm/models/eva.py).
+
+Its own files keep the periods of its rotary positions rounded to bfloat16; here, as in the two libraries, they are computed.
+"""
+
+from typing import Any
+
+import torch
+
+from vitral.images.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
+from vitral.models.rotary import DINOV3_BASE
+from vitral.models.vit_config import ViTConfig
+from vitral.weights.dialect import Dialect, Reading, Stored, cannot_hold, headless, our_names, reading
+from vitral.weights.layouts import SAME, Layout, Renames, Rule, Tensors, joined, renamed, zeros
+from vitral.weights.names import transformers
+from vitral.weights.names.timm import timm_classes, timm_preprocessing
+
+EPS = 1e-5
+LAYER_SCALE = 1e-5
+HEAD_DIM, WIDE, WIDE_HEAD_DIM = 64, 4096, 128  # channels of a head; the largest network's are wider
+OWN_IMAGES = Preprocessing(image_size=(256, 256), antialias=True, mean=IMAGENET_MEAN, std=IMAGENET_STD)
+DEFAULT_SIZE = 224  # pixels, for a file without positions and without a config
+UNUSED = ("mask_token", "rope_embed.", "local_cls_norm.", "projectors.", "embeddings.mask_token")
+
+
+def _masked() -> Layout:
+    """Their bias of query, key and value with a mask, which takes the key's out."""
+
+    def read(theirs: Tensors) -> Tensors:
+        bias, mask = theirs
+        return [torch.where(mask == 0, torch.zeros_like(bias), bias * mask)]
+
+    def write(ours: Tensors) -> Tensors:
+        query, key, value = (torch.ones_like(part) for part in ours[0].chunk(3))
+        key *= bool(ours[0].chunk(3)[1].any())
+        return [ours[0], torch.cat([query, key, value])]
+
+    return Layout(read, write)
+
+
+def _without_key(format_name: str) -> Layout:
+    """Their biases of query and value; the key has none."""
+
+    def write(ours: Tensors) -> Tensors:
+        query, key, value = ours[0].chunk(3)
+        if key.any():
+            raise cannot_hold(format_name, "biases of DINOv3's keys, which fine-tuning has made; take 'original'")
+        return [query.contiguous(), value.contiguous()]
+
+    return Layout(lambda theirs: [torch.cat([theirs[0], torch.zeros_like(theirs[0]), theirs[1]])], write)
+
+
+OWN: Renames = (
+    (r"^patch_embedding\.", "patch_embed.proj."),
+    (r"^class_token$", "cls_token"),
+    (r"^registers$", "storage_tokens"),
+    (r"^encoder\.", "blocks."),
+    (r"\.attention\.qkv\.", ".attn.qkv."),
+    (r"\.attention\.out\.", ".attn.proj."),
+    (r"\.scale([12])\.scale$", r".ls\1.gamma"),
+)
+TIMM: Renames = ((r"^storage_tokens$", "reg_token"), (r"\.ls([12])\.gamma$", r".gamma_\1"))
+TRANSFORMERS: Renames = (
+    (r"^patch_embedding\.", "embeddings.patch_embeddings."),
+    (r"^class_token$", "embeddings.cls_token"),
+    (r"^registers$", "embeddings.register_tokens"),
+    (r"\.attention\.out\.", ".attention.o_proj."),
+    (r"\.scale([12])\.scale$", r".layer_scale\1.lambda1"),
+)
+# The names of the gate, of what it multiplies and of the last layer; of the plain MLP's two layers.
+GATED = {
+    "original": ("w1", "w2", "w3"),
+    "timm": ("fc1_g", "fc1_x", "fc2"),
+    "transformers": ("gate_proj", "up_proj", "down_proj"),
+}
+PLAIN = {"original": ("fc1", "fc2"), "timm": ("fc1", "fc2"), "transformers": ("up_proj", "down_proj")}
+
+
+def table(config: ViTConfig, format_name: str, layer: str = "layer") -> list[Rule]:
+    """Return the rules for one model.
+
+    Args:
+        config: the model's.
+        format_name: "original", "timm" or "transformers".
+        layer: what transformers' blocks are below: "model.layer" in memory.
+    """
+    names = {
+        "original": OWN,
+        "timm": (*OWN, *TIMM),
+        "transformers": (*TRANSFORMERS, (r"^encoder\.", f"{layer}.")),
+    }[format_name]
+    apart = (".mlp.", ".attention.qkv.")
+    rules = renamed([name for name in our_names(config) if not any(part in name for part in apart)], names)
+    blocks = layer if format_name == "transformers" else "blocks"
+    for index in range(config.depth):
+        rules += _mlp(config, format_name, f"encoder.{index}.mlp", f"{blocks}.{index}.mlp")
+        rules += _attention(config, format_name, f"encoder.{index}.attention.qkv", f"{blocks}.{index}")
+    return rules
+
+
+def _mlp(config: ViTConfig, format_name: str, ours: str, theirs: str) -> list[Rule]:
+    gated = config.mlp == "swiglu"
+    *first, last = (GATED if gated else PLAIN)[format_name]
+    rules = []
+    for kind in ("weight", "bias"):
+        names = tuple(f"{theirs}.{part}.{kind}" for part in first)
+        rules.append(Rule((f"{ours}.fc1.{kind}",), names, joined(2) if gated else SAME))
+        rules.append(Rule((f"{ours}.fc2.{kind}",), (f"{theirs}.{last}.{kind}",), SAME))
+    return rules
+
+
+def _attention(config: ViTConfig, format_name: str, ours: str, block: str) -> list[Rule]:
+    if format_name == "transformers":
+        parts = [f"{block}.attention.{part}_proj" for part in "qkv"]
+        weight = Rule((f"{ours}.weight",), tuple(f"{part}.weight" for part in parts), joined(3))
+        biases = (f"{parts[0]}.bias", f"{parts[2]}.bias")
+    else:
+        weight = Rule((f"{ours}.weight",), (f"{block}.attn.qkv.weight",), SAME)
+        biases = (f"{block}.attn.q_bias", f"{block}.attn.v_bias")
+    if not config.qkv_bias:
+        return [weight]
+    if format_name == "original":
+        masked = (f"{block}.attn.qkv.bias", f"{block}.attn.qkv.bias_mask")
+        return [weight, Rule((f"{ours}.bias",), masked, _masked())]
+    return [weight, Rule((f"{ours}.bias",), biases, _without_key(format_name))]
+
+
+def _read(stored: Stored, format_name: str) -> Reading:
+    shapes = stored.shapes
+    library = format_name == "transformers"
+    layer = "model.layer" if "model.layer.0.norm1.weight" in shapes else "layer"
+    block = layer if library else "blocks"
+    patch = "embeddings.patch_embeddings" if library else "patch_embed.proj"
+    registers = {"original": "storage_tokens", "timm": "reg_token", "transformers": "embeddings.register_tokens"}
+    bias = {"original": "attn.qkv.bias", "timm": "attn.q_bias", "transformers": "attention.q_proj.bias"}
+    dim, _, patch_height, patch_width = shapes[f"{patch}.weight"]
+    gate, _, gated_last = GATED[format_name]
+    gated = f"{block}.0.mlp.{gate}.weight" in shapes
+    last = gated_last if gated else PLAIN[format_name][1]
+    head = "head.weight" in shapes
+    images, notes = _images(stored, format_name)
+    heads = dim // (WIDE_HEAD_DIM if dim == WIDE else HEAD_DIM)
+    config = ViTConfig(
+        image_size=images.image_size,
+        patch_size=(patch_height, patch_width),
+        dim=dim,
+        depth=stored.count(rf"{block.replace('.', '[.]')}[.](\d+)[.]"),
+        mlp_dim=shapes[f"{block}.0.mlp.{last}.weight"][1],
+        mlp="swiglu" if gated else "plain",
+        num_heads=int(stored.config.get("num_attention_heads") or max(1, heads)),
+        num_classes=shapes["head.weight"][0] if head else 1000,
+        position="none",
+        rotary="dinov3",
+        gelu="exact",
+        registers=shapes.get(registers[format_name], (1, 0))[1],
+        layer_scale=LAYER_SCALE,
+        norm_eps=float(stored.config.get("layer_norm_eps", EPS)) if library else EPS,
+        qkv_bias=f"{block}.0.{bias[format_name]}" in shapes,
+        initialization="deit",
+    )
+    rules = table(config, format_name, layer)
+    used = {name for rule in rules for name in rule.theirs}
+    rules += [Rule((), (name,), zeros()) for name in shapes if name.startswith(UNUSED) and name not in used]
+    return reading(config, rules, images, head=head, class_names=timm_classes(stored), notes=notes)
+
+
+def _images(stored: Stored, format_name: str) -> tuple[Preprocessing, tuple[str, ...]]:
+    if format_name == "timm":
+        default = Preprocessing(
+            image_size=(256, 256), resize="crop", interpolation="bicubic", antialias=True, resampler="pillow",
+            mean=IMAGENET_MEAN, std=IMAGENET_STD,
+        )  # fmt: skip
+        return timm_preprocessing(stored, default)
+    if format_name == "transformers":
+        return transformers.preprocessing(stored, OWN_IMAGES.with_size(DEFAULT_SIZE))
+    return OWN_IMAGES, ()
+
+
+def _check(config: ViTConfig, format_name: str) -> None:
+    problems = {
+        f"pooling '{config.pooling}' beside DINOv3's parts": config.pooling != "token",
+        "a network without LayerScale beside DINOv3's parts": config.layer_scale is None,
+        f"rotary positions of the kind '{config.rotary}'": config.rotary != "dinov3",
+        f"position embedding '{config.position}' beside rotary ones": config.position != "none",
+        "a gated MLP with a norm": config.mlp == "swiglu-norm",
+        "no registers": not config.registers,
+        "a norm before the encoder": config.norm_before,
+        "patches without a bias": not config.patch_bias,
+        "a distillation token": config.distilled,
+        "overlapping patches": config.stride_on_map != config.patch_size,
+        "a hybrid's stem": config.stem is not None,
+        "experts": config.experts is not None,
+        "a representation layer before the head": bool(config.representation_size),
+    }
+    for what, present in problems.items():
+        if present:
+            raise cannot_hold(format_name, what)
+
+
+def _own_rules(config: ViTConfig) -> list[Rule]:
+    _check(config, "original")
+    count = config.dim // config.num_heads // 4
+    periods = (DINOV3_BASE ** (torch.arange(count) / count)).bfloat16().float()
+    constants = [
+        Rule((), ("mask_token",), zeros(1, config.dim)),
+        Rule((), ("rope_embed.periods",), Layout(lambda _: [], lambda _: [periods])),
+    ]
+    return [*table(config, "original"), *constants]
+
+
+def _timm_rules(config: ViTConfig) -> list[Rule]:
+    _check(config, "timm")
+    return table(config, "timm")
+
+
+def _transformers_rules(config: ViTConfig) -> list[Rule]:
+    _check(config, "transformers")
+    rules = [rule for rule in table(config, "transformers") if not rule.ours[0].startswith("head.")]
+    mask = Rule((), ("embeddings.mask_token",), zeros(1, 1, config.dim))
+    return [*rules, mask, headless("transformers", "a head on DINOv3's class token")]
+
+
+def describe(config: ViTConfig) -> dict[str, Any]:
+    """Return a model's config.json."""
+    height, width = config.image_size
+    return {
+        "architectures": ["DINOv3ViTModel"],
+        "model_type": "dinov3_vit",
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "intermediate_size": config.mlp_dim,
+        "use_gated_mlp": config.mlp == "swiglu",
+        "hidden_act": "silu" if config.mlp == "swiglu" else transformers.ACTIVATIONS[config.gelu],
+        "query_bias": config.qkv_bias,
+        "value_bias": config.qkv_bias,
+        "num_register_tokens": config.registers,
+        "layerscale_value": config.layer_scale,
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size[0],
+        "num_channels": 3,
+    }
+
+
+def is_dinov3(config: ViTConfig) -> bool:
+    """Tell whether a network is of DINOv3's kind."""
+    return config.rotary == "dinov3"
+
+
+def _matches_timm(stored: Stored) -> bool:
+    needed = {"cls_token", "reg_token", "blocks.0.gamma_1", "blocks.0.attn.qkv.weight"}
+    return needed <= stored.shapes.keys() and "pos_embed" not in stored.shapes
+
+
+def _matches_transformers(stored: Stored) -> bool:
+    layers = ("layer.0.layer_scale1.lambda1", "model.layer.0.layer_scale1.lambda1")
+    return "embeddings.patch_embeddings.weight" in stored.shapes and any(name in stored.shapes for name in layers)
+
+
+DIALECTS = (
+    Dialect(
+        "original",
+        "vit",
+        lambda stored: {"storage_tokens", "blocks.0.ls1.gamma"} <= stored.shapes.keys(),
+        lambda stored: _read(stored, "original"),
+        _own_rules,
+        writes=is_dinov3,
+    ),
+    Dialect("timm", "vit", _matches_timm, lambda stored: _read(stored, "timm"), _timm_rules, writes=is_dinov3),
+    Dialect(
+        "transformers",
+        "vit",
+        _matches_transformers,
+        lambda stored: _read(stored, "transformers"),
+        _transformers_rules,
+        writes=is_dinov3,
+        describe=describe,
+    ),
+)
