@@ -86,6 +86,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             self.server.asked.append((self.path, dict(self.headers)))
             fault = self.server.faults.pop(0) if self.server.faults else ""
+            if not fault:  # so that a test which counts requests ends
+                self.server.release.set()
         if fault == "busy":
             self.refuse(503)
         elif start >= len(data) > 0:
@@ -107,7 +109,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def send_pieces(self, data: bytes, fault: str) -> None:
         """Write an answer's body: all at once, in slow pieces, or only the first half."""
-        if fault == "cut":
+        if fault == "held":
+            self.server.release.wait()
+        if fault == "stalled":
+            self.wfile.write(data[: len(data) // 2])
+            self.wfile.flush()
+            self.server.release.wait()
+        elif fault == "cut":
             self.wfile.write(data[: len(data) // 2])
         elif fault == "slow":
             size = len(data) // 8 + 1
@@ -117,7 +125,7 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(SLOW_SECONDS)
         else:
             self.wfile.write(data)
-        self.server.sent += len(data) // 2 if fault == "cut" else len(data)
+        self.server.sent += len(data) // 2 if fault in ("cut", "stalled") else len(data)
         self.close_connection = True
 
     def send_on(self, address: str, headers: dict[str, str]) -> None:
@@ -195,7 +203,9 @@ class HubServer(ThreadingHTTPServer):
         moved: such addresses, or files in repositories, that send on to others.
         gated: repositories that want the right token.
         lies: ETags that are not those of the content, by path.
-        faults: of the next requests for content: "cut" after half, "slow", "busy", "unmeasured" or none.
+        faults: of the next requests for content: "cut" after half, "stalled" there, "held" before anything is sent, "slow",
+            "busy", "unmeasured" or none.
+        release: lets go of what is held or stalled; a request without a fault does, too.
         ranges: whether parts of files can be had.
         asked: the requests for content, with their headers.
         sent: bytes of content.
@@ -210,6 +220,7 @@ class HubServer(ThreadingHTTPServer):
         self.gated: set[str] = set()
         self.lies: dict[str, str] = {}
         self.faults: list[str] = []
+        self.release = threading.Event()
         self.ranges = True
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.sent = 0

@@ -239,26 +239,68 @@ def test_a_licence_is_named_before_anything_is_fetched(server: HubServer, row: R
 
 CHILD = """
 import sys
-from vitral.events import Message
 from vitral.weights.named.fetch import fetch
 from vitral.weights.named.row import Row
 row = Row("vit-mu16@x", "x", "Apache-2.0", sys.argv[1], sys.argv[2], 1, "x", address=sys.argv[3], repository=sys.argv[4])
-print(fetch(row, lambda event: None))
+print(fetch(row, lambda event: print(getattr(event, "text", event), flush=True)), flush=True)
 """
 
 
-def test_two_processes_fetch_one_file_once(server: HubServer, row: Row, weights: bytes, tmp_path: Path) -> None:
-    server.faults = ["slow"]
-    environment = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(tmp_path / "home")}
+def start(row: Row, **changes: str) -> subprocess.Popen[str]:
+    """Fetch a row in a process of its own, which prints what it hears and then the path."""
+    environment = {**os.environ, "HF_ENDPOINT": constants.ENDPOINT, "HF_HUB_CACHE": constants.HF_HUB_CACHE}
     environment |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    environment.pop("HF_HUB_OFFLINE", None)
+    environment |= {"HF_HUB_DOWNLOAD_TIMEOUT": "600"}  # a busy machine needs a while to begin the second process
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        environment.pop(name, None)
     line = [sys.executable, "-c", CHILD, row.layout, row.file, row.address, row.repository]
-    both = [subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    paths = {child.communicate()[0].strip() for child in both}
-    assert [child.returncode for child in both] == [0, 0]
+    return subprocess.Popen(line, env=environment | changes, stdout=subprocess.PIPE, text=True)
+
+
+def until(child: subprocess.Popen[str], said: str) -> None:
+    """Read what a process says until a line begins so, or it ends."""
+    assert child.stdout is not None
+    while (line := child.stdout.readline()) and not line.startswith(said):
+        pass
+
+
+def test_two_processes_fetch_one_file_once(server: HubServer, row: Row, weights: bytes) -> None:
+    server.faults = ["held"]
+    first = start(row)
+    until(first, "Fetching")
+    second = start(row)
+    until(second, "Another process is fetching vit-mu16@x")
+    server.release.set()
+    paths = {child.communicate()[0].splitlines()[-1] for child in (first, second)}
+    assert [first.returncode, second.returncode] == [0, 0]
     (path,) = paths
     assert Path(path).read_bytes() == weights
     assert len([path for path, _ in server.asked if path.endswith(row.file)]) == 1
+
+
+def test_a_killed_process_leaves_its_bytes_to_the_next(server: HubServer, weights: bytes, tmp_path: Path) -> None:
+    server.faults = ["stalled"]
+    child = start(ON_HUB)
+    half = len(weights) // 2
+    until(child, "Progress")
+    child.kill()
+    child.communicate()
+    server.release.set()
+    held = max(path.stat().st_size for path in tmp_path.rglob(f"{download.PARTIAL}*"))
+    assert 0 < held <= half
+    assert fetch(ON_HUB, ignore).read_bytes() == weights
+    ranges = [headers.get("Range") for path, headers in server.asked if path.endswith(ON_HUB.file)]
+    assert ranges == [None, f"bytes={held}-"]
+    assert leftovers(tmp_path) == []
+
+
+def test_a_proxy_is_asked_instead(server: HubServer, weights: bytes) -> None:
+    nowhere = replace(PLAIN, address="http://weights.invalid/files/")
+    out, _ = start(
+        nowhere, HTTP_PROXY=server.address, http_proxy=server.address, NO_PROXY="", no_proxy=""
+    ).communicate()
+    assert Path(out.splitlines()[-1]).read_bytes() == weights
+    assert server.asked[0][0] == "http://weights.invalid/files/ViT.npz"
 
 
 def test_threads_of_one_process_fetch_one_file_once(server: HubServer, row: Row, weights: bytes) -> None:

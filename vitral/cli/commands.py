@@ -121,7 +121,7 @@ COMMANDS = {
         ),
         (
             "Parameters and multiply-accumulates (GMACs) are for 1,000 classes; the last column lists the formats in which "
-            "trained weights are published, which 'vitral convert' and --from can read."
+            "trained weights are published, which 'vitral convert' and --from can read; --weights lists those weights by name."
         ),
     ),
     "recipes": Command(
