@@ -158,6 +158,7 @@ def idle(values: dict[str, object]) -> set[str]:
         "optimizer.eps": optimizer in ("adam", "adamw", "lamb", "muon"),
         "optimizer.momentum": optimizer in ("sgd", "muon"),
         "optimizer.nesterov": optimizer in ("sgd", "muon"),
+        "optimizer.ns_steps": optimizer == "muon",
         "optimizer.momentum_dtype": optimizer in ("sgd", "adam", "adamw"),
         "optimizer.factored_from": optimizer == "adafactor",
         "optimizer.decay_on": values["optimizer.weight_decay"] != 0,

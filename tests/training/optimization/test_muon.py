@@ -105,11 +105,12 @@ def test_muon_is_its_formula_for_every_kind_of_matrix(nesterov: bool) -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(48, 32), (32, 48)])
-@pytest.mark.parametrize("nesterov", [True, False])
-def test_muon_of_one_matrix_is_torchs(rows: int, columns: int, nesterov: bool) -> None:
+@pytest.mark.parametrize(("nesterov", "ns_steps"), [(True, 5), (False, 5), (True, 3)])
+def test_muon_of_one_matrix_is_torchs(rows: int, columns: int, nesterov: bool, ns_steps: int) -> None:
     ours = nn.Parameter(random(rows, columns))
     theirs = nn.Parameter(ours.detach().clone())
-    settings: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.3, "momentum": 0.9, "nesterov": nesterov}
+    settings: dict[str, Any] = {"lr": 0.1, "weight_decay": 0.3, "momentum": 0.9}
+    settings |= {"nesterov": nesterov, "ns_steps": ns_steps}
     optimizers = (
         Muon([ours], {ours: 1}, **settings),
         torch.optim.Muon([theirs], **settings, adjust_lr_fn="match_rms_adamw"),
@@ -121,6 +122,14 @@ def test_muon_of_one_matrix_is_torchs(rows: int, columns: int, nesterov: bool) -
             parameter.grad = gradient.clone()
             optimizer.step()
     assert distance(ours.detach() - start, theirs.detach() - start) < ROUNDED
+
+
+def test_the_recipe_says_how_orthogonal_an_update_is() -> None:
+    model = build(CONFIG, seed=0)
+    muon = build_optimizer(model, model, OptimizerSettings(name="muon", ns_steps=3))
+    assert isinstance(muon, Muon)
+    assert muon.ns_steps == 3
+    assert OptimizerSettings(name="muon").ns_steps == 5
 
 
 def test_what_is_no_hidden_matrix_learns_by_adamw_to_the_bit() -> None:

@@ -49,6 +49,7 @@ def build_optimizer(model: nn.Module, network: Model, settings: OptimizerSetting
             lr=settings.lr,
             momentum=settings.momentum,
             nesterov=settings.nesterov,
+            ns_steps=settings.ns_steps,
             betas=settings.betas,
             eps=settings.eps,
         )

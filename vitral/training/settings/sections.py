@@ -86,6 +86,7 @@ class OptimizerSettings(Section):
         eps: of Adam, LAMB and Muon's AdamW.
         momentum: of SGD and Muon; where a recipe says nothing 0.9 of SGD, 0.95 of Muon, as in its original.
         nesterov: whether SGD's or Muon's momentum is Nesterov's; where a recipe says nothing Muon's is, as in its original.
+        ns_steps: of Muon, steps of the iteration that makes an update orthogonal: 5 in the original, 3 in airbench94_muon.
         momentum_dtype: in what SGD's momentum and Adam's first moment are kept from one update to the next; an update itself
             uses the value that is not yet rounded. "bfloat16" in vision_transformer's fine-tuning and in big_vision.
             Adafactor's is always bfloat16, LAMB's and Muon's always float32.
@@ -110,6 +111,7 @@ class OptimizerSettings(Section):
     eps: float = Field(default=1e-8, gt=0)
     momentum: float = Field(default_factory=_momentum, ge=0, lt=1)
     nesterov: bool = Field(default_factory=_nesterov)
+    ns_steps: int = Field(default=5, ge=1)
     momentum_dtype: Literal["float32", "bfloat16"] = "float32"
     factored_from: int = Field(default=FACTORED_FROM, ge=1)
     clip_norm: NoLimit = 1.0
