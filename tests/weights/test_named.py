@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,12 +22,14 @@ from tests.weights.hub_server import HubServer, hub
 from vitral.cli.main import main
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, ignore
-from vitral.models.catalog import list_models
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import list_models, variant
 from vitral.models.cost import count_parameters
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.weights.named.find import find, offer
 from vitral.weights.named.row import LICENCES, MEGABYTE, TABLES, Row, read_table, rows
+from vitral.weights.save import write_weights
 
 # A row of the table without a published hash, so that a mirror may have small weights of our own in its place.
 MIRRORED = "vit-ti16@augreg-in21k-ft-in1k"
@@ -137,6 +140,19 @@ def test_a_licence_that_is_not_free_is_named_with_what_it_forbids() -> None:
     assert row("Apache-2.0").caution() == ""
     assert "does not allow use in products" in row("CC-BY-NC-4.0").caution()
     assert "terms of its own" in row("DINOv3").caution()
+    assert "does not allow use in products" in find("vit-b16@mae").caution()
+    assert "dinov3-license" in find("vit-s16@dinov3").caution()
+
+
+def test_what_a_file_does_not_tell_is_in_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = replace(variant("clip-b32"), dim=32, depth=1, mlp_dim=128, num_heads=2, num_classes=16)
+    names = [str(number) for number in range(16)]
+    write_weights(build(small), PHOTOS.with_size(224), names, tmp_path / "ours.safetensors", "timm")
+    theirs = tmp_path / "model.safetensors"
+    save_file(load_file(tmp_path / "ours.safetensors"), theirs)
+    monkeypatch.setattr("vitral.classifier.load.fetch", lambda row, listener: theirs)
+    assert vitral.load("vit-b32@clip").model.config.gelu == "quick"
+    assert vitral.load("vit-b32@laion2b").model.config.gelu == "exact"
 
 
 @pytest.fixture

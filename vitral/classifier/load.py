@@ -109,7 +109,7 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     if is_named(name) and not _is_path(name):
         row = find(name)
-        classifier = _from_weights(fetch(row, listener), architecture, size)
+        classifier = _from_weights(fetch(row, listener), {**row.architecture, **architecture}, size)
         classifier.provenance = replace(classifier.provenance, source=row.name)
         return classifier
     if HUB_ID.fullmatch(name) and not _is_path(name):

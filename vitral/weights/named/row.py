@@ -7,12 +7,12 @@ group's, and both's `unverified` count. A name is MODEL@TRAINING: width and patc
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.resources import files
 from typing import Any, Literal
 
-TABLES = ("google.toml", "facebook.toml", "others.toml")
+TABLES = ("google.toml", "facebook.toml", "towers.toml", "others.toml")
 SEPARATOR = "@"  # between model and training
 NAME = re.compile(r"[a-z0-9][\w.-]*@[a-z0-9][\w.-]*", re.ASCII)
 MEGABYTE = 10**6  # bytes
@@ -50,7 +50,7 @@ LICENCES: dict[str, Licence] = {
     "CC-BY-4.0": Licence("name the source", "https://creativecommons.org/licenses/by/4.0/"),
     "CC-BY-NC-4.0": Licence("no", "https://creativecommons.org/licenses/by-nc/4.0/"),
     "DINOv3": Licence("with terms", "https://ai.meta.com/resources/models-and-libraries/dinov3-license/"),
-    "see its card": Licence("unclear", "https://huggingface.co"),
+    "OpenAI CLIP": Licence("unclear", "https://github.com/openai/CLIP/blob/main/model-card.md"),
 }
 
 
@@ -75,6 +75,7 @@ class Row:
         score: on ImageNet, percent; None where none is published.
         metric: what the score measures, a key of `METRICS`.
         score_size: pixels, at which the score was measured; `image_size` if None.
+        architecture: fields of the network's config that the file does not tell.
         unverified: the fields that were not confirmed in a source of the authors.
     """
 
@@ -94,6 +95,7 @@ class Row:
     score: float | None = None
     metric: str = ""
     score_size: int | None = None
+    architecture: Mapping[str, Any] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
 
     @property
@@ -128,7 +130,7 @@ class Row:
         return f"The licence of {self.name} ({self.licence}) {said}." if said else ""
 
 
-FIELDS = {field.name for field in fields(Row)}
+FIELDS = {one.name for one in fields(Row)}
 
 
 @cache
