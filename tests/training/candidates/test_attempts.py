@@ -21,12 +21,15 @@ from vitral.errors import StorageError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.candidates import attempts as made
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates.attempts import share_of_time
 from vitral.training.candidates.choice import PROBE, TRAINED, Candidate, choose
 from vitral.training.candidates.first import HEAD
+from vitral.training.loop import TrainingResult
 from vitral.training.planning import attempts
 from vitral.training.planning.attempts import ALL, COST, LAST, LORA
+from vitral.training.planning.budget import Budget
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.result import RunResult
@@ -410,3 +413,36 @@ def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
     assert probe.figure > 0.9
     assert kept_remarks(run) == (HEAD,)
     assert not (run / "attempts").exists()
+
+
+def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[float] = []
+    train = made.train
+
+    def noted(*given: Any, budget: Budget, **more: Any) -> TrainingResult:  # noqa: ANN401
+        assert budget.seconds is not None
+        ends.append(budget.seconds)
+        return train(*given, budget=budget, **more)
+
+    monkeypatch.setattr(made, "train", noted)
+    now, run = in_attempt(2, 3)(), tmp_path / "run"
+
+    def listen(event: Event) -> None:
+        if now(event):
+            raise Killed
+
+    with pytest.raises(Killed):
+        tune(data, run, start, time="20m", listener=listen)
+    first, second = (attempt.share for attempt in kept_attempts(run)[:2])
+    assert first * 600 < ends[0] < first * 1200 + 300
+    assert ends[0] < ends[1] < (first + second) * 1200 + 300
+    ends.clear()
+    later = go_on(run)
+    assert later.choice is not None
+    assert [one.name for one in later.choice.candidates][1:] == [*COST]
+    assert len(ends) == 2
+    assert ends == sorted(ends)
+    assert ends[-1] == later.run.session.budget_seconds
+    assert 1100 < ends[-1] <= 1200  # what the attempts trained before the kill is gone
