@@ -21,6 +21,7 @@ from vitral.errors import StorageError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training import loop
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates.attempts import share_of_time
@@ -419,7 +420,7 @@ def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends: list[float] = []
-    train = made.train
+    train = loop.train
 
     def noted(*given: Any, budget: Budget, **more: Any) -> TrainingResult:  # noqa: ANN401
         assert budget.seconds is not None

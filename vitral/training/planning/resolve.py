@@ -70,7 +70,7 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Pl
         _of_weights(request, facts), _weights(facts), plan.recipe, cost.images_per_second
     )
     if not attempts:
-        why = f"In {rounded(request.asked.budget_seconds or 0.0)} too few updates could be made to learn anything."
+        why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
     times = sum(COST[attempt.name] for attempt in attempts)
     plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds), from_probe=True)
