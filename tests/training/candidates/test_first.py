@@ -15,6 +15,7 @@ import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
+from vitral.data.batch import Batch
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
@@ -26,6 +27,7 @@ from vitral.studies.run_report import run_report
 from vitral.training.candidates.choice import PIXELS, PROBE
 from vitral.training.planning import rehearsal
 from vitral.training.result import RunResult
+from vitral.training.step import Step
 
 SIZE = 16
 QUICK = ("steps=4", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -177,6 +179,21 @@ def test_it_is_fitted_in_the_precision_of_training_and_judged_in_that_of_predict
     assert result.choice is not None
     scores = vitral.evaluate(tmp_path / "run", data, split="validation", listener=lambda event: None)
     assert scores.headline() == result.choice.candidates[0].figure
+
+
+def test_a_quick_run_spends_next_to_nothing_on_what_training_would_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[int] = []
+    gradients = Step.gradients
+
+    def counted(one: Step, batch: Batch, **more: Any) -> Any:  # noqa: ANN401
+        learned.append(len(batch))
+        return gradients(one, batch, **more)
+
+    monkeypatch.setattr(Step, "gradients", counted)
+    tune(shades(tmp_path / "photos"), tmp_path / "run", quick=True)
+    assert sum(learned) < 10
 
 
 def test_from_random_weights_nothing_but_pixels_is_looked_at_before_training(

@@ -86,7 +86,8 @@ def prepare(session: Session) -> Run:
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
     classifier = begin_network(session, plan, loaded)
-    measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
+    budget = 0.0 if request.asked.quick else session.budget_seconds  # nothing is trained: the least measurement will do
+    measured = measure(classifier, plan.recipe, budget_seconds=budget)
     plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
     return Run(session, plan, classifier)
 
