@@ -6,6 +6,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -193,6 +194,14 @@ def test_without_a_network_one_line_says_so(row: Row, monkeypatch: pytest.Monkey
     assert "cannot be fetched from http://127.0.0.1:9/" in refusal(
         replace(row, address=f"{nowhere}/") if row.address else row
     )
+
+
+def test_a_server_that_never_answers_is_asked_once(server: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(seconds: float) -> None:
+        raise AssertionError(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    refusal(replace(PLAIN, address="http://127.0.0.1:9/"))
 
 
 def test_offline_nothing_is_asked(server: HubServer, row: Row, weights: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,16 +126,17 @@ def _alone(order: Order, listener: Listener) -> Iterator[None]:
 
 
 def _transfer(order: Order, listener: Listener) -> None:
-    """Make the partial file whole, in as many tries as bring it forward."""
-    failures = 0
+    """Make the partial file whole, in as many tries as bring it forward; a server that never answers is asked once."""
+    failures, answered = 0, False
     while True:
         before = _size(order.partial)
         try:
             _fetch(order, listener)
             return
         except (HTTPError, _Broken) as error:
+            answered = answered or isinstance(error, _Broken) or _size(order.partial) > before
             failures = 1 if _size(order.partial) > before else failures + 1
-            if failures >= TRIES:
+            if failures >= TRIES or not answered:
                 raise WeightsError(_gave_up(order, error)) from error
             time.sleep(PAUSE_SECONDS * 2 ** (failures - 1))
         except OfflineModeIsEnabled as error:
@@ -190,6 +191,7 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
         listener(Message(f"Going on with {order.name} after the {start / MEGABYTE:.0f} MB that are here."))
     with storage_errors(order.target):
         if not start:
+            order.partial.unlink(missing_ok=True)  # first: old bytes must never be taken for this version's
             order.about.write_text(json.dumps({"address": order.address, "version": _version(response)}))
         file = open(order.partial, "r+b" if start else "wb")  # noqa: SIM115  # closed below
     with file:
