@@ -6,13 +6,14 @@ import re
 import pytest
 
 from vitral.errors import ModelError
-from vitral.models.catalog import WIDTHS, list_models, variant
+from vitral.models.catalog import list_models, variant
 from vitral.models.codec import changed, config_from_json, config_to_json
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.costs import COSTS
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.models.naming import describe, variant_name
+from vitral.models.widths import WIDTHS
 from vitral.training.planning.network import network_config
 from vitral.training.settings.recipe import build_recipe, list_recipes, load_recipe
 from vitral.weights.published import PUBLISHED, published_formats
@@ -364,6 +365,11 @@ STARTS = {
     "dinov3-l16": (303, 3),
     "dinov3-h16-plus": (840, 2),
     "dinov3-7b16": (6716, 2),
+    # 0.2 M of a head are in the authors' smallest
+    "eva02-ti14": (5.76 - 0.193, 0.01),
+    "eva02-s14": (22.13 - 0.385, 0.01),
+    "eva02-b14": (87.12 - 0.769, 0.01),
+    "eva02-l14": (305.1 - 1.025, 0.05),
     # without the projection: 512, 512, 768 and 1024 wide
     "clip-b32": (87.849216 - 768 * 512e-6, 1e-6),
     "clip-b16": (86.192640 - 768 * 512e-6, 1e-6),

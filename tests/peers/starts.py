@@ -170,6 +170,10 @@ TIMM |= {
     "dinov3-biases": TimmStart("vit_small_patch16_dinov3_qkvb", TOKEN, original=dinov3, **PATCH_16),
     "dinov3-plus": TimmStart("vit_small_plus_patch16_dinov3", TOKEN, original=dinov3, **PATCH_16),
     "dinov3-plus-biases": TimmStart("vit_small_plus_patch16_dinov3_qkvb", TOKEN, original=dinov3, **PATCH_16),
+    "eva02": TimmStart("eva02_tiny_patch14_224", {**SMALL, "mlp_ratio": 2.75}, tag="mim_in22k", **PATCH_14),
+    "eva02-b": TimmStart(
+        "eva02_base_patch14_224", {**SMALL, "mlp_ratio": 2.75, "num_classes": 7}, tag="mim_in22k", **PATCH_14
+    ),
     "mae": TimmStart("vit_base_patch16_224", SMALL, tag="mae", changes=ANTIALIASED, original=same, **PATCH_16),
     "mae-finetuned": TimmStart(
         "vit_base_patch16_224", {**SMALL, "global_pool": "avg"}, tag="mae", changes=ANTIALIASED, **PATCH_16

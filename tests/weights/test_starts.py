@@ -33,9 +33,24 @@ UNSAID: dict[tuple[str, str], dict[str, Any]] = {
     ("rotary", "timm"): {},
     ("rotary", "transformers"): {"image_size": [32, 32]},
     ("pooled", "timm"): {},
+    ("eva02", "timm"): {},
+    ("eva02-norm", "timm"): {},
     ("pooled", "original"): {"num_heads": 2},
 }
+EVA02 = dataclasses.replace(
+    VIT,
+    pooling="gap",
+    norm_pooled=True,
+    registers=1,
+    rotary="eva02",
+    mlp="swiglu",
+    gelu="exact",
+    position_resize="bicubic-antialias",
+    initialization="deit",
+)
 CONFIGS: dict[str, Any] = {
+    "eva02": EVA02,
+    "eva02-norm": dataclasses.replace(EVA02, mlp="swiglu-norm"),
     "map": dataclasses.replace(VIT, pooling="map", initialization="big_vision"),
     "pooled": dataclasses.replace(
         VIT,
@@ -68,7 +83,7 @@ def written(name: str, format_name: str, folder: Path) -> tuple[Any, Path]:
         model.head.weight.data.zero_()
     if (name, format_name) in HEADLESS | UNBIASED:
         model.head.bias.data.zero_()
-    if name == "rotary":  # DINOv3's keys have no biases
+    if model.config.rotary != "none":  # keys have no biases there
         for block in model.encoder:
             block.attention.qkv.bias.data[32:64] = 0
     target = {"transformers": "folder", "timm": "weights.safetensors"}.get(format_name, "weights.pth")
@@ -176,6 +191,7 @@ def test_clips_projection_is_a_head_and_said_to_be_none_of_classes(tmp_path: Pat
 @pytest.mark.parametrize(
     ("name", "format_name", "message"),
     [
+        ("eva02", "timm", "cannot hold biases of EVA-02's keys"),
         ("clip", "original", "cannot hold a head with biases on CLIP's class token; take 'timm'"),
         ("clip", "transformers", "cannot hold a head with biases on CLIP's class token; take 'timm'"),
         ("map", "transformers", "cannot hold a head after SigLIP's attention pooling; take 'timm'"),
@@ -184,7 +200,7 @@ def test_clips_projection_is_a_head_and_said_to_be_none_of_classes(tmp_path: Pat
         ("rotary", "big_vision", "cannot hold"),
         ("clip", "big_vision", "cannot hold"),
         ("pooled-norm", "original", "cannot hold registers"),
-        ("pooled-norm", "timm", "cannot hold a gated MLP with a norm"),
+        ("pooled-norm", "timm", "cannot hold biases of EVA-02's keys"),
         ("pooled-norm", "transformers", "cannot hold"),
         ("dinov2-classifier", "timm", "cannot hold class token and mean together"),
     ],
@@ -193,7 +209,7 @@ def test_what_a_format_cannot_hold_is_refused_in_a_line(
     name: str, format_name: str, message: str, tmp_path: Path
 ) -> None:
     model = network(name)
-    if name == "rotary":
+    if model.config.rotary != "none":
         model.encoder[0].attention.qkv.bias.data.fill_(0.5)
     target = {"transformers": "folder", "big_vision": "a.npz"}.get(format_name, "a.pth")
     with pytest.raises(WeightsError, match=message) as refused:

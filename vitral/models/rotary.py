@@ -1,6 +1,7 @@
 """Rotary positions: queries and keys are turned by angles that tell where their patches lie (arXiv 2104.09864, in two axes)."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -10,32 +11,50 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 RotaryKind = Literal["none", "dinov3", "eva02"]
-Rotation = Float[Tensor, "2 tokens head_dim"]  # the cosines and the sines
 
 DINOV3_BASE = 100.0
 EVA02_BASE = 10_000.0
 EVA02_GRID = 16  # rows and columns that EVA-02's positions are stretched to (asuka/eva_vit, pt_hw_seq_len)
 
 
+@dataclass(frozen=True)
+class Rotation:
+    """How far the channels of each token's queries and keys are turned.
+
+    Attributes:
+        cosine: of the angles, (tokens, head_dim).
+        sine: likewise.
+        interleaved: whether neighbouring channels turn together (EVA-02), or those of a head's two halves (DINOv3).
+    """
+
+    cosine: Float[Tensor, "tokens head_dim"]
+    sine: Float[Tensor, "tokens head_dim"]
+    interleaved: bool
+
+
 def rotate(
     heads: Float[Tensor, "batch heads some head_dim"], rotation: Rotation
 ) -> Float[Tensor, "batch heads some head_dim"]:
-    """Turn each channel of the first half together with its fellow of the second, by its token's angle; in float32.
+    """Turn each channel together with its fellow by their token's angle; in float32.
 
     Args:
         heads: queries or keys, of the first tokens if not of all.
         rotation: of all tokens.
     """
-    cosine, sine = rotation[:, : heads.shape[2]]
+    count = heads.shape[2]
     values = heads.float()
-    one, other = values.chunk(2, dim=-1)
-    return (values * cosine + torch.cat([-other, one], dim=-1) * sine).to(heads.dtype)
+    if rotation.interleaved:
+        turned = torch.stack([-values[..., 1::2], values[..., ::2]], dim=-1).flatten(-2)
+    else:
+        one, other = values.chunk(2, dim=-1)
+        turned = torch.cat([-other, one], dim=-1)
+    return (values * rotation.cosine[:count] + turned * rotation.sine[:count]).to(heads.dtype)
 
 
 def rotation_table(kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> Float[Tensor, "2 patches head_dim"]:
     """Return the cosines and sines for the patches of a grid, in row-major order.
 
-    A quarter of a head's channels holds the row's angles, the next the column's; the second half repeats the first.
+    A quarter of the angles tells the row, the next the column; DINOv3 then repeats all of them, EVA-02 each on the spot.
     DINOv3 (dinov3/layers/rope_position_encoding.py) measures rows and columns from -1 to 1, at the patches' centres, and has
     periods from 1 to 100. EVA-02 counts them, stretched to a grid of 16, over frequencies from 1 down to 1/10000.
 
@@ -53,7 +72,7 @@ def rotation_table(kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> Fl
         frequency = 1 / EVA02_BASE ** (np.arange(count) / count)
     rows, columns = (position[:, None] * frequency for position in sides)
     angles = np.concatenate([np.repeat(rows, grid[1], axis=0), np.tile(columns, (grid[0], 1))], axis=1)
-    angles = np.concatenate([angles, angles], axis=1)
+    angles = np.tile(angles, (1, 2)) if kind == "dinov3" else np.repeat(angles, 2, axis=1)
     return torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32))
 
 
@@ -79,7 +98,7 @@ class RotaryPosition(nn.Module):
         """Return the rotation of all tokens, so many of them before the patches and after them."""
         cosine, sine = self.table
         padding = (0, 0, prefix, suffix)
-        return torch.stack([functional.pad(cosine, padding, value=1.0), functional.pad(sine, padding)])
+        return Rotation(functional.pad(cosine, padding, value=1.0), functional.pad(sine, padding), self.kind == "eva02")
 
     def _apply(self, *arguments: Any, **named: Any) -> Self:  # noqa: ANN401  # torch's own
         """Move with the network, but stay in float32: in bfloat16 neighbouring patches would share an angle."""

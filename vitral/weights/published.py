@@ -36,6 +36,7 @@ _ORIGINAL = (
     *("resnet-18", "resnet-34", "resnet-50", "resnet-101", "resnet-152"),
 )
 _TIMM = (
+    *("eva02-ti14", "eva02-s14", "eva02-b14", "eva02-l14"),
     *("vit-ti16", "vit-s16", "vit-s32", "vit-b8", "vit-b16", "vit-b32", "vit-l16", "vit-l32", "vit-h14"),
     *("r-vit-ti16", "r26-vit-s32", "r50-vit-b16", "r50-vit-l32"),
     *("bit-r50x1", "bit-r50x3", "bit-r101x1", "bit-r101x3", "bit-r152x2", "bit-r152x4"),

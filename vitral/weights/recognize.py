@@ -21,6 +21,7 @@ from vitral.weights.names import (
     dinov2,
     dinov3,
     efficientnet,
+    eva02,
     resnet,
     t2t,
     transformers,
@@ -35,6 +36,7 @@ DIALECTS: tuple[Dialect, ...] = (
     *t2t.DIALECTS,
     *cvt.DIALECTS,
     *clip.DIALECTS,
+    *eva02.DIALECTS,
     *dinov3.DIALECTS,
     *dinov2.DIALECTS,  # whose names contain those of the two that follow
     *vit_transformers.DIALECTS,

@@ -91,7 +91,7 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     name, arguments = _model(config)
     arguments = {key: repr(value) for key, value in arguments.items()}
     if isinstance(config, ViTConfig) and config.rotary != "none":
-        arguments["global_pool"] = "'token'"
+        arguments["global_pool"] = "'token'" if config.rotary == "dinov3" else "'avg'"
     elif isinstance(config, ViTConfig) and config.mlp == "swiglu":
         arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
     arguments = {"num_classes": repr(config.num_classes), **arguments, "checkpoint_path": repr(str(path))}
@@ -131,6 +131,8 @@ def _vit(config: ViTConfig, variant: str) -> tuple[str | None, dict[str, Any]]:
         "num_heads": config.num_heads,
         "mlp_ratio": config.mlp_dim * (2 if config.mlp == "swiglu" and config.rotary == "none" else 1) / config.dim,
     }
+    if config.rotary == "eva02":
+        return "eva02_tiny_patch14_224" if config.mlp == "swiglu" else "eva02_base_patch14_224", arguments
     if config.rotary == "dinov3":
         return _dinov3(config), arguments | {"init_values": config.layer_scale, "num_reg_tokens": config.registers}
     if config.distilled:

@@ -84,6 +84,8 @@ def heads_of_width(dim: int) -> int:
 def read(stored: Stored) -> Reading:
     """Read a DeiT or timm file."""
     shapes = stored.shapes
+    if "blocks.0.attn.q_bias" in shapes:
+        raise ValueError("its queries and values alone have biases: BEiT's and EVA's kind, of which EVA-02 is known")
     third = "blocks.0.gamma_1" in shapes
     named = f"{stored.file_name} {stored.config.get('architecture', '')}".lower()
     own = third or "dist_token" in shapes or stored.wrapper == "model" or "deit" in named
