@@ -58,14 +58,20 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""
     why = _why_alone(rehearsed)
-    listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
+    if not _begun(run):  # else what was trained may have taken its place
+        listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
     return first, why
+
+
+def _begun(run: Run) -> bool:
+    """Tell whether a run goes on with training that it began."""
+    return run.session.resume and bool(distributed.broadcast(states(run.folder)))
 
 
 def _why_alone(rehearsed: Rehearsed) -> str:
     """Return why nothing is trained after the first classifier; empty if something is."""
     run = rehearsed.run
-    if run.session.resume and distributed.broadcast(states(run.folder)):
+    if _begun(run):
         return ""
     if run.session.request.asked.quick:
         return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
