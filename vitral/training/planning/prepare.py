@@ -86,8 +86,9 @@ def prepare(session: Session) -> Run:
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
     classifier = begin_network(session, plan, loaded)
-    budget = 0.0 if request.asked.quick else session.budget_seconds  # nothing is trained: the least measurement will do
-    measured = measure(classifier, plan.recipe, budget_seconds=budget)
+    if request.asked.quick:
+        return Run(session, plan, classifier)  # nothing is trained, so that nothing need be measured of it
+    measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
     plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
     return Run(session, plan, classifier)
 
