@@ -166,6 +166,14 @@ def test_measuring_changes_neither_the_network_nor_what_is_drawn_after_it(change
     assert classifier.model.training == training
 
 
+def test_a_network_whose_last_map_is_one_value_a_channel_is_measured_within_a_budget() -> None:
+    model = create_model("resnet-18", image_size=32, num_classes=2)
+    classifier = Classifier(model, PHOTOS.with_size(model.image_size), ["0", "1"])
+    measured = measure(classifier, load_recipe("scratch"), budget_seconds=30.0)
+    assert measured.images_per_second > 0
+    assert measured.image_bytes > 0
+
+
 def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
     recipe = load_recipe("scratch", ["steps=100_000_000_000", "batch_size=64"])
     measured = measure(tiny(), recipe)

@@ -24,7 +24,7 @@ from vitral.training.step import Step
 
 SAM_PASSES = 2  # through the network, instead of one
 PROBE_IMAGES, PROBE_MACS = 16, 4e10  # images of a timed step, and multiply-accumulates beyond which there are fewer
-FEWEST = 2  # images of a timed step, where there is no time for more
+FEWEST = 3  # images of a timed step, where there is no time for more; a batch norm cannot learn from less than two
 MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
 TIMED_STEPS = 2  # the steps that measured the memory have warmed the kernels up
 # What a measured step goes without: the whole batch at once, in this process, as it is, and nothing besides.
@@ -103,7 +103,7 @@ class _Probe:
     def image_bytes(self, count: int) -> int:
         """Return what an image keeps for the backward pass; it warms the kernels up, too."""
         # Two sizes, since weights and their bf16 copies are kept as well, whatever the batch.
-        half = count // 2
+        half = max(2, count // 2)
         kept = _saved_bytes(lambda: self.learn(self.batch(count))) - _saved_bytes(lambda: self.learn(self.batch(half)))
         return max(kept, 0) // (count - half)
 
