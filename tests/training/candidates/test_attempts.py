@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tests.training.candidates.attempts_run import SETTINGS, STEPS, make_short
 from tests.training.candidates.test_first import a_start, at_message, stripes
 from vitral.cli.command_line import commands_of
 from vitral.cli.main import main
-from vitral.errors import StorageError, TrainingError, TrainingInterrupted
+from vitral.errors import StorageError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -31,8 +32,11 @@ from vitral.training.loop import TrainingResult
 from vitral.training.planning import attempts
 from vitral.training.planning.attempts import ALL, COST, LAST, LORA
 from vitral.training.planning.budget import Budget
+from vitral.training.records.asked import last_asked
 from vitral.training.records.attempts import kept_attempts
+from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
+from vitral.training.records.resume import budget_left, has_unused_time
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -269,12 +273,124 @@ def test_more_steps_go_to_the_best_alone(whole: tuple[RunResult, list[str]], tmp
     result, _ = whole
     run = shutil.copytree(result.run.folder, tmp_path / "run")
     later = go_on(run, overrides=["steps=30"])
-    steps = {path.parent.name: json.loads(path.read_text())["steps"] for path in run.glob("attempts/*/attempt.json")}
+    steps = reached(run)
     assert sorted(steps.values()) == [STEPS, STEPS, 30]
+    assert steps[best_of(result).name] == 30
+    assert later.choice is not None
+
+
+def reached(run: Path) -> dict[str, int]:
+    """Return the updates that each attempt of a run made in all."""
+    return {path.parent.name: json.loads(path.read_text())["reached"] for path in run.glob("attempts/*/attempt.json")}
+
+
+def best_of(result: RunResult) -> Path:
+    """Return the folder of the best attempt of a run."""
     assert result.choice is not None
     best = choose(result.choice.candidates[1:], SINGLE_LABEL.headline).kept
-    assert steps[best.lower().replace(" ", "-")] == 30
-    assert later.choice is not None
+    return result.run.folder / "attempts" / best.lower().replace(" ", "-")
+
+
+def count_into(trained: list[Progress]) -> Callable[[Event], None]:
+    def count(event: Event) -> None:
+        if isinstance(event, Progress) and event.task == "train":
+            trained.append(event)
+
+    return count
+
+
+def no_time(*given: object) -> None:
+    """Stand for `_budget` where there is time for nothing."""
+
+
+def diverge(*given: object, **more: object) -> None:
+    raise TrainingDiverged("The loss is no number.")
+
+
+def all_wrong(*given: object) -> float:
+    return 0.0
+
+
+OUTCOMES = {"no time": ("_budget", no_time), "diverged": ("train", diverge), "worse": ("figure_of", all_wrong)}
+
+
+@pytest.mark.parametrize("happens", OUTCOMES)
+def test_more_time_never_leaves_a_worse_classifier_than_there_was(
+    happens: str, whole: tuple[RunResult, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result, _ = whole
+    run = shutil.copytree(result.run.folder, tmp_path / "run", symlinks=True)
+    before = {name: held for name, held in contents(run).items() if not name.startswith("attempts/")}
+    with monkeypatch.context() as patch:
+        patch.setattr(made, *OUTCOMES[happens])
+        later = go_on(run, overrides=["steps=30"])
+    assert later.choice == result.choice
+    trained: list[Progress] = []
+    again = go_on(run, listener=count_into(trained))  # which has nothing left to do
+    assert (again.choice, trained) == (result.choice, [])
+    for name, held in before.items():
+        assert (run / name).read_bytes() == held, name
+    assert reached(run)[best_of(result).name] == (30 if happens == "worse" else STEPS)
+    go_on(run, overrides=["steps=36"], listener=count_into(trained))
+    assert reached(run)[best_of(result).name] == 36
+    assert len(trained) == 36 - (30 if happens == "worse" else STEPS)
+
+
+def killed_at(step: int) -> Callable[[Event], None]:
+    def listen(event: Event) -> None:
+        if isinstance(event, Progress) and (event.task, event.done) == ("train", step):
+            raise Killed
+
+    return listen
+
+
+@pytest.mark.parametrize("step", [STEPS + 1, 33])  # before a checkpoint beyond the old end, and after
+def test_a_longer_training_that_is_killed_goes_on_to_the_same_bits(
+    step: int, whole: tuple[RunResult, list[str]], tmp_path: Path
+) -> None:
+    one, other = (shutil.copytree(whole[0].run.folder, tmp_path / name, symlinks=True) for name in ("one", "other"))
+    go_on(one, overrides=["steps=40"])
+    with pytest.raises(Killed):
+        go_on(other, overrides=["steps=40"], listener=killed_at(step))
+    go_on(other)
+    assert reached(other) == reached(one)
+    assert reached(other)[best_of(whole[0]).name] == 40
+    assert contents(other) == contents(one)
+    best = best_of(whole[0]).name
+    states = [
+        run / "attempts" / best / "checkpoints" / "last" / "tensors-00000-00000.safetensors" for run in (one, other)
+    ]
+    assert states[0].read_bytes() == states[1].read_bytes()
+
+
+@pytest.mark.parametrize("step", [STEPS + 1, 33])
+def test_more_time_that_was_cut_short_is_used_when_the_run_goes_on(
+    step: int, whole: tuple[RunResult, list[str]], tmp_path: Path
+) -> None:
+    run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
+    for attempt in attempts_of(run):  # as if a budget had ended them before the recipe's length
+        state = attempt / "checkpoints" / "last" / "state.json"
+        state.write_text(json.dumps(json.loads(state.read_text()) | {"recipe_steps": 60}))
+        recipe = (attempt / "recipe.toml").read_text()
+        assert f"\nsteps = {STEPS}\n" in recipe
+        (attempt / "recipe.toml").write_text(recipe.replace(f"\nsteps = {STEPS}\n", "\nsteps = 60\n"))
+    with pytest.raises(Killed):
+        go_on(run, time="20m", listener=killed_at(step))
+    asked = last_asked(run)
+    assert asked is not None
+    left = budget_left(run, replace(asked, budget_seconds=None))
+    assert left is not None
+    assert has_unused_time(run) == (left == 1200.0) == (step == STEPS + 1)
+    assert 1000 < left <= 1200
+    best = best_of(whole[0]).name
+    saved = newest_state(run / "attempts" / best / "checkpoints")
+    assert saved is not None
+    trained: list[Progress] = []
+    go_on(run, listener=count_into(trained))
+    assert reached(run) == {name: 60 if name == best else STEPS for name in reached(run)}
+    assert len(trained) == 60 - saved.step
+    assert (saved.step == STEPS) == (step == STEPS + 1)
+    assert budget_left(run, replace(asked, budget_seconds=None)) is None
 
 
 @pytest.mark.parametrize("damaged", ["attempt.json", "classifier/classifier.json"])
@@ -352,6 +468,26 @@ def test_an_attempt_that_diverges_is_given_up_and_the_others_go_on(
     assert [one.name for one in result.choice.candidates][1:] == [LAST, ALL]
     (warning,) = [event.text for event in said if isinstance(event, Message) and "given up" in event.text]
     assert warning.startswith("LoRA: given up. ")
+    trained: list[Progress] = []
+    later = go_on(tmp_path / "run", listener=count_into(trained))  # which does not try it again
+    assert (later.choice, trained) == (result.choice, [])
+
+
+def test_what_there_was_no_time_for_is_tried_when_there_is_more(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(made, "_budget", no_time)
+        assert tune(data, run, start).choice == go_on(run).choice
+    said: list[Event] = []
+    later = go_on(run, listener=said.append)
+    assert later.choice is not None
+    assert len(later.choice.candidates) == 1
+    assert sum("no time, as before" in event.text for event in said if isinstance(event, Message)) == len(COST)
+    more = go_on(run, time="20m")
+    assert more.choice is not None
+    assert [one.name for one in more.choice.candidates][1:] == [*COST]
 
 
 def test_a_plan_shows_them_and_quick_shows_no_training(

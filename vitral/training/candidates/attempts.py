@@ -1,18 +1,15 @@
 """The ways to learn that a run tries in turn, each in a folder of its own, and the best of them as the run's classifier."""
 
 import copy
-import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import get_type_hints
 
 from vitral import distributed
 from vitral.advice import argument
-from vitral.classifier.folder import is_classifier, read, save
+from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
-from vitral.described import fits
 from vitral.errors import TrainingDiverged, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
@@ -26,42 +23,34 @@ from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import DOUBT, Rehearsed
-from vitral.training.records.attempts import attempt_folder, note_attempts
+from vitral.training.records.attempts import (
+    GIVEN_UP,
+    NO_TIME,
+    Record,
+    attempt_folder,
+    is_over,
+    note_attempts,
+    note_outcome,
+    read_outcome,
+    read_record,
+    write_record,
+)
 from vitral.training.records.description import remarks_on
 from vitral.training.records.logs import METRICS_FILE, read_metrics
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_folder import ATTEMPT_FILE
+from vitral.training.records.resume import asks_for_more
 from vitral.training.scoring.validation import run_validation
 from vitral.training.settings.recipe import load_recipe
 
+LENGTH = ("steps", "epochs")  # settings that the recipe of a classifier that is there does not follow any more
 SAVING_SECONDS = 1.0  # of an idle core like ours, for the classifier of an attempt that is finished
-
-
-@dataclass(frozen=True)
-class Record:
-    """What is known of an attempt that is finished; see `Candidate` and `TrainingResult`."""
-
-    name: str
-    figure: float
-    images: int
-    steps: int
-    best_step: int | None
-    best_accuracy: float | None
-    seconds: float
-    images_per_second: float
-    skipped: tuple[int, ...] = ()
-
-    @property
-    def candidate(self) -> Candidate:
-        """What it is and how good."""
-        return Candidate(self.name, self.figure, self.images)
 
 
 def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listener: Listener) -> Outcome:
     """Try the ways to learn that are planned, and return the best of them and the first classifier.
 
     Those that were finished before the run was stopped are not repeated; the one that was begun goes on; one that diverges is
-    given up.
+    given up. Of a run that gets more time the best goes on, and what it was before is kept unless more time makes it better.
 
     Raises:
         TrainingInterrupted: a signal stopped the run, which saved itself; its classifier is the best so far.
@@ -71,16 +60,26 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
     run = rehearsed.run
     note_attempts(run.folder, run.plan.attempts)
     records = distributed.broadcast(_records(run))
-    pending = [one for one in run.plan.attempts if one.name not in records]
+    pending = distributed.broadcast(_pending(run, records))
+    for line in distributed.broadcast(_left_alone(run)):
+        listener(Message(line))
     for index, one in enumerate(pending):
         budget = _budget(rehearsed, pending[index:])
         if budget is None:
-            listener(Message(f"{_named(one)}: not tried, for there is no time left for it."))
+            note_outcome(attempt_folder(run.folder, one), NO_TIME)
+            what = (
+                "stays as it is, for there is no time left for more"
+                if one.name in records
+                else "not tried, for there is no time left for it"
+            )
+            listener(Message(f"{_named(one)}: {what}."))
             continue
         try:
             training = _trained(rehearsed, one, batches, budget, first, listener)
         except TrainingDiverged as failure:  # in every process of a job alike
-            listener(Message(f"{_named(one)}: given up. {failure}", warning=True))
+            note_outcome(attempt_folder(run.folder, one), GIVEN_UP)
+            what = "stays as it was" if one.name in records else GIVEN_UP
+            listener(Message(f"{_named(one)}: {what}. {failure}", warning=True))
             continue
         records[one.name] = _finished(rehearsed, one, training, first, records, listener)
     return _best(run, first, records)
@@ -100,26 +99,28 @@ def _of(run: Run, attempt: Attempt) -> Run:
 
 
 def _records(run: Run) -> dict[str, Record]:
-    """Return what is known of the attempts that are finished, by name; of a run that gets more time all but the best."""
-    read = {one.name: _read(attempt_folder(run.folder, one)) for one in run.plan.attempts}
-    finished = {name: record for name, record in read.items() if record is not None}
-    if finished and (run.session.further or "steps" in run.session.request.told):
-        candidates = [record.candidate for record in finished.values()]
-        del finished[choose(candidates, run.data.task.headline).kept]
-    return finished
+    """Return what is known of the attempts that made a classifier, by name, the cheapest first."""
+    read = {one.name: read_record(attempt_folder(run.folder, one)) for one in run.plan.attempts}
+    return {name: record for name, record in read.items() if record is not None}
 
 
-def _read(folder: Path) -> Record | None:
-    """Return what is known of the attempt in a folder; None where it is not finished, or damaged."""
-    try:
-        values = json.loads((folder / ATTEMPT_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    hints = get_type_hints(Record)
-    if not isinstance(values, dict) or values.keys() != hints.keys() or not is_classifier(folder / CLASSIFIER):
-        return None
-    whole = all(fits(hints[name], value) for name, value in values.items())
-    return Record(**(values | {"skipped": tuple(values["skipped"])})) if whole else None
+def _pending(run: Run, records: dict[str, Record]) -> list[Attempt]:
+    """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
+    best = None
+    if records and asks_for_more(run.session):
+        best = choose([_candidate(record) for record in records.values()], run.data.task.headline).kept
+    return [one for one in run.plan.attempts if one.name == best or not is_over(attempt_folder(run.folder, one))]
+
+
+def _left_alone(run: Run) -> list[str]:
+    """Return a line for each attempt that an earlier command did not train to its end, and that is not tried again."""
+    again = f"more {argument('time')} or {argument('overrides', ['steps=N'])} tries it again"
+    said = [(one, read_outcome(attempt_folder(run.folder, one))) for one in run.plan.attempts]
+    return [f"{_named(one)}: {outcome}, as before; {again}." for one, outcome in said if outcome]
+
+
+def _candidate(record: Record) -> Candidate:
+    return Candidate(record.name, record.figure, record.images)
 
 
 def share_of_time(left: float, ending: float, shares: Sequence[float]) -> float:
@@ -193,38 +194,50 @@ def _finished(
     before: dict[str, Record],
     listener: Listener,
 ) -> Record:
-    """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so."""
+    """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so.
+
+    Where it had made a classifier before, and the longer training is no better, that one is kept.
+    """
     run, headline = _of(rehearsed.run, attempt), rehearsed.run.data.task.headline
-    record = Record(
+    folder, earlier = attempt_folder(run.folder, attempt), before.get(attempt.name)
+    made = _record(attempt, training, figure_of(rehearsed, training), first, folder)
+    improved = earlier is None or headline.improves(made.figure, earlier.figure)
+    record = made if improved or earlier is None else replace(earlier, reached=made.reached)
+    choice = _choice(rehearsed.run, first, before | {attempt.name: record})
+    better = improved and choice.kept == attempt.name
+    if distributed.is_main():
+        if improved:
+            described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
+            save(described, folder / CLASSIFIER)
+            if better:
+                save(described, run.folder / CLASSIFIER)
+        write_record(folder, record)
+    distributed.barrier()
+    last = attempt == rehearsed.run.plan.attempts[-1]
+    said = f"{_named(attempt)} {_candidate(made).text(headline)} of {_candidate(made).of()}"
+    listener(Message(f"{said}{', saved' if better else ', not better'}{'.' if last else '; going on.'}"))
+    return record
+
+
+def _record(attempt: Attempt, training: TrainingResult, figure: float, first: First, folder: Path) -> Record:
+    return Record(
         name=attempt.name,
-        figure=figure_of(rehearsed, training),
+        figure=figure,
         images=first.candidate.images,
         steps=training.steps,
+        reached=training.steps,
+        recipe=(folder / RECIPE_FILE).read_text(encoding="utf-8"),
         best_step=training.best_step,
         best_accuracy=training.best_accuracy,
         seconds=training.seconds,
         images_per_second=training.images_per_second,
         skipped=training.skipped,
     )
-    choice = _choice(rehearsed.run, first, before | {attempt.name: record})
-    better = choice.kept == attempt.name
-    if distributed.is_main():
-        folder = attempt_folder(run.folder, attempt)
-        described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
-        save(described, folder / CLASSIFIER)
-        if better:
-            save(described, run.folder / CLASSIFIER)
-        write_file(folder / ATTEMPT_FILE, json.dumps(dataclasses.asdict(record)))
-    distributed.barrier()
-    last = attempt == rehearsed.run.plan.attempts[-1]
-    said = f"{_named(attempt)} {record.candidate.text(headline)} of {record.candidate.of()}"
-    listener(Message(f"{said}{', saved' if better else ', not better'}{'.' if last else '; going on.'}"))
-    return record
 
 
 def _choice(run: Run, first: First, records: dict[str, Record]) -> Choice:
     """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
-    made = [records[one.name].candidate for one in run.plan.attempts if one.name in records]
+    made = [_candidate(records[one.name]) for one in run.plan.attempts if one.name in records]
     return choose([first.candidate, *made], run.data.task.headline)
 
 
@@ -235,20 +248,22 @@ def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
     choice = _choice(run, first, records)
     trained = choose(choice.candidates[1:], run.data.task.headline).kept
     best = next(one for one in run.plan.attempts if one.name == trained)
-    folder = attempt_folder(run.folder, best)
+    folder, record = attempt_folder(run.folder, best), records[trained]
+    history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
     if distributed.is_main():
-        for name in (RECIPE_FILE, METRICS_FILE):
-            write_file(run.folder / name, (folder / name).read_bytes())
+        write_file(run.folder / RECIPE_FILE, record.recipe)
+        write_file(run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
     distributed.barrier()
-    own, kept = _of(run, best), choice.kept == trained
+    said = [change for change in run.session.request.said if not change.startswith(LENGTH)]
+    own = replace(run, plan=replace(run.plan.of(best), recipe=load_recipe(run.folder / RECIPE_FILE, said)))
+    kept = choice.kept == trained
     classifier = read(folder / CLASSIFIER).to(training_device())
-    record = records[trained]
     training = TrainingResult(
         model=classifier.model,
         steps=record.steps,
         best_step=record.best_step,
         best_accuracy=record.best_accuracy,
-        history=read_metrics(folder),
+        history=history,
         seconds=record.seconds,
         images_per_second=record.images_per_second,
         skipped=record.skipped,

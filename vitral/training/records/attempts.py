@@ -2,19 +2,113 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from vitral import distributed
+from vitral.classifier.folder import is_classifier
 from vitral.described import fits
 from vitral.files import write_file
-from vitral.layout import CHECKPOINTS
+from vitral.layout import CHECKPOINTS, CLASSIFIER
 from vitral.training.planning.attempts import COST, Attempt
 from vitral.training.records.asked import ATTEMPTS_SAID, read_run
 from vitral.training.records.checkpoints import State, newest_state
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_folder import ATTEMPTS, RUN_FILE
+from vitral.training.records.run_folder import ATTEMPT_FILE, ATTEMPTS, OUTCOME_FILE, RUN_FILE
+from vitral.training.settings.recipe import load_recipe
+
+GIVEN_UP, NO_TIME = "given up", "no time"  # what became of an attempt that is not trained to its end
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of the classifier that an attempt made, the best one where it was trained again for longer.
+
+    Attributes:
+        name: the attempt's.
+        figure: the task's headline figure on the validation images.
+        images: that the figure is of.
+        steps: updates that made the classifier.
+        reached: updates that the attempt made in all: more than `steps` where a longer training was no better.
+        recipe: the text of the recipe that made the classifier.
+        best_step: this and what follows it: see `TrainingResult`.
+    """
+
+    name: str
+    figure: float
+    images: int
+    steps: int
+    reached: int
+    recipe: str
+    best_step: int | None
+    best_accuracy: float | None
+    seconds: float
+    images_per_second: float
+    skipped: tuple[int, ...] = ()
+
+
+def read_record(folder: Path) -> Record | None:
+    """Return what is known of the classifier in an attempt's folder; None where there is none, or a damaged record."""
+    values = _values(folder / ATTEMPT_FILE)
+    hints = get_type_hints(Record)
+    if values.keys() != hints.keys() or not is_classifier(folder / CLASSIFIER):
+        return None
+    whole = all(fits(hints[name], value) for name, value in values.items())
+    return Record(**(values | {"skipped": tuple(values["skipped"])})) if whole else None
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Write what is known of the classifier in an attempt's folder."""
+    write_file(folder / ATTEMPT_FILE, json.dumps(asdict(record)))
+
+
+def read_outcome(folder: Path) -> str:
+    """Return why an attempt is not to be trained to its end: given up, or no time; empty where nothing stands against it."""
+    said = _values(folder / OUTCOME_FILE).get("outcome")
+    return said if said in (GIVEN_UP, NO_TIME) else ""
+
+
+def note_outcome(folder: Path, outcome: str) -> None:
+    """Write into an attempt's folder why it is not to be trained to its end, in the main process."""
+    if distributed.is_main():
+        write_file(folder / OUTCOME_FILE, json.dumps({"outcome": outcome}))
+
+
+def forget_outcomes(folder: Path) -> None:
+    """Let all attempts of the run in a folder be tried again: it gets more time, or another length."""
+    for attempt in kept_attempts(folder):
+        (attempt_folder(folder, attempt) / OUTCOME_FILE).unlink(missing_ok=True)
+
+
+def is_over(folder: Path) -> bool:
+    """Tell whether nothing is left to be done of the attempt in a folder, unless it gets more time or another length.
+
+    Its record may be older than its newest checkpoint: where it was given more time and was killed on the way.
+    """
+    if read_outcome(folder):
+        return True
+    record, state = read_record(folder), newest_state(folder / CHECKPOINTS)
+    if record is None or state is None:  # checkpoints may be deleted once they have served
+        return record is not None
+    return record.reached == state.step >= state.total_steps and not _is_lengthened(folder, state)
+
+
+def _is_lengthened(folder: Path, state: State) -> bool:
+    """Tell whether an attempt was given another length after its newest checkpoint."""
+    path = folder / RECIPE_FILE
+    if state.recipe_steps is None or not path.is_file():
+        return False
+    return (load_recipe(path).steps or 0) > state.recipe_steps
+
+
+def _values(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none, or a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def attempt_folder(folder: Path, attempt: Attempt) -> Path:

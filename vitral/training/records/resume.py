@@ -5,16 +5,21 @@ from pathlib import Path
 from vitral import distributed
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.layout import CHECKPOINTS
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
 from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
-from vitral.training.records.attempts import attempt_folder, kept_attempts, states, trained_seconds
-from vitral.training.records.checkpoints import newest_state
+from vitral.training.records.attempts import (
+    attempt_folder,
+    forget_outcomes,
+    is_over,
+    kept_attempts,
+    read_outcome,
+    states,
+    trained_seconds,
+)
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
 from vitral.training.records.recipe_file import recipe_begun
-from vitral.training.records.run_folder import ATTEMPT_FILE
 
 
 def budget_left(folder: Path, asked: Asked) -> float | None:
@@ -30,7 +35,7 @@ def budget_left(folder: Path, asked: Asked) -> float | None:
     if not standing or has_unused_time(folder):
         return last.budget_seconds
     if attempts := kept_attempts(folder):
-        if all((attempt_folder(folder, attempt) / ATTEMPT_FILE).is_file() for attempt in attempts):
+        if all(is_over(attempt_folder(folder, attempt)) for attempt in attempts):
             return None
     elif standing[0].bend_step or standing[0].step >= standing[0].total_steps:
         return None
@@ -39,10 +44,16 @@ def budget_left(folder: Path, asked: Asked) -> float | None:
 
 def has_unused_time(folder: Path) -> bool:
     """Tell whether the run in a folder was finished, was given more time, and was killed before it saved itself again."""
-    state = newest_state(folder / CHECKPOINTS)
-    if state is None or not state.total_steps <= state.step < (state.recipe_steps or 0):
+    if any(read_outcome(attempt_folder(folder, attempt)) for attempt in kept_attempts(folder)):
+        return False  # what was said since the time was given
+    if not any(state.total_steps <= state.step < (state.recipe_steps or 0) for state in states(folder)):
         return False
-    return trained_before(folder) >= state.seconds
+    return trained_before(folder) >= trained_seconds(folder)
+
+
+def asks_for_more(session: Session) -> bool:
+    """Tell whether a run that continues is given more time, or another length."""
+    return session.further or bool({"steps", "epochs"} & set(session.request.told))
 
 
 def kept_start(folder: Path) -> str | None:
@@ -85,6 +96,8 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
 
 def note_what_is_new(session: Session) -> None:
     """Write into a run's folder what the command that continues with it said anew."""
+    if asks_for_more(session):
+        forget_outcomes(session.folder)
     ask_again(
         session.folder,
         budget_seconds=session.command.budget_seconds if session.further else None,

@@ -30,12 +30,14 @@ FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has befor
 ATTEMPTS = "attempts"  # where a run that tries several ways to learn keeps each of them
 ATTEMPT_FOLDERS = tuple(folder_of(name) for name in COST)
 ATTEMPT_FILE = "attempt.json"  # in the folder of one that is finished: how good it is
+OUTCOME_FILE = "outcome.json"  # in the folder of one that is not, or whose longer training is not: why
 FILES = (
     RECIPE_FILE,
     RUN_FILE,
     DATA_FILE,
     FIRST_FILE,
     ATTEMPT_FILE,
+    OUTCOME_FILE,
     "baselines.json",
     "metrics.jsonl",
     "evaluation.json",
