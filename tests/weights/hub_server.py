@@ -55,6 +55,9 @@ class Handler(BaseHTTPRequestHandler):
         if name in self.server.gated and self.headers.get("Authorization") != "Bearer hf_right":
             self.refuse(401 if "Authorization" not in self.headers else 403, "GatedRepo")
             return
+        if path in self.server.busy:
+            self.refuse(503)
+            return
         data = self.server.repositories.get(name, {}).get(path)
         if data is None:
             self.missing("EntryNotFound" if name in self.server.repositories else "RepoNotFound")
@@ -69,7 +72,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def plain(self, path: str) -> None:
         """Answer from the files at plain addresses."""
-        if path in self.server.moved:
+        if path in self.server.closed:
+            self.refuse(403)
+        elif path in self.server.moved:
             self.send_on(self.server.moved[path], {})
         elif path in self.server.files:
             data = self.server.files[path]
@@ -186,6 +191,8 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(404)
         if code:
             self.send_header("X-Error-Code", code)
+        if code == "EntryNotFound":
+            self.send_header("X-Repo-Commit", COMMIT)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -202,6 +209,8 @@ class HubServer(ThreadingHTTPServer):
         files: content at plain addresses, below /files/.
         moved: such addresses, or files in repositories, that send on to others.
         gated: repositories that want the right token.
+        busy: files of repositories for which it is always too busy.
+        closed: plain addresses that nobody may read.
         lies: ETags that are not those of the content, by path.
         faults: of the next requests for content: "cut" after half, "stalled" there, "held" before anything is sent, "slow",
             "busy", "unmeasured" or none.
@@ -218,6 +227,8 @@ class HubServer(ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.moved: dict[str, str] = {}
         self.gated: set[str] = set()
+        self.busy: set[str] = set()
+        self.closed: set[str] = set()
         self.lies: dict[str, str] = {}
         self.faults: list[str] = []
         self.release = threading.Event()

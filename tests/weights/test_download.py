@@ -187,6 +187,58 @@ def test_a_gated_file_wants_a_token_and_the_token_stays_at_its_host(
     assert all("Authorization" not in headers for headers in plain)
 
 
+def test_a_store_that_refuses_is_one_line_about_the_hub_that_was_asked(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.moved["lab/vit/model.safetensors"] = f"http://localhost:{server.server_port}/files/ViT.npz"
+    server.closed.add("ViT.npz")
+    said = refusal(ON_HUB)
+    assert f"accept its licence at {server.address}/lab/vit" in said
+    assert "hf auth login" in said
+    assert "huggingface.co" not in said
+    monkeypatch.setenv("HF_TOKEN", "hf_right")
+    assert f"{server.address}/lab/vit: the token (HF_TOKEN, or of 'hf auth login') is refused" in refusal(ON_HUB)
+
+
+def test_weights_whose_description_does_not_come_are_refused(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)  # the client's own tries
+    server.busy.add("config.json")
+    with pytest.raises(
+        WeightsError, match="^The config.json of vit-mu16@hub cannot be fetched from .*/lab/vit .the server answers 503"
+    ) as refused:
+        fetch(ON_HUB, ignore)
+    assert "\n" not in str(refused.value)
+    path = kept(ON_HUB)
+    assert path is not None
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(WeightsError, match="^The config.json of vit-mu16@hub is not on this machine, and HF_HUB_OFF"):
+        fetch(ON_HUB, ignore)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    server.busy.clear()
+    assert fetch(ON_HUB, ignore) == path
+    assert (path.parent / "config.json").read_bytes() == b"{}"
+
+
+def test_a_repository_without_a_description_is_taken_as_it_is(
+    server: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del server.repositories["lab/vit"]["config.json"]
+    path = fetch(ON_HUB, ignore)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetch(ON_HUB, ignore) == path
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_server_cannot_choose_where_a_file_goes(server: HubServer, tmp_path: Path, file: str) -> None:
+    server.lies[file] = "../../../escaped"
+    with pytest.raises(WeightsError, match="its ETag there is '../../../escaped' instead of a hash"):
+        fetch(ON_HUB, ignore)
+    assert list(tmp_path.glob("escaped*")) == []
+    assert file not in {path.rpartition("/")[2] for path, _ in server.asked}
+
+
 def test_without_a_network_one_line_says_so(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = "http://127.0.0.1:9"
     monkeypatch.setattr(constants, "ENDPOINT", nowhere)
@@ -214,11 +266,14 @@ def test_offline_nothing_is_asked(server: HubServer, row: Row, weights: bytes, m
     assert fetch(row, ignore) == path
 
 
-def test_a_full_disk_is_one_line_and_what_came_is_kept(server: HubServer, row: Row, weights: bytes) -> None:
+@pytest.mark.parametrize("written", [0.5, 1.0], ids=["half", "all but a byte"])
+def test_a_full_disk_is_one_line_and_what_came_is_kept(
+    server: HubServer, row: Row, weights: bytes, written: float
+) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(weights) // 2, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(len(weights) * written) - 1, before[1]))
     try:
-        with pytest.raises(StorageError, match="Cannot write '.*': File too large"):
+        with pytest.raises(StorageError, match="Cannot write '.*/(ViT.npz|blobs/[0-9a-f]+)': File too large"):
             fetch(row, ignore)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

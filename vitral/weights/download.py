@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from huggingface_hub import constants
 
@@ -189,14 +189,7 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
     size = total if total is not None else order.megabytes * MEGABYTE
     if start:
         listener(Message(f"Going on with {order.name} after the {start / MEGABYTE:.0f} MB that are here."))
-    with storage_errors(order.target):
-        if not start:
-            order.partial.unlink(missing_ok=True)  # first: old bytes must never be taken for this version's
-            order.about.write_text(json.dumps({"address": order.address, "version": _version(response)}))
-        file = open(order.partial, "r+b" if start else "wb")  # noqa: SIM115  # closed below
-    with file:
-        file.seek(start)
-        file.truncate()
+    with _opened(order, response, start) as file:
         done, told = start, -1
         for chunk in response.iter_bytes():
             with storage_errors(order.target):
@@ -211,6 +204,24 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
     if total is None or done == total:
         whole = max(done // MEGABYTE, 1)
         listener(Progress(_task(order), whole, whole))
+
+
+@contextmanager
+def _opened(order: Order, response: Any, start: int) -> Iterator[BinaryIO]:  # noqa: ANN401  # the client's HTTP library
+    """Open the partial file at a position, after which nothing of it is kept; to close it is to write, too."""
+    with storage_errors(order.target):
+        if not start:
+            order.partial.unlink(missing_ok=True)  # first: old bytes must never be taken for this version's
+            order.about.write_text(json.dumps({"address": order.address, "version": _version(response)}))
+        file = open(order.partial, "r+b" if start else "wb")  # noqa: SIM115  # closed below
+    try:
+        with storage_errors(order.target):
+            file.seek(start)
+            file.truncate()
+        yield file
+    finally:
+        with storage_errors(order.target):
+            file.close()
 
 
 def _task(order: Order) -> str:

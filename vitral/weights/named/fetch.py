@@ -2,13 +2,16 @@
 
 import hashlib
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from huggingface_hub import (
+    HfFileMetadata,
     constants,
     get_hf_file_metadata,
+    get_token,
     hf_hub_download,
     hf_hub_url,
     try_to_load_from_cache,
@@ -16,7 +19,13 @@ from huggingface_hub import (
 
 # HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # isort: skip
-from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from vitral.errors import WeightsError, one_line
@@ -27,7 +36,9 @@ from vitral.weights.named.row import Row
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-HASH = re.compile(r"[0-9a-f]{64}")  # of a large file, its ETag on the Hub is its SHA-256
+# A file's ETag on the Hub: Git's hash of a small one, the SHA-256 of a large one.
+ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
+SHA256_DIGITS = 64
 UNFINISHED = ".vitral"  # folder in a repository's cache for what is not whole yet
 # Where a layout keeps preprocessing and class names, next to the weights.
 COMPANIONS = {"timm": (CONFIG,), "transformers": (CONFIG, PREPROCESSOR)}
@@ -54,13 +65,7 @@ def fetch(row: Row, listener: Listener) -> Path:
     """
     if caution := row.caution():
         listener(Message(caution, warning=True))
-    try:
-        return _from_address(row, listener) if row.address else _from_hub(row, listener)
-    except Refused as refused:
-        reason = REFUSALS.get(refused.status, "it cannot be had there")
-        raise WeightsError(
-            f"{row.name} cannot be fetched from {row.link}: the server answers {refused.status}, {reason}."
-        ) from refused
+    return _from_address(row, listener) if row.address else _from_hub(row, listener)
 
 
 def kept(row: Row) -> Path | None:
@@ -76,7 +81,13 @@ def _from_address(row: Row, listener: Listener) -> Path:
     target = _target(row)
     if not target.is_file():
         _announce(row, str(urlsplit(row.address).hostname), listener)
-        download(Order(row.name, row.link, target, target.parent, row.megabytes, {}, row.sha256), listener)
+        try:
+            download(Order(row.name, row.link, target, target.parent, row.megabytes, {}, row.sha256), listener)
+        except Refused as refused:
+            reason = REFUSALS.get(refused.status, "it cannot be had there")
+            raise WeightsError(
+                f"{row.name} cannot be fetched from {row.link}: the server answers {refused.status}, {reason}."
+            ) from refused
     return target
 
 
@@ -89,16 +100,47 @@ def _target(row: Row) -> Path:
 def _from_hub(row: Row, listener: Listener) -> Path:
     if (path := kept(row)) is None:
         _announce(row, str(urlsplit(constants.ENDPOINT).hostname), listener)
-        try:
+        with _refusals(row, row.file):
             path = _fetch_from_hub(row, listener)
-        except (HTTPError, OSError, ValueError) as error:
-            raise WeightsError(_hub_refusal(row, error)) from error
     commit = path.parent.name if COMMIT.fullmatch(path.parent.name) else row.revision
     for companion in COMPANIONS.get(row.layout, ()):
-        # Without it the reader assumes its library's own preprocessing, and says so.
-        with suppress(HTTPError, OSError, ValueError):
-            hf_hub_download(row.repository, companion, revision=commit)
+        with _refusals(row, companion):
+            _fetch_companion(row, companion, commit)
     return path
+
+
+def _fetch_companion(row: Row, file: str, commit: str) -> None:
+    """Fetch a small file from beside the weights, unless it is here or the repository is known to have none.
+
+    Without it the reader assumes its library's own preprocessing, and says so. That is right only where there is none:
+    if it merely did not come, the same name would mean other logits the next time.
+
+    Raises:
+        WeightsError, HTTPError, OSError, ValueError: it did not come.
+    """
+    if try_to_load_from_cache(row.repository, file, revision=commit) is not None:
+        return
+    with suppress(RemoteEntryNotFoundError):
+        _metadata(row, file, commit, patient=True)
+    with suppress(RemoteEntryNotFoundError):  # which the client keeps in mind for this commit
+        hf_hub_download(row.repository, file, revision=commit)
+
+
+def _metadata(row: Row, file: str, revision: str, *, patient: bool = False) -> HfFileMetadata:
+    """Return what the Hub says of a file, with an ETag that can be its name in the client's cache.
+
+    Raises:
+        WeightsError: the ETag is no hash; as a path it could lead anywhere.
+        HTTPError, OSError, ValueError: the client's own.
+    """
+    address = hf_hub_url(row.repository, file, revision=revision)
+    metadata = get_hf_file_metadata(address, token=None, retry_on_errors=patient)
+    if not ETAG.fullmatch(metadata.etag or ""):
+        raise WeightsError(
+            f"{_called(row, file)} cannot be fetched from {constants.ENDPOINT}/{row.repository}: its ETag there is "
+            f"{(metadata.etag or '')[:100]!r} instead of a hash, which no Hub sends; is HF_ENDPOINT right?"
+        )
+    return metadata
 
 
 def _fetch_from_hub(row: Row, listener: Listener) -> Path:
@@ -108,13 +150,10 @@ def _fetch_from_hub(row: Row, listener: Listener) -> Path:
 
     Raises:
         WeightsError: the file is not the table's.
-        HTTPError, OSError, ValueError: the client's own.
+        HTTPError, OSError, ValueError, Refused: it did not come.
     """
-    address = hf_hub_url(row.repository, row.file, revision=row.revision)
-    metadata = get_hf_file_metadata(address, token=None)
-    if metadata.etag is None:
-        raise ValueError("the server does not say which version of the file it has")
-    published = metadata.etag if HASH.fullmatch(metadata.etag) else ""
+    etag = str(_metadata(row, row.file, row.revision).etag)
+    published = etag.lower() if len(etag) == SHA256_DIGITS else ""
     if published and not published.startswith(row.sha256.lower()):
         raise WeightsError(
             f"{row.name} is not at '{row.repository}' any more: the SHA-256 of its {row.file} begins with "
@@ -123,8 +162,8 @@ def _fetch_from_hub(row: Row, listener: Listener) -> Path:
     folder = Path(constants.HF_HUB_CACHE) / f"models--{row.repository.replace('/', '--')}"
     order = Order(
         row.name,
-        address,
-        folder / "blobs" / metadata.etag,
+        hf_hub_url(row.repository, row.file, revision=row.revision),
+        folder / "blobs" / etag,
         folder / UNFINISHED,
         row.megabytes,
         build_hf_headers(),
@@ -140,21 +179,42 @@ def _announce(row: Row, host: str, listener: Listener) -> None:
         listener(Message(f"Fetching {row.name} from {host}: {row.megabytes:,} MB, licence {row.licence}."))
 
 
-def _hub_refusal(row: Row, error: Exception) -> str:
+@contextmanager
+def _refusals(row: Row, file: str) -> Iterator[None]:
+    """Turn what keeps a file of the Hub from coming into one line."""
+    try:
+        yield
+    except (HTTPError, OSError, ValueError, Refused) as error:
+        raise WeightsError(_hub_refusal(row, file, error)) from error
+
+
+def _called(row: Row, file: str) -> str:
+    return row.name if file == row.file else f"The {file} of {row.name}"
+
+
+def _hub_refusal(row: Row, file: str, error: Exception) -> str:
     """Return in one sentence why the Hub does not give a file, and what to do."""
-    page = f"{constants.ENDPOINT}/{row.repository}"
-    status = error.response.status_code if isinstance(error, HfHubHTTPError) and error.response is not None else None
+    name, page = _called(row, file), f"{constants.ENDPOINT}/{row.repository}"
+    if isinstance(error, LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__  # the client says the same of every reason
+    status = _status(error)
+    login = "then run 'hf auth login' once, or set HF_TOKEN to a token of the same account"
     if isinstance(error, GatedRepoError):
-        return (
-            f"{row.name} is gated: accept its licence at {page}, then run 'hf auth login' once, or set HF_TOKEN to a "
-            "token of the same account."
-        )
+        return f"{name} is gated: accept its licence at {page}, {login}."
     if status in (401, 403) and not isinstance(error, RepositoryNotFoundError):
-        return f"{row.name} cannot be fetched from {page}: the token (HF_TOKEN, or of 'hf auth login') is refused."
+        if get_token():
+            return f"{name} cannot be fetched from {page}: the token (HF_TOKEN, or of 'hf auth login') is refused."
+        return f"{name} cannot be fetched without a token: accept its licence at {page} if it asks for that, {login}."
     if isinstance(error, RepositoryNotFoundError):
-        return f"{row.name} cannot be fetched: {page} is not there, or is closed to this user; HF_TOKEN may open it."
-    if isinstance(error, EntryNotFoundError):
-        return f"{row.name} cannot be fetched: {page} has no {row.file} (at {row.revision})."
+        return f"{name} cannot be fetched: {page} is not there, or is closed to this user; HF_TOKEN may open it."
+    if isinstance(error, RemoteEntryNotFoundError):
+        return f"{name} cannot be fetched: {page} has no {file} (at {row.revision})."
     if constants.HF_HUB_OFFLINE:
-        return f"{row.name} is not on this machine, and HF_HUB_OFFLINE forbids fetching it."
-    return f"{row.name} cannot be fetched from {page} ({one_line(error)})."
+        return f"{name} is not on this machine, and HF_HUB_OFFLINE forbids fetching it."
+    return f"{name} cannot be fetched from {page} ({f'the server answers {status}' if status else one_line(error)})."
+
+
+def _status(error: Exception) -> int | None:
+    if isinstance(error, Refused):
+        return error.status
+    return error.response.status_code if isinstance(error, HfHubHTTPError) and error.response is not None else None
