@@ -15,8 +15,11 @@ runs/photos/
 Where several ways to learn are tried, each has a folder of its own, which is like that of a run; classifier/ is always the best
 that is finished, and at the end the run gets the recipe and the log of the best one that was trained:
 
-  attempts/lora/     recipe.toml, metrics.jsonl, tensorboard/, checkpoints/, classifier/; attempt.json says how good it is
+  attempts/lora/     recipe.toml, metrics.jsonl, tensorboard/, checkpoints/, classifier/; attempt.json says how good it is,
+                     outcome.json why it was not trained to its end, where it was not
 """
+
+from dataclasses import replace
 
 from vitral import distributed
 from vitral.advice import argument
@@ -27,6 +30,7 @@ from vitral.training.candidates.deliver import finish, first_outcome, one_outcom
 from vitral.training.candidates.first import HEAD, images_judged
 from vitral.training.loop import train
 from vitral.training.methods.batches import open_further, training_batches
+from vitral.training.planning.attempts import first_to_pay
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.rehearsal import Rehearsed, within_time
@@ -82,6 +86,8 @@ def execute(whole: Run) -> RunResult:
     baselines = run_baselines(run, listener, None if first is None else first.fitted)
     if first is not None and run.plan.attempts:
         return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
+    rehearsed = _one_way(rehearsed, listener)
+    run = rehearsed.run
     from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
     remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()
     training = train(
@@ -98,6 +104,18 @@ def execute(whole: Run) -> RunResult:
         listener=listener,
     )
     return finish(one_outcome(rehearsed, training, first, listener), baselines, listener)
+
+
+def _one_way(rehearsed: Rehearsed, listener: Listener) -> Rehearsed:
+    """Return a run that trains one network: of several ways to learn that were planned, the one that pays first."""
+    run = rehearsed.run
+    if not run.plan.attempts:
+        return rehearsed
+    one = first_to_pay(run.plan.attempts)
+    listener(
+        Message(f"Without a first classifier to compare with one way to learn is tried: {one.name} ({one.reason}).")
+    )
+    return replace(rehearsed, run=replace(run, plan=run.plan.of(one)))
 
 
 def _check_possible(rehearsed: Rehearsed) -> None:

@@ -24,6 +24,7 @@ from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
 from vitral.training.candidates import attempts as made
+from vitral.training.candidates import deliver
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates.attempts import share_of_time
 from vitral.training.candidates.choice import PROBE, TRAINED, Candidate, choose
@@ -550,6 +551,21 @@ def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
     assert probe.figure > 0.9
     assert kept_remarks(run) == (HEAD,)
     assert not (run / "attempts").exists()
+
+
+def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    said: list[Event] = []
+    result = tune(data, tmp_path / "run", start, time="20m", listener=said.append)
+    assert result.choice is None
+    assert result.run.recipe.adaptation.method == "lora"
+    assert load_recipe(tmp_path / "run" / "recipe.toml").adaptation.method == "lora"
+    (line,) = [event.text for event in said if isinstance(event, Message) and "one way to learn is tried" in event.text]
+    assert LORA in line
+    assert not (tmp_path / "run" / "attempts").exists()
+    assert go_on(tmp_path / "run").run.recipe.adaptation.method == "lora"
 
 
 def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(

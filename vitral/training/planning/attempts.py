@@ -3,7 +3,6 @@
 What an update costs and which way pays first is measured: benchmarks/attempts.py makes the table, docs/decisions.md has it.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from vitral.training.planning.automatic import (
     LORA_LR,
     PATIENCE_SECONDS,
     Situation,
-    expected_seconds,
     only_method,
 )
 from vitral.training.planning.facts import WeightsFacts
@@ -59,6 +57,11 @@ class Attempt:
         return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
 
 
+def first_to_pay(attempts: Sequence[Attempt]) -> Attempt:
+    """Return the attempt that is made where one alone is."""
+    return min(attempts, key=lambda attempt: FIRST_TO_PAY.index(attempt.name))
+
+
 def folder_of(name: str) -> str:
     """Return the folder's name of the attempt of a name."""
     return name.lower().replace(" ", "-")
@@ -70,17 +73,18 @@ def says_one(told: Mapping[str, str]) -> bool:
 
 
 def plan_attempts(
-    situation: Situation, weights: WeightsFacts, recipe: Recipe, images_per_second: float | None
+    situation: Situation, weights: WeightsFacts, recipe: Recipe, images_per_second: float
 ) -> tuple[Attempt, ...]:
     """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
 
-    Without a time budget each has the recipe's whole length, and all together take no longer than patience lasts.
+    Without a time budget each has the recipe's whole length; several are tried where all together take no longer than patience
+    lasts, whatever the device, and else the one that pays first, however long that takes.
 
     Args:
         situation: what the choice depends on.
         weights: what the run starts from.
         recipe: of all weights, its length in steps.
-        images_per_second: that learn with all weights, as measured; needed with a time budget only.
+        images_per_second: that learn with all weights, as measured.
     """
     if only_method(situation) is not None:
         return ()
@@ -103,21 +107,18 @@ def frozen_blocks(blocks: int) -> int:
     return blocks - max(1, round(LEARNING_SHARE * blocks))
 
 
-def _updates(situation: Situation, recipe: Recipe, ways: Sequence[str], images_per_second: float | None) -> float:
+def _updates(situation: Situation, recipe: Recipe, ways: Sequence[str], images_per_second: float) -> float:
     """Return how many updates each of several ways has time for, if all make as many."""
-    cost, steps = sum(COST[way] for way in ways), recipe.steps or 0
-    if situation.budget_seconds is None:
-        whole = expected_seconds(situation)
-        return PATIENCE_SECONDS / (cost * whole) * steps if whole else math.inf
-    assert images_per_second is not None, "the network was not measured"
-    return TRAINING_SHARE * situation.budget_seconds * images_per_second / (recipe.batch_size * cost)
+    budget = situation.budget_seconds
+    seconds = PATIENCE_SECONDS if budget is None else TRAINING_SHARE * budget
+    return seconds * images_per_second / (recipe.batch_size * sum(COST[way] for way in ways))
 
 
 def _enough(situation: Situation, recipe: Recipe, ways: Sequence[str]) -> float:
     """Return how many updates each of several ways must have time for."""
     steps = recipe.steps or 0
     if situation.budget_seconds is None:
-        return steps
+        return steps if len(ways) > 1 else 0
     passes = LEAST_PASSES * situation.images / recipe.batch_size
     return min(steps, LEAST_UPDATES if len(ways) == 1 else max(LEAST_UPDATES, passes))
 

@@ -29,7 +29,9 @@ FEW_A_CLASS = 5  # images, below which all weights would learn the images by hea
 LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images per class
 CPU_BATCH, CPU_PASSES, GPU_PASSES, LEAST_STEPS = 64, 30, 100, 300
 CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
-PATIENCE_SECONDS = 3600.0  # that training all weights may take on a CPU before the head alone learns
+PATIENCE_SECONDS = (
+    3600.0  # that training may take unasked: longer, and a CPU trains the head alone, and no device several ways
+)
 MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
 FULL_LR, PROBE_LR, LORA_LR = 3e-4, 3e-3, 1e-3
 LAYER_DECAY = 0.75

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
+from vitral.advice import argument
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
-from vitral.training.planning.attempts import COST, plan_attempts
+from vitral.training.planning.attempts import COST, Attempt, plan_attempts
 from vitral.training.planning.automatic import (
     PATIENCE_SECONDS,
     Situation,
@@ -75,10 +76,19 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Pl
     times = sum(COST[attempt.name] for attempt in attempts)
     plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds), from_probe=True)
     if len(attempts) == 1:
-        line = f"There is time for one way to learn: {attempts[0].name} ({attempts[0].reason})."
+        line = _why_one(attempts[0], request.asked.budget_seconds)
         return replace(plan.of(attempts[0]), reasons=(*plan.reasons, line))
     lines = (TRIED, *(attempt.line() for attempt in attempts))
     return replace(plan, attempts=attempts, reasons=(*plan.reasons, *lines))
+
+
+def _why_one(attempt: Attempt, budget_seconds: float | None) -> str:
+    one = f"{attempt.name} ({attempt.reason})"
+    if budget_seconds is not None:
+        return f"There is time for one way to learn: {one}."
+    patience = rounded(PATIENCE_SECONDS)
+    why = f"for several would train for more than {patience}; with {argument('time')} more are tried where it has room for them"
+    return f"One way to learn is tried, {why}: {one}."
 
 
 def _tries_several(request: Request, facts: Facts) -> bool:
