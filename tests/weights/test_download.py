@@ -152,6 +152,14 @@ def test_another_file_in_the_repository_is_not_even_fetched(server: HubServer) -
     assert server.sent == 0
 
 
+def test_a_file_that_is_here_under_another_hash_is_not_taken(server: HubServer, weights: bytes) -> None:
+    path = fetch(ON_HUB, ignore)
+    assert kept(replace(ON_HUB, sha256=hashlib.sha256(weights).hexdigest().upper())) == path
+    other = replace(ON_HUB, sha256="ab" * 32)
+    assert kept(other) is None
+    assert "instead of abababababab" in refusal(other)
+
+
 def test_a_page_instead_of_weights_is_refused_and_not_kept(server: HubServer, weights: bytes) -> None:
     row = replace(PLAIN, address=f"{server.address}/files/")
     server.files["ViT.npz"] = b"<html>Please log in to this network</html>"

@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import vitral
-from tests.weights.hub_server import HubServer, hub
+from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral.cli.main import main
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, ignore
@@ -203,7 +203,7 @@ def test_a_name_goes_the_whole_way_to_a_trained_classifier(server: HubServer, tm
     assert done.returncode == 0, done.stderr
     assert f"Fetching {MIRRORED} from 127.0.0.1: 23 MB, licence Apache-2.0." in done.stderr.replace("\n", " ")
     trained = vitral.load(tmp_path / "runs" / "photos")
-    assert trained.provenance.source == MIRRORED
+    assert trained.provenance.source == f"{MIRRORED} ({REPOSITORY} at {COMMIT})"
     assert trained.preprocessing.mean == (0.4, 0.4, 0.4)
     card = (tmp_path / "runs" / "photos" / "classifier" / "README.md").read_text()
     assert "is licensed under Apache-2.0 (https://" in card

@@ -285,6 +285,15 @@ def test_relatives_that_we_do_not_have_are_refused_by_what_they_are(tmp_path: Pa
     save_file({**tensors, "norm.weight": torch.ones(32), "norm.bias": torch.zeros(32)}, path)
     with pytest.raises(WeightsError, match="fc_norm"):
         vitral.load(path)
+    _, path = written("eva02", "timm", tmp_path / "eva02")
+    tensors = load_file(path)
+    width = tensors["blocks.0.mlp.fc2.weight"].shape[1]
+    plain = {name: tensor[:width].clone() if ".mlp.fc1." in name else tensor for name, tensor in tensors.items()}
+    save_file(plain, path)
+    with pytest.raises(
+        WeightsError, match="its MLP is plain, without a gate: the first EVA's kind, of which EVA-02 is"
+    ):
+        vitral.load(path)
 
 
 def test_an_autoencoders_decoder_is_left_out(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vitral.paths import is_folder, look_at
 from vitral.progress import show
 from vitral.weights.hub import download
 from vitral.weights.load import read_weights
-from vitral.weights.named.fetch import fetch
+from vitral.weights.named.fetch import fetch, origin
 from vitral.weights.named.find import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
@@ -109,8 +109,9 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
         return Classifier(model, PHOTOS.with_size(model.image_size), provenance=provenance)
     if is_named(name) and not _is_path(name):
         row = find(name)
-        classifier = _from_weights(fetch(row, listener), {**row.architecture, **architecture}, size)
-        classifier.provenance = replace(classifier.provenance, source=row.name)
+        file = fetch(row, listener)
+        classifier = _from_weights(file, {**row.architecture, **architecture}, size)
+        classifier.provenance = replace(classifier.provenance, source=origin(row, file))
         return classifier
     if HUB_ID.fullmatch(name) and not _is_path(name):
         return _load(download(name), architecture, size, listener)

@@ -26,7 +26,7 @@ from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import Recipe
-from vitral.weights.named.find import offer
+from vitral.weights.named.find import is_named, offer
 
 
 def load_start(request: Request, listener: Listener) -> Classifier | None:
@@ -103,7 +103,9 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
     else:
         start = loaded or load(plan.start, listener=session.listener)
         if plan.origin == "weights":
-            start.provenance = Provenance(source=plan.start)
+            said = start.provenance.source
+            with_commit = is_named(plan.start) and said.startswith(plan.start)
+            start.provenance = Provenance(source=said if with_commit else plan.start)
         else:
             start.model.init_weights(seed)
     if session.request.asked.kind == "fine-tune":

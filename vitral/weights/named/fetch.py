@@ -68,13 +68,25 @@ def fetch(row: Row, listener: Listener) -> Path:
     return _from_address(row, listener) if row.address else _from_hub(row, listener)
 
 
+def origin(row: Row, path: Path) -> str:
+    """Return a row's name with the commit that its file on this machine is of; `licence_of` finds the row by it."""
+    commit = path.parent.name
+    return f"{row.name} ({row.repository} at {commit})" if row.repository and COMMIT.fullmatch(commit) else row.name
+
+
 def kept(row: Row) -> Path | None:
-    """Return a row's file if it is on this machine; the network is not asked."""
+    """Return a row's file if it is on this machine; the network is not asked.
+
+    A file of the Hub that the client keeps under another hash than the table's is another one.
+    """
     if row.address:
         target = _target(row)
         return target if target.is_file() else None
     path = try_to_load_from_cache(row.repository, row.file, revision=row.revision)
-    return Path(path) if isinstance(path, str) else None
+    if not isinstance(path, str):
+        return None
+    blob = Path(path).readlink().name if Path(path).is_symlink() else ""
+    return Path(path) if len(blob) != SHA256_DIGITS or blob.lower().startswith(row.sha256.lower()) else None
 
 
 def _from_address(row: Row, listener: Listener) -> Path:

@@ -65,8 +65,12 @@ def offer(model: str) -> str:
 
 
 def licence_of(source: str) -> str:
-    """Return in one sentence the licence of the weights that a classifier started from; empty for any others."""
-    row = rows().get(source)
+    """Return in one sentence the licence of the weights that a classifier started from; empty for any others.
+
+    Args:
+        source: of its provenance.
+    """
+    row = rows().get(source.partition(" ")[0])  # a commit may follow
     return (
         f"{row.name}, from {row.link}, is licensed under {row.licence} ({LICENCES[row.licence].link})." if row else ""
     )

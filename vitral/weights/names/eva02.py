@@ -64,13 +64,16 @@ def read(stored: Stored) -> Reading:
     side, class_row = grid_side(shapes["pos_embed"][1], token=True)
     if not class_row:
         raise ValueError("its class token has no position")
+    hidden = shapes["blocks.0.mlp.fc2.weight"][1]
+    if "blocks.0.mlp.fc1.weight" in shapes and shapes["blocks.0.mlp.fc1.weight"][0] != 2 * hidden:
+        raise ValueError("its MLP is plain, without a gate: the first EVA's kind, of which EVA-02 is known")
     head = "head.weight" in shapes
     config = ViTConfig(
         image_size=(side * patch_height, side * patch_width),
         patch_size=(patch_height, patch_width),
         dim=dim,
         depth=stored.count(r"blocks[.](\d+)[.]"),
-        mlp_dim=shapes["blocks.0.mlp.fc2.weight"][1],
+        mlp_dim=hidden,
         mlp="swiglu-norm" if "blocks.0.mlp.norm.weight" in shapes else "swiglu",
         num_heads=heads_of_width(dim),
         num_classes=shapes["head.weight"][0] if head else 1000,
