@@ -76,8 +76,8 @@ def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu
         tried[rate] = names(attempts)
         whole = (RECIPE.steps or 0) * RECIPE.batch_size / rate
         assert len(attempts) == 1 or sum(COST[name] for name in tried[rate]) * whole <= PATIENCE_SECONDS
-    one, two, three = [LORA], [LAST, LORA], [LAST, LORA, ALL]
-    assert list(tried.values()) == [one, one, two, two, three, three]
+    one, three = [ALL], [LAST, LORA, ALL]
+    assert list(tried.values()) == [one, one, one, one, three, three]
 
 
 def test_a_gpu_has_no_room_for_everything() -> None:
@@ -88,10 +88,10 @@ def test_a_gpu_has_no_room_for_everything() -> None:
 def test_a_long_training_without_a_budget_says_that_one_way_is_tried() -> None:
     server = replace(FACTS, machine=MachineFacts(gpu_bytes=80 << 30))
     plan = planned(facts=server, measured=replace(MEASURED, images_per_second=1.0))
-    assert (plan.attempts, plan.why_none, plan.recipe.adaptation.method) == ((), "", "lora")
+    assert (plan.attempts, plan.why_none, plan.recipe.adaptation.method) == ((), "", "full")
     (line,) = [line for line in plan.reasons if line.startswith("One way to learn is tried")]
     assert "more than 60 min; " in line
-    assert ": LoRA (" in line
+    assert ": all weights (" in line
 
 
 @pytest.mark.parametrize(("blocks", "frozen"), [(2, 1), (3, 2), (6, 4), (12, 8), (24, 16), (32, 21)])

@@ -77,8 +77,8 @@ def plan_attempts(
 ) -> tuple[Attempt, ...]:
     """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
 
-    Without a time budget each has the recipe's whole length; several are tried where all together take no longer than patience
-    lasts, whatever the device, and else the one that pays first, however long that takes.
+    Without a time budget each has the recipe's whole length: all ways where together they take no longer than patience lasts,
+    whatever the device, and else all weights alone, for what pays first counts only where the time ends soon.
 
     Args:
         situation: what the choice depends on.
@@ -88,10 +88,15 @@ def plan_attempts(
     """
     if only_method(situation) is not None:
         return ()
-    ways = [way for way in FIRST_TO_PAY if _possible(way, weights)]
-    for count in range(len(ways), 0, -1):
-        tried = [way for way in COST if way in ways[:count]]
-        if _updates(situation, recipe, tried, images_per_second) >= _enough(situation, recipe, tried):
+    ways = [way for way in COST if _possible(way, weights)]
+    if situation.budget_seconds is None:
+        in_patience = _updates(PATIENCE_SECONDS, recipe, ways, images_per_second) >= (recipe.steps or 0)
+        return _attempts(ways if in_patience else [ALL], weights)
+    seconds = TRAINING_SHARE * situation.budget_seconds
+    paying = [way for way in FIRST_TO_PAY if way in ways]
+    for count in range(len(paying), 0, -1):
+        tried = [way for way in COST if way in paying[:count]]
+        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, count):
             return _attempts(tried, weights)
     return ()
 
@@ -107,20 +112,15 @@ def frozen_blocks(blocks: int) -> int:
     return blocks - max(1, round(LEARNING_SHARE * blocks))
 
 
-def _updates(situation: Situation, recipe: Recipe, ways: Sequence[str], images_per_second: float) -> float:
+def _updates(seconds: float, recipe: Recipe, ways: Sequence[str], images_per_second: float) -> float:
     """Return how many updates each of several ways has time for, if all make as many."""
-    budget = situation.budget_seconds
-    seconds = PATIENCE_SECONDS if budget is None else TRAINING_SHARE * budget
     return seconds * images_per_second / (recipe.batch_size * sum(COST[way] for way in ways))
 
 
-def _enough(situation: Situation, recipe: Recipe, ways: Sequence[str]) -> float:
-    """Return how many updates each of several ways must have time for."""
-    steps = recipe.steps or 0
-    if situation.budget_seconds is None:
-        return steps if len(ways) > 1 else 0
+def _enough(situation: Situation, recipe: Recipe, count: int) -> float:
+    """Return how many updates each of so many ways must have time for, within a budget."""
     passes = LEAST_PASSES * situation.images / recipe.batch_size
-    return min(steps, LEAST_UPDATES if len(ways) == 1 else max(LEAST_UPDATES, passes))
+    return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, passes))
 
 
 def changes_of(way: str, blocks: int) -> dict[str, object]:
