@@ -534,8 +534,8 @@ def test_one_way_alone_begins_so_too_however_often_it_is_stopped(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
-    monkeypatch.setattr(attempts, "FIRST_TO_PAY", (LORA,))
-    monkeypatch.setattr(attempts, "LORA_LR", 1e-12)
+    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 0.0)  # so that there is none for several
+    monkeypatch.setattr(attempts, "FULL_LR", 1e-12)
     run = tmp_path / "run"
     now = in_attempt(1, 1)()
 
