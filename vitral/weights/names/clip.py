@@ -226,20 +226,13 @@ def _transformers_rules(config: ViTConfig) -> list[Rule]:
 def describe(config: ViTConfig) -> dict[str, Any]:
     """Return a model's config.json."""
     clip = config.norm_before
-    height, width = config.image_size
     return {
         "architectures": ["CLIPVisionModelWithProjection" if clip else "SiglipVisionModel"],
         "model_type": "clip_vision_model" if clip else "siglip_vision_model",
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.num_heads,
+        **transformers.vit_settings(config),
         "intermediate_size": config.mlp_dim,
         "hidden_act": transformers.ACTIVATIONS[config.gelu],
         "attention_dropout": config.attention_dropout,
-        "layer_norm_eps": config.norm_eps,
-        "image_size": height if height == width else [height, width],
-        "patch_size": config.patch_size[0],
-        "num_channels": 3,
         **({"projection_dim": config.num_classes} if clip else {}),
     }
 

@@ -190,26 +190,19 @@ def _class_token_alone(dim: int) -> Layout:
 
 def describe(config: ViTConfig) -> dict[str, Any]:
     """Return a model's config.json."""
-    height, width = config.image_size
     kind = "Dinov2WithRegisters" if config.registers else "Dinov2"
     extra: Mapping[str, Any] = {"num_register_tokens": config.registers} if config.registers else {}
     ratio = config.mlp_dim / config.dim * (1.5 if config.mlp == "swiglu" else 1)
     return {
         "architectures": [f"{kind}ForImageClassification"],
         "model_type": "dinov2_with_registers" if config.registers else "dinov2",
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.num_heads,
+        **transformers.vit_settings(config),
         "mlp_ratio": round(ratio),
         "use_swiglu_ffn": config.mlp == "swiglu",
         "hidden_act": transformers.ACTIVATIONS[config.gelu],
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
         "drop_path_rate": config.stochastic_depth,
-        "layer_norm_eps": config.norm_eps,
-        "image_size": height if height == width else [height, width],
-        "patch_size": config.patch_size[0],
-        "num_channels": 3,
         "qkv_bias": config.qkv_bias,
         **extra,
     }

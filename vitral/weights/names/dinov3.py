@@ -222,13 +222,10 @@ def _transformers_rules(config: ViTConfig) -> list[Rule]:
 
 def describe(config: ViTConfig) -> dict[str, Any]:
     """Return a model's config.json."""
-    height, width = config.image_size
     return {
         "architectures": ["DINOv3ViTModel"],
         "model_type": "dinov3_vit",
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.num_heads,
+        **transformers.vit_settings(config),
         "intermediate_size": config.mlp_dim,
         "use_gated_mlp": config.mlp == "swiglu",
         "hidden_act": "silu" if config.mlp == "swiglu" else transformers.ACTIVATIONS[config.gelu],
@@ -236,10 +233,6 @@ def describe(config: ViTConfig) -> dict[str, Any]:
         "value_bias": config.qkv_bias,
         "num_register_tokens": config.registers,
         "layerscale_value": config.layer_scale,
-        "layer_norm_eps": config.norm_eps,
-        "image_size": height if height == width else [height, width],
-        "patch_size": config.patch_size[0],
-        "num_channels": 3,
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.kernels.gelu import Gelu
+from vitral.models.vit_config import ViTConfig
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
@@ -41,6 +42,20 @@ def gelu_of(config: Mapping[str, Any]) -> Gelu:
     if name not in GELUS:
         raise ValueError(f"its activation '{name}' is unknown")
     return GELUS[name]
+
+
+def vit_settings(config: ViTConfig) -> dict[str, Any]:
+    """Return the settings that a config.json has under the same names for every family of ViTs."""
+    height, width = config.image_size
+    return {
+        "hidden_size": config.dim,
+        "num_hidden_layers": config.depth,
+        "num_attention_heads": config.num_heads,
+        "layer_norm_eps": config.norm_eps,
+        "image_size": height if height == width else [height, width],
+        "patch_size": config.patch_size[0],
+        "num_channels": 3,
+    }
 
 
 def class_names(stored: Stored) -> tuple[str, ...] | None:

@@ -162,21 +162,14 @@ def rules(config: ViTConfig) -> list[Rule]:
 def describe(config: ViTConfig) -> dict[str, Any]:
     """Return a model's config.json."""
     kind = "DeiTForImageClassificationWithTeacher" if config.distilled else "ViTForImageClassification"
-    height, width = config.image_size
     return {
         "architectures": [kind],
         "model_type": "deit" if config.distilled else "vit",
-        "hidden_size": config.dim,
-        "num_hidden_layers": config.depth,
-        "num_attention_heads": config.num_heads,
+        **transformers.vit_settings(config),
         "intermediate_size": config.mlp_dim,
         "hidden_act": transformers.ACTIVATIONS[config.gelu],
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention_dropout,
-        "layer_norm_eps": config.norm_eps,
-        "image_size": height if height == width else [height, width],
-        "patch_size": config.patch_size[0],
-        "num_channels": 3,
         "qkv_bias": config.qkv_bias,
     }
 
