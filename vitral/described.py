@@ -1,9 +1,11 @@
 """Dataclasses from the JSON values that describe them, each checked against its field's type: no file is trusted."""
 
 import dataclasses
+import json
 import math
 import types
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vitral.errors import VitralError, did_you_mean
@@ -41,6 +43,23 @@ def read_described(
         raise error(f"{what} lacks the field '{missing[0]}'.")
     hints = get_type_hints(kind)
     return kind(**{name: _field(name, hints[name], value, what, error) for name, value in values.items()})
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none, or a damaged one."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def read_kept(kind: type[Described], path: Path) -> Described | None:
+    """Return the dataclass that a file describes; None where there is none, or a damaged one."""
+    try:
+        return read_described(kind, read_object(path), path.name)
+    except VitralError:
+        return None
 
 
 def _field(name: str, hint: Any, value: Any, what: str, error: type[VitralError]) -> Any:  # noqa: ANN401  # JSON values

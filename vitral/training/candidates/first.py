@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import get_type_hints
 
 import torch
 from jaxtyping import Float
@@ -17,7 +16,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import Source
-from vitral.described import fits
+from vitral.described import read_kept
 from vitral.errors import WeightsError
 from vitral.evaluation.features import Described, describe, sample
 from vitral.evaluation.fewshot import Fitted
@@ -209,10 +208,7 @@ def _kept(run: Run) -> Candidate | None:
 
 def _read(folder: Path) -> Candidate | None:
     try:
-        values = json.loads((folder / FIRST_FILE).read_text(encoding="utf-8"))
         read(folder / FIRST)
     except (OSError, ValueError, RecursionError, WeightsError):
         return None
-    hints = get_type_hints(Candidate)
-    whole = isinstance(values, dict) and values.keys() == hints.keys()
-    return Candidate(**values) if whole and all(fits(hints[name], value) for name, value in values.items()) else None
+    return read_kept(Candidate, folder / FIRST_FILE)

@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from vitral import plugins
 from vitral.advice import argument, function
-from vitral.described import fits
+from vitral.described import fits, read_object
 from vitral.errors import PluginError, TrainingError
 from vitral.files import write_file
 from vitral.training.planning.request import FUNCTIONS, Asked
@@ -32,11 +32,7 @@ def begin(folder: Path, asked: Asked) -> None:
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return what a run folder says of its run; nothing where that is lost or damaged."""
-    try:
-        description = json.loads((folder / RUN_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return description if isinstance(description, dict) else {}
+    return read_object(folder / RUN_FILE)
 
 
 def kept(folder: Path, part: str = FIRST) -> Asked | None:

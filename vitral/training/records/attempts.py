@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from vitral import distributed
 from vitral.classifier.folder import is_classifier
-from vitral.described import fits
+from vitral.described import fits, read_kept, read_object
 from vitral.files import write_file
 from vitral.layout import CHECKPOINTS, CLASSIFIER
 from vitral.training.planning.attempts import COST, Attempt
@@ -50,12 +50,7 @@ class Record:
 
 def read_record(folder: Path) -> Record | None:
     """Return what is known of the classifier in an attempt's folder; None where there is none, or a damaged record."""
-    values = _values(folder / ATTEMPT_FILE)
-    hints = get_type_hints(Record)
-    if values.keys() != hints.keys() or not is_classifier(folder / CLASSIFIER):
-        return None
-    whole = all(fits(hints[name], value) for name, value in values.items())
-    return Record(**(values | {"skipped": tuple(values["skipped"])})) if whole else None
+    return read_kept(Record, folder / ATTEMPT_FILE) if is_classifier(folder / CLASSIFIER) else None
 
 
 def write_record(folder: Path, record: Record) -> None:
@@ -65,7 +60,7 @@ def write_record(folder: Path, record: Record) -> None:
 
 def read_outcome(folder: Path) -> str:
     """Return why an attempt is not to be trained to its end: given up, or no time; empty where nothing stands against it."""
-    said = _values(folder / OUTCOME_FILE).get("outcome")
+    said = read_object(folder / OUTCOME_FILE).get("outcome")
     return said if said in (GIVEN_UP, NO_TIME) else ""
 
 
@@ -100,15 +95,6 @@ def _is_lengthened(folder: Path, state: State) -> bool:
     if state.recipe_steps is None or not path.is_file():
         return False
     return (load_recipe(path).steps or 0) > state.recipe_steps
-
-
-def _values(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; an empty one where there is none, or a damaged one."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def attempt_folder(folder: Path, attempt: Attempt) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from vitral.advice import argument
 from vitral.data.fingerprint import Inventory, changes
 from vitral.data.source import DataSet
-from vitral.described import fits
+from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
 from vitral.training.records.asked import read_run
@@ -147,10 +147,7 @@ def redrawn(folder: Path) -> list[str]:
 
 def _read(folder: Path) -> dict[str, Any]:
     """Return what was kept; nothing where it is lost or damaged."""
-    try:
-        record = json.loads((folder / DATA_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
+    record = read_object(folder / DATA_FILE)
     if not _fits({"fingerprint": str, "class_names": tuple[str, ...], "splits": Inventory}, record):
         return {}
     further = record.get("further")  # unknown to versions up to 0.2

@@ -3,11 +3,9 @@
 import dataclasses
 import json
 from functools import partial
-from pathlib import Path
-from typing import get_type_hints
 
 from vitral import distributed
-from vitral.described import fits
+from vitral.described import read_kept
 from vitral.evaluation.fewshot import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
@@ -30,7 +28,7 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
     if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / "baselines.json"
-    if run.session.resume and (kept := distributed.broadcast(_kept_baselines(path))) is not None:
+    if run.session.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
         return kept
     expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
@@ -56,14 +54,3 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
         write_file(path, json.dumps(dataclasses.asdict(baselines)))
     listener(Message(baselines.sentence()))
     return baselines
-
-
-def _kept_baselines(path: Path) -> Baselines | None:
-    """Return those that the run had before it was stopped; None where there are none, or damaged ones."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None
-    hints = get_type_hints(Baselines)
-    whole = isinstance(values, dict) and values.keys() == hints.keys()
-    return Baselines(**values) if whole and all(fits(hints[name], value) for name, value in values.items()) else None
