@@ -333,10 +333,21 @@ def test_a_budget_too_short_for_training_delivers_it_and_says_so(
         tune(data, tmp_path / "other", time="20m", recipe="scratch")  # which means training, and nothing else
 
 
-def test_no_time_for_anything_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="too short"):
-        tune(shades(tmp_path / "photos"), tmp_path / "run", time="0.1s")
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("quick", [False, True])
+def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_delivered_and_said_to_be_late(
+    tmp_path: Path, quick: bool
+) -> None:
+    said: list[Event] = []
+    result = tune(shades(tmp_path / "photos"), tmp_path / "run", time="0.1s", quick=quick, listener=said.append)
+    assert result.training.steps == 0
+    assert result.choice is not None
+    assert result.choice.kept == PIXELS
+    assert result.evaluation.headline() == 1.0
+    assert any(at_message("leaves no time for anything")(event) for event in said)
+    late = replace(result.run.session, started=result.run.session.started - 60)  # as on a slower machine
+    ended = replace(result, run=replace(result.run, session=late)).at_its_end()
+    assert ended.diagnosis[0].problem.startswith("Longer than it was given")
+    assert vitral.load(result.classifier_folder).class_names == ("dark", "light")
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

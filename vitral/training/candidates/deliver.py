@@ -34,14 +34,15 @@ from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import diagnose_run, merged
 from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation, scoring_workers
 
+LATE = "a linear model of what a few seconds allow is made all the same"
+LATE_SECONDS = 5.0  # for it
 FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
 
 
 def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, str]:
     """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
 
-    Raises:
-        TrainingError: there is no time for anything at all.
+    Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
     """
     run, session = rehearsed.run, rehearsed.run.session
     if run.why_no_first:
@@ -52,9 +53,11 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
         seconds = session.left() - FIXED_SECONDS * machine_slowness() if alone else FIRST_SHARE * session.left()
         after = min(len(run.data.splits[run.data.scored_split()]), VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
     first = first_classifier(run, rehearsed.validating, listener, seconds=seconds, after=after)
+    if first is None and (session.request.asked.quick or rehearsed.too_short()):
+        given = argument("time", written(session.budget_seconds or 0.0))
+        listener(Message(f"{given} leaves no time for anything; {LATE}.", warning=True))
+        first = first_classifier(run, rehearsed.validating, listener, seconds=LATE_SECONDS, after=0, least=True)
     if first is None:
-        if session.request.asked.quick or rehearsed.too_short():
-            rehearsed.refuse()
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""
     why = _why_alone(rehearsed)

@@ -47,6 +47,15 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int, trained:
     return None
 
 
+def fewest(run: Run, train: Source) -> Affordable:
+    """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
+    return Affordable(thinned(train, _fewest(run, train)), network=False)
+
+
+def _fewest(run: Run, train: Source) -> int:
+    return min(len(train), max(FEWEST, len(run.data.class_names)))
+
+
 def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
     """Return how many images there is time to fit on; None where they would be too few."""
     if stopwatch.left() <= 0:
@@ -59,7 +68,7 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
     unit = unit_seconds()
     for share in SHARES:
         count = int(share * len(train))
-        if count < min(len(train), max(FEWEST, classes)):
+        if count < _fewest(run, train):
             return None
         fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
         if count * an_image + others * scoring + fitting <= stopwatch.left():
