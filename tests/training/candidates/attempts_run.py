@@ -1,16 +1,21 @@
 """A run that tries several ways to learn, for few updates each, also as one process of a job."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vitral
 from vitral import distributed
-from vitral.events import ignore
+from vitral.events import Event, Progress, ignore
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first
+from vitral.training.candidates.choice import choose
 from vitral.training.planning import attempts, automatic
+from vitral.training.result import RunResult
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
 STEPS = 24
@@ -28,10 +33,70 @@ def make_short() -> Iterator[None]:
         yield
 
 
+def tune(data: Path | None, out: Path, start: Path | None, **asked: Any) -> RunResult:  # noqa: ANN401
+    given: dict[str, Any] = {"source": start, "image_size": 16, "overrides": SETTINGS, "listener": ignore}
+    return vitral.finetune(data, out=out, **(given | asked))
+
+
+def go_on(run: Path, **asked: Any) -> RunResult:  # noqa: ANN401
+    return vitral.finetune(out=run, resume=True, **({"listener": ignore} | asked))
+
+
+def attempts_of(run: Path) -> list[Path]:
+    return sorted((run / "attempts").iterdir())
+
+
+def contents(run: Path) -> dict[str, bytes]:
+    """Return what must not depend on how often a run was interrupted."""
+    names = ["classifier/weights.safetensors", "metrics.jsonl", "recipe.toml", "evaluation.json", "first.json"]
+    for folder in attempts_of(run):
+        names += [
+            f"attempts/{folder.name}/{name}"
+            for name in ("classifier/weights.safetensors", "metrics.jsonl", "recipe.toml")
+        ]
+    return {name: (run / name).read_bytes() for name in names}
+
+
+def reached(run: Path) -> dict[str, int]:
+    """Return the updates that each attempt of a run made in all."""
+    return {path.parent.name: json.loads(path.read_text())["reached"] for path in run.glob("attempts/*/attempt.json")}
+
+
+def best_of(result: RunResult) -> Path:
+    """Return the folder of the best attempt of a run."""
+    assert result.choice is not None
+    best = choose(result.choice.candidates[1:], SINGLE_LABEL.headline).kept
+    return result.run.folder / "attempts" / best.lower().replace(" ", "-")
+
+
+def count_into(trained: list[Progress]) -> Callable[[Event], None]:
+    def count(event: Event) -> None:
+        if isinstance(event, Progress) and event.task == "train":
+            trained.append(event)
+
+    return count
+
+
+def in_attempt(number: int, step: int) -> Callable[[], Callable[[Event], bool]]:
+    """Return what waits for a step of the attempt of a number."""
+
+    def waiting() -> Callable[[Event], bool]:
+        begun = 0
+
+        def now(event: Event) -> bool:
+            nonlocal begun
+            begun += isinstance(event, Progress) and event.task == "train" and event.done == 1
+            return isinstance(event, Progress) and event.task == "train" and (begun, event.done) == (number, step)
+
+        return now
+
+    return waiting
+
+
 def main(run: Path, data: Path, start: Path) -> int:
     """Carry the run out, and write what this process ended with beside it."""
     with make_short():
-        result = vitral.finetune(data, source=start, out=run, image_size=16, overrides=SETTINGS, listener=ignore)
+        result = tune(data, run, start)
     assert result.choice is not None
     figures = [f"{one.name} {one.figure:.6f}" for one in result.choice.candidates]
     told = [result.choice.kept, *figures, f"{result.evaluation.headline():.6f}"]

@@ -5,7 +5,8 @@ import pytest
 from vitral.tasks.chance import Z_95
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import TRAINED, Candidate, choose, half_width
+from vitral.training.candidates.choice import PROBE, TRAINED, Candidate, choose, half_width
+from vitral.training.planning.attempts import ALL, COST, LAST, LORA
 
 ACCURACY = SINGLE_LABEL.headline
 
@@ -47,3 +48,29 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
     centre = (share + Z_95**2 / (2 * images)) / (1 + Z_95**2 / images)
     for end in (centre - width, centre + width):
         assert abs(end - share) == pytest.approx(Z_95 * max(end * (1 - end) / images, 0) ** 0.5, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "figures", [(0.9, 0.9, 0.9, 0.9), (0.8, 0.9, 0.9, 0.9), (0.9, 0.8, 0.7, 0.6), (0.5, 0.6, 0.6, 0.7)]
+)
+def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
+    names = (PROBE, *COST)
+    tried = [Candidate(name, figure, 400) for name, figure in zip(names, figures, strict=True)]
+    assert choose(tried, ACCURACY).kept == names[figures.index(max(figures))]
+
+
+@pytest.mark.parametrize(
+    ("kept", "end"),
+    [
+        (LORA, "LoRA is kept."),
+        (LAST, "The network whose last blocks learned is kept."),
+        (ALL, "The network all of which learned is kept."),
+        (PROBE, "The linear probe is kept."),
+    ],
+)
+def test_the_sentence_names_all_of_them(kept: str, end: str) -> None:
+    tried = [Candidate(name, 0.9 + 0.01 * (name == kept), 412) for name in (PROBE, *COST)]
+    sentence = choose(tried, ACCURACY).sentence(ACCURACY)
+    assert sentence.startswith("By 412 validation images: linear probe 9")
+    assert sentence.endswith(end)
+    assert all(name in sentence for name in COST)

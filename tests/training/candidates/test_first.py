@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 import vitral
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import save
+from tests.training.candidates.material import SIZE, Killed, a_start, at_message, killed_when, shades, stripes, write
 from vitral.cli.main import main
 from vitral.data.batch import Batch
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress
-from vitral.images.preprocessing import PHOTOS
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.families import build
-from vitral.models.vit_config import ViTConfig
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.training.candidates.choice import PIXELS, PROBE
@@ -29,41 +24,7 @@ from vitral.training.planning import rehearsal
 from vitral.training.result import RunResult
 from vitral.training.step import Step
 
-SIZE = 16
 QUICK = ("steps=4", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
-TINY = ViTConfig(image_size=(SIZE, SIZE), patch_size=(4, 4), dim=64, depth=1, mlp_dim=64, num_heads=2, num_classes=5)
-
-
-def write(path: Path, pixels: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels.astype(np.uint8)).save(path)
-
-
-def shades(folder: Path, count: int = 20) -> Path:
-    """Dark and light images: what a linear model on pixels tells at once."""
-    random = np.random.default_rng(0)
-    for name, low in (("dark", 0), ("light", 140)):
-        for index in range(count):
-            write(folder / name / f"{index}.png", random.integers(low, low + 100, (SIZE, SIZE, 3)))
-    return folder
-
-
-def stripes(folder: Path, count: int = 60) -> Path:
-    """Rows and columns of stripes, of any phase and sign: no linear model on pixels tells them apart."""
-    random = np.random.default_rng(0)
-    for name in ("columns", "rows"):
-        for index in range(count):
-            wave = np.sin(2 * np.pi * (np.arange(SIZE) / 4 + random.random()))
-            plane = np.broadcast_to(wave, (SIZE, SIZE))
-            plane = plane if name == "columns" else plane.T
-            noise = random.normal(0, 8, (SIZE, SIZE, 3))
-            write(folder / name / f"{index}.png", np.clip(128 + 80 * plane[:, :, None] + noise, 0, 255))
-    return folder
-
-
-def a_start(folder: Path, *, depth: int = 1) -> Path:
-    """Save a classifier whose features are of some use."""
-    return save(Classifier(build(replace(TINY, depth=depth), seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
 
 
 def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401
@@ -74,22 +35,6 @@ def tune(data: Path, out: Path, **asked: Any) -> RunResult:  # noqa: ANN401
         "listener": lambda event: None,
     }
     return vitral.finetune(data, out=out, **(given | asked))
-
-
-class Killed(BaseException):
-    """Stands for the end of a process."""
-
-
-def at_message(text: str) -> Callable[[Event], bool]:
-    return lambda event: isinstance(event, Message) and text in event.text
-
-
-def killed_when(meets: Callable[[Event], bool]) -> Callable[[Event], None]:
-    def listen(event: Event) -> None:
-        if meets(event):
-            raise Killed
-
-    return listen
 
 
 def contents(run: Path) -> dict[str, bytes]:

@@ -1,0 +1,39 @@
+"""What the tests of several ways to learn share: images, a start, and one run that nothing interrupted."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.training.candidates.attempts_run import make_short, tune
+from tests.training.candidates.material import a_start, stripes
+from vitral.events import Event, Message
+from vitral.training.result import RunResult
+
+
+@pytest.fixture
+def short() -> Iterator[None]:
+    """Few updates in every attempt."""
+    with make_short():
+        yield
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images that no linear model on pixels tells apart."""
+    return stripes(tmp_path_factory.mktemp("data") / "photos", 150)
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier with blocks enough for the last of them to learn alone."""
+    return a_start(tmp_path_factory.mktemp("start"), depth=3)
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory, data: Path, start: Path) -> tuple[RunResult, list[str]]:
+    """A run that nothing interrupted, and what it said."""
+    with make_short():
+        said: list[Event] = []
+        result = tune(data, tmp_path_factory.mktemp("whole") / "run", start, listener=said.append)
+    return result, [event.text for event in said if isinstance(event, Message)]
