@@ -69,14 +69,21 @@ def hidden_and_pooled(model: Any, images: torch.Tensor) -> tuple[torch.Tensor, t
     return given.last_hidden_state, given.pooler_output
 
 
+def swapped(tensors: Tensors, swaps: dict[str, str]) -> Tensors:
+    """Return tensors under names of which parts are replaced, one after the other."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        for old, new in swaps.items():
+            name = name.replace(old, new)
+        renamed[name] = tensor
+    return renamed
+
+
 def dinov2(tensors: Tensors) -> Tensors:
     """Return timm's tensors under DINOv2's names: the class token's position apart, the gated MLP as w12 and w3."""
-    renamed = {}
     gated = tensors["blocks.0.mlp.fc1.weight"].shape[0] == 2 * tensors["blocks.0.mlp.fc2.weight"].shape[1]
-    for name, tensor in tensors.items():
-        if gated:
-            name = name.replace("mlp.fc1", "mlp.w12").replace("mlp.fc2", "mlp.w3")
-        renamed[name.replace("reg_token", "register_tokens")] = tensor
+    swaps = {"mlp.fc1": "mlp.w12", "mlp.fc2": "mlp.w3"} if gated else {}
+    renamed = swapped(tensors, swaps | {"reg_token": "register_tokens"})
     dim = tensors["cls_token"].shape[-1]
     renamed["mask_token"] = torch.zeros(1, dim)
     if "reg_token" in tensors:
@@ -100,9 +107,7 @@ def open_clip(tensors: Tensors) -> Tensors:
         "mlp.fc2": "mlp.c_proj",
     }
     renamed = {"logit_scale": torch.ones(()), "transformer.resblocks.0.ln_1.weight": torch.ones(16)}
-    for name, tensor in tensors.items():
-        for old, new in swaps.items():
-            name = name.replace(old, new)
+    for name, tensor in swapped(tensors, swaps).items():
         name = "ln_post" + name[4:] if name.startswith("norm.") else name
         renamed[f"visual.{name}"] = tensor
     renamed["visual.class_embedding"] = renamed.pop("visual.cls_token")[0, 0]
@@ -124,9 +129,7 @@ def dinov3(tensors: Tensors) -> Tensors:
     gated = any("fc1_g" in name for name in tensors)
     swaps |= {"mlp.fc2": "mlp.w3"} if gated else {}
     renamed = {"mask_token": torch.zeros(1, 128), "rope_embed.periods": torch.ones(16)}
-    for name, tensor in tensors.items():
-        for old, new in swaps.items():
-            name = name.replace(old, new)
+    for name, tensor in swapped(tensors, swaps).items():
         if name.endswith("q_bias"):
             key = torch.randn(len(tensor), generator=torch.Generator().manual_seed(2))  # which the mask takes out
             stem = name.removesuffix("q_bias")

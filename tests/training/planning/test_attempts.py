@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.planning.test_resolve import DATA, FACTS, WEIGHTS
+from tests.training.planning.situations import DATA, FACTS, LAPTOP, SERVER, WEIGHTS
 from vitral.models.catalog import variant
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.planning.attempts import (
@@ -19,23 +19,13 @@ from vitral.training.planning.attempts import (
     frozen_blocks,
     plan_attempts,
 )
-from vitral.training.planning.automatic import PATIENCE_SECONDS, Situation
+from vitral.training.planning.automatic import PATIENCE_SECONDS
 from vitral.training.planning.facts import Facts, MachineFacts, Measured, WeightsFacts
 from vitral.training.planning.plan import Plan
 from vitral.training.planning.request import ask, read_request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import load_recipe
 
-LAPTOP = Situation(
-    images=1000,
-    classes=10,
-    side=400.0,
-    parameters=5_500_000,
-    macs=1_250_000_000,
-    own_size=224,
-    gpu_bytes=None,
-    budget_seconds=None,
-)
 RECIPE = load_recipe("finetune", ["steps=468", "batch_size=64"])
 MEASURED = Measured(images_per_second=40.0, fixed_bytes=1 << 28, image_bytes=1 << 24)
 BUDGETS = (1.0, 10.0, 60.0, 180.0, 600.0, 3600.0, 36_000.0)
@@ -81,7 +71,7 @@ def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu
 
 
 def test_a_gpu_has_no_room_for_everything() -> None:
-    server = replace(LAPTOP, gpu_bytes=80 << 30, parameters=5_000_000_000)
+    server = replace(SERVER, parameters=5_000_000_000)
     assert plan_attempts(server, WEIGHTS, RECIPE, 1000.0) == ()
 
 

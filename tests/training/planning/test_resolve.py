@@ -10,24 +10,16 @@ import pytest
 import torch
 
 import vitral
+from tests.training.planning.situations import DATA, FACTS, MACHINE, WEIGHTS
 from vitral.cli.main import main
 from vitral.errors import RecipeError
 from vitral.events import ignore
-from vitral.images.augment import Augmentation
-from vitral.models.catalog import variant
 from vitral.tasks.multi_label import MULTI_LABEL
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, Measured, WeightsFacts
+from vitral.training.planning.facts import Facts, MachineFacts, Measured
 from vitral.training.planning.request import ask, read_request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import load_recipe
 
-DATA = DataFacts(
-    images=1000, an_epoch=1000, classes=10, task=SINGLE_LABEL, augmentation=Augmentation(flip=False), side=400.0
-)
-MACHINE = MachineFacts(macs_per_second=5e10)
-FACTS = Facts(DATA, MACHINE)
-WEIGHTS = WeightsFacts(variant("vit-ti16"), parameters=5_500_000, macs=1_250_000_000, blocks=12, low_rank=True)
 SLOW = Measured(images_per_second=2.0, fixed_bytes=1 << 30, image_bytes=1 << 26)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.training.planning.situations import LAPTOP, SERVER
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
@@ -14,18 +15,6 @@ from vitral.models.create import create_model
 from vitral.training.finetune import finetune
 from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
 from vitral.training.settings.recipe import load_recipe
-
-LAPTOP = Situation(
-    images=1000,
-    classes=10,
-    side=400.0,
-    parameters=5_500_000,
-    macs=1_250_000_000,
-    own_size=224,
-    gpu_bytes=None,
-    budget_seconds=None,
-)
-SERVER = replace(LAPTOP, gpu_bytes=80 << 30)
 
 
 @pytest.mark.parametrize(
