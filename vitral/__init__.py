@@ -4,6 +4,7 @@ import vitral
 
 vitral.check("photos/").problems()                  # damage, duplicates, leaks
 print(vitral.plan("photos/", time="10m"))           # what that would do, and why
+print(vitral.starts("photos/", "auto"))             # which start pays for them
 result = vitral.finetune("photos/", time="10m")     # a folder with one sub-folder per class
 classifier = vitral.load("runs/photos/classifier")  # or "vit-s14@dinov2", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from vitral.models.create import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
     from vitral.plugins import register as register
+    from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
     from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
@@ -51,6 +53,7 @@ _HOMES = {
     "push": "vitral.classifier.push",
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
+    "starts": "vitral.studies.starts",
 }
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "load_plugin",
     "push",
     "register",
+    "starts",
 ]
 
 

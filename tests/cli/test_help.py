@@ -21,7 +21,7 @@ FLAGS = {
     ),
     "finetune": (
         "--classes --data --data-changed --from --image-size --json --no-baselines --out --plan --quick --recipe --resume"
-        " --seed --set --skip-bad-images --source --sweep --time --overwrite"
+        " --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",

@@ -102,6 +102,7 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
 
 
 def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener) -> Classifier:
+    refuse_unknown(name)
     if name in list_models():
         model = build(configure(name, architecture))
         random = Provenance(source=f"{RANDOM} ({name})")
@@ -113,11 +114,29 @@ def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | N
         classifier = _from_weights(file, {**row.architecture, **architecture}, size)
         classifier.provenance = replace(classifier.provenance, source=origin(row, file))
         return classifier
-    if HUB_ID.fullmatch(name) and not _is_path(name):
-        return _load(download(name), architecture, size, listener)
-    if "/" in name and _is_path(name):
+    return _load(download(name), architecture, size, listener)
+
+
+def refuse_unknown(source: str | Path) -> None:
+    """Refuse what `load` could make nothing of, without reading or fetching anything.
+
+    What lies under a path, and whether the Hub has a repository, is not looked at.
+
+    Raises:
+        WeightsError: there is no such thing; the message proposes the nearest name.
+    """
+    name = str(source)
+    if look_at(Path(name)) is not None or name in list_models():
+        return
+    if _is_path(name):
         hub = f"; for a Hub id write hf:{name}" if HUB_ID.fullmatch(name) else ""
-        raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")
+        if "/" in name:
+            raise WeightsError(f"There is no file or folder '{name}'{hub}.{_neighbour(Path(name))}")
+    elif is_named(name):
+        find(name)
+        return
+    elif HUB_ID.fullmatch(name):
+        return
     raise WeightsError(f"'{name}' is no file, no classifier folder, no model name and no Hub id.{instead_of(name)}")
 
 

@@ -57,6 +57,10 @@ COMMANDS = {
                 "vitral finetune --data photos/ --from vit-s14@dinov2 --time 30m",
                 "published weights, half an hour in total",
             ),
+            (
+                "vitral finetune --data photos/ --starts vit-s14@dinov2,vit-s16@dino",
+                "which of them suits these images best, and nothing trained",
+            ),
             ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01", "other settings"),
             ("vitral finetune --data photos/ --out runs/photos --resume", "continue after Ctrl-C or a crash"),
         ),

@@ -9,6 +9,7 @@ from cyclopts.validators import Number
 from vitral.cli.console import ConsoleListener, print_json
 from vitral.cli.reporting import announce, result_json, show_plan, write_run_report
 from vitral.cli.started import began
+from vitral.cli.starts import compare
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
 from vitral.studies.sweep import finetune as train
@@ -19,6 +20,7 @@ def finetune(
     *,
     data: str | None = None,
     source: Annotated[str | None, Parameter(("--from", "--source"))] = None,
+    starts: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
     overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
@@ -42,6 +44,7 @@ def finetune(
         data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".
         source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
             model's name alone means random weights.
+        starts: NAME,NAME or "auto": compare these starts by linear probes on the data, print the table, and stop.
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
@@ -75,6 +78,10 @@ def finetune(
         "quick": quick,
         "started": began(),
     }
+    if starts is not None:
+        switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
+        compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
+        return
     with ConsoleListener() as listener:
         if plan:
             show_plan(make_plan(data, kind="fine-tune", listener=listener, **asked), json=json)

@@ -22,7 +22,7 @@ ARGUMENTS = (
         "overrides",
         "overwrite",
     ),
-    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "sweep", "time"),
+    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "starts", "sweep", "time"),
 )
 COMMANDS = {
     "check": "check",

@@ -109,8 +109,11 @@ class LinearProbe:
 
     def accuracy(self, features: Features, labels: Int64[Tensor, " examples"]) -> float:
         """Return the accuracy, 0 to 1, on images."""
-        scores = features.double() @ self.weight.T + self.bias
-        return float((scores.argmax(dim=1) == labels).double().mean())
+        return float((self.predict(features) == labels).double().mean())
+
+    def predict(self, features: Features) -> Int64[Tensor, " examples"]:
+        """Return the most probable class of each image."""
+        return (features.double() @ self.weight.T + self.bias).argmax(dim=1)
 
 
 def fit_probe(

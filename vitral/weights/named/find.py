@@ -64,13 +64,22 @@ def offer(model: str) -> str:
     return f"Published weights of {model}: {', '.join(names[:OFFERED])}{more}."
 
 
+def row_of(source: str) -> Row | None:
+    """Return the row of the weights that a classifier started from; None for any others.
+
+    Args:
+        source: of its provenance: the row's name, after which a commit may follow.
+    """
+    return rows().get(source.partition(" ")[0])
+
+
 def licence_of(source: str) -> str:
     """Return in one sentence the licence of the weights that a classifier started from; empty for any others.
 
     Args:
         source: of its provenance.
     """
-    row = rows().get(source.partition(" ")[0])  # a commit may follow
+    row = row_of(source)
     return (
         f"{row.name}, from {row.link}, is licensed under {row.licence} ({LICENCES[row.licence].link})." if row else ""
     )

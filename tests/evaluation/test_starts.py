@@ -1,0 +1,101 @@
+"""Which of several starts is worth taking, and how many images there is time for."""
+
+import numpy as np
+import pytest
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.digits import open_digits
+from vitral.data.subset import Subset
+from vitral.evaluation.starts import Cost, Images, Probed, affordable, decide, measure_cost, probe_start, surely_better
+from vitral.events import ignore
+from vitral.images.preprocessing import Preprocessing
+from vitral.models.vit import ViT
+from vitral.models.vit_config import ViTConfig
+
+
+def right(pattern: str) -> Bool[Tensor, " images"]:
+    return torch.tensor([sign == "+" for sign in pattern])
+
+
+def probed(pattern: str, an_image: float = 1.0) -> Probed:
+    return Probed(right(pattern), an_image, seconds=9.0)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "surely"),
+    [(5, 0, False), (6, 0, True), (8, 1, True), (7, 1, False), (10, 2, True), (9, 2, False), (2, 10, False)],
+)
+def test_two_starts_are_told_apart_by_the_images_that_one_alone_gets_right(
+    mine: int, theirs: int, surely: bool
+) -> None:
+    """As tables of the sign test have it at 5 %, two-sided: 6 of 6, 8 of 9, 10 of 12."""
+    one = right("+" * 500 + "+" * mine + "-" * theirs)
+    other = right("+" * 500 + "-" * mine + "+" * theirs)
+    assert surely_better(one, other) == surely
+
+
+def test_of_starts_that_cannot_be_told_apart_the_fastest_is_taken() -> None:
+    starts = {"slow": probed("+" * 90 + "-" * 10, 3.0), "fast": probed("+" * 88 + "-" * 12, 1.0)}
+    starts |= {"nearly as fast": probed("+" * 89 + "-" * 11, 1.2), "bad": probed("-" * 100, 0.1)}
+    decision = decide(starts)
+    assert decision is not None
+    assert decision.tied == ("slow", "nearly as fast", "fast")
+    assert decision.best == "nearly as fast"
+    assert decide({}) is None
+
+
+def test_a_better_start_is_taken_however_slow() -> None:
+    decision = decide({"fast": probed("+" * 80 + "-" * 20, 0.1), "slow": probed("+" * 100, 9.0)})
+    assert decision is not None
+    assert (decision.best, decision.tied) == ("slow", ("slow",))
+
+
+def test_as_many_images_as_there_is_time_for_and_the_dearest_starts_left_out() -> None:
+    costs = {"a": Cost(1.0, 0.1, 0.2, 8), "b": Cost(1.0, 0.1, 0.2, 8), "dear": Cost(1.0, 9.0, 9.0, 8)}
+    free = affordable(costs, 1000, 500, 10, seconds=1e6, unit=0.0)
+    assert free == ((1000, 500), [])
+    (train, judging), left_out = affordable(costs, 1000, 500, 10, seconds=700.0, unit=0.0)
+    assert left_out == []
+    total = sum(cost.seconds(train, judging, 10, 0.0) for cost in costs.values())
+    assert 500 < total <= 700
+    assert affordable(costs, 1000, 500, 10, seconds=300.0, unit=0.0)[1] == ["dear"]
+    assert affordable(costs, 1000, 500, 10, seconds=1.0, unit=0.0)[1] == ["dear", "b", "a"]
+    assert affordable(costs, 1000, 500, 10, seconds=300.0, unit=1.0)[1] == ["dear", "b", "a"]  # the fits take longer
+
+
+def test_there_are_never_fewer_images_than_classes() -> None:
+    counts, left_out = affordable({"a": Cost(0.0, 1.0, 1.0, 8)}, 5000, 0, 700, seconds=750.0, unit=0.0)
+    assert (counts, left_out) == ((700, 0), [])
+    assert affordable({"a": Cost(0.0, 1.0, 1.0, 8)}, 5000, 0, 700, seconds=690.0, unit=0.0)[1] == ["a"]
+    assert affordable({"a": Cost(0.0, 1.0, 1.0, 8)}, 12, 0, 3, seconds=12.0, unit=0.0) == ((12, 0), [])
+
+
+def test_a_probe_says_of_each_image_whether_it_is_right(tiny_config: ViTConfig) -> None:
+    model = ViT(tiny_config)
+    model.init_weights(0)
+    classifier = Classifier(model, Preprocessing(image_size=(16, 16)))
+    splits = open_digits().splits
+    train, few = Subset(splits["train"], range(200)), Subset(splits["validation"], range(50))
+    judged = probe_start(classifier, Images(train, few, 10), ignore)
+    assert len(judged.right) == 50
+    assert 0.3 < judged.accuracy < 1.0
+    assert 0 < judged.image_seconds * 200 < judged.seconds
+    left_out = probe_start(classifier, Images(train, None, 10), ignore)
+    assert len(left_out.right) == 200
+    assert 0.3 < left_out.accuracy < 1.0
+    seen = probe_start(classifier, Images(train, train, 10), ignore)
+    assert seen.accuracy > left_out.accuracy, "an image that was fitted on is easier"
+    low, high = left_out.interval
+    assert low < left_out.accuracy < high
+    pixels = probe_start(classifier, Images(train, few, 10), ignore, network=False)
+    assert pixels.accuracy > judged.accuracy
+    cost = measure_cost(classifier, Images(train, few, 10), 3.0)
+    assert (cost.loading, cost.features) == (3.0, 16)
+    assert min(cost.train_image, cost.judging_image) > 0
+    assert measure_cost(classifier, Images(train, None, 10), 3.0, network=False).features == 3 * 16**2
+    thinned = Images(train, few, 10).thinned(30, 20)
+    assert (len(thinned.train), thinned.judged) == (30, 20)
+    assert np.array_equal(thinned.train.labels()[:1], train.labels()[:1])

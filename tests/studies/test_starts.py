@@ -1,0 +1,239 @@
+"""Starts compared on a user's images: which is best, what cannot be compared, how the time is kept."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import vitral
+from tests.studies.made_starts import SIZE, make_starts, write_gratings
+from vitral.classifier.folder import read, save
+from vitral.errors import DataError, StorageError, StudyError, WeightsError
+from vitral.evaluation.starts import Cost, Images, measure_cost
+from vitral.events import Event, Message, ignore
+from vitral.report.starts import PIXELS, StartTable
+from vitral.studies.start_names import automatic_names, read_names
+from vitral.weights.named.row import rows
+
+SMALLEST = "vit-mu4"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos/ and starts for them."""
+    folder = tmp_path_factory.mktemp("starts")
+    make_starts(folder)
+    return folder
+
+
+@pytest.fixture
+def there(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, as the current folder."""
+    monkeypatch.chdir(made)
+    return made
+
+
+def order(table: StartTable) -> list[str]:
+    return [row.name for row in table.rows]
+
+
+def test_the_better_start_comes_first_and_is_proposed(there: Path) -> None:
+    heard: list[Event] = []
+    table = vitral.starts("photos", ["poor", "good", SMALLEST], listener=heard.append)
+    assert order(table)[0] == "good"
+    assert (table.best, table.tied, table.beats_pixels) == ("good", ("good",), True)
+    assert table.next == "vitral.finetune('photos', source='good')"
+    assert (table.train_images, table.judging_images, table.split) == (160, 120, "validation")
+    good, poor, random, pixels = (table.row(name) for name in ("good", "poor", SMALLEST, PIXELS))
+    assert good.accuracy is not None
+    assert good.low is not None
+    assert good.high is not None
+    assert 0.9 < good.accuracy < good.high
+    assert good.low < good.accuracy
+    assert good.parameters == 5620
+    assert good.megabytes == (there / "good" / "weights.safetensors").stat().st_size / 1e6
+    assert (good.weights, poor.weights, random.weights, pixels.weights) == ("trained", "trained", "random", "none")
+    assert (random.megabytes, pixels.parameters) == (None, None)
+    assert random.remarks == ("random weights, for comparison.",)
+    assert any(event.text.startswith("Start 2 of 3, good: ") for event in heard if isinstance(event, Message))
+    assert not (there / "runs").exists()
+    assert repr(table) == "StartTable: 4 rows on photos, good is best"
+
+
+def test_its_figure_is_that_of_the_first_classifier_of_a_run_from_it(there: Path, tmp_path: Path) -> None:
+    table = vitral.starts("photos", "good", image_size=SIZE, listener=ignore)
+    run = vitral.finetune("photos", source="good", out=tmp_path / "run", quick=True, image_size=SIZE, listener=ignore)
+    assert run.classifier.provenance.scores["validation/top1"] == table.row("good").accuracy
+
+
+def test_starts_that_the_images_cannot_tell_apart_are_a_tie(there: Path) -> None:
+    table = vitral.starts("photos", ["good", "good.npz", "poor"], listener=ignore)
+    assert set(table.tied) == {"good", "good.npz"}
+    assert table.best in table.tied
+    other = next(name for name in table.tied if name != table.best)
+    assert table.verdict()[0].startswith(f"With {table.best}, {other} is a tie: ")
+
+
+def test_where_nothing_but_random_weights_is_compared_none_is_proposed(there: Path) -> None:
+    table = vitral.starts("photos", SMALLEST, listener=ignore)
+    assert (table.best, table.next) == ("", "")
+    assert table.verdict()[0].startswith("None of them is proposed: random features")
+    assert repr(table).endswith("none to take")
+
+
+def test_a_start_that_cannot_be_loaded_is_a_row_and_the_others_go_on(there: Path, tmp_path: Path) -> None:
+    heard: list[Event] = []
+    table = vitral.starts("photos", ["damaged", "photos", "good"], listener=heard.append)
+    assert order(table) == ["good", PIXELS, "damaged", "photos"]
+    damaged = table.row("damaged")
+    assert damaged.accuracy is None
+    assert "damaged/weights.safetensors" in damaged.problem
+    assert "is no classifier folder" in table.row("photos").problem
+    assert f"damaged: not compared: {damaged.problem}" in table.remarks()
+    assert Message(f"Start 1 of 3, damaged: {damaged.problem}", warning=True) in heard
+
+
+def test_weights_that_give_no_numbers_are_a_row(there: Path, tmp_path: Path) -> None:
+    broken = read(there / "good")
+    next(iter(broken.model.parameters())).data.fill_(float("nan"))
+    save(broken, tmp_path / "broken")
+    table = vitral.starts("photos", [tmp_path / "broken", "poor"], listener=ignore)
+    assert "no finite numbers" in table.row(str(tmp_path / "broken")).problem
+    assert table.best == "poor"
+
+
+def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(there: Path) -> None:
+    with pytest.raises(StudyError, match=r"No start could be compared; the first, damaged: .*weights\.safetensors"):
+        vitral.starts("photos", "damaged", listener=ignore)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("vit-s14@dinov3x,good", "Of vit-s14 there are: vit-s14@dinov2"),
+        ("good,vit-b61", "Did you mean 'vit-b16'"),
+        ("good,runs/photoz", "There is no file or folder 'runs/photoz'"),
+        ("good, godo.npz", "'godo.npz' is no file"),
+    ],
+)
+def test_a_slip_of_the_hand_is_refused_before_any_work(there: Path, names: str, said: str) -> None:
+    with pytest.raises(WeightsError) as refused:
+        vitral.starts("no/such/data", names, listener=ignore)
+    assert said in str(refused.value)
+
+
+def test_names_are_each_compared_once_in_the_order_in_which_they_were_typed(there: Path) -> None:
+    assert read_names("poor, good,,poor") == ("poor", "good")
+    assert read_names([there / "good", "poor"]) == (str(there / "good"), "poor")
+    for nothing in ("", " , ", ()):
+        with pytest.raises(StudyError, match="names no start"):
+            read_names(nothing)
+
+
+def test_automatic_names_are_what_is_here_and_the_best_small_free_ones_of_each_kind_of_score() -> None:
+    listed = list(rows().values())
+    here = {"vit-l14@dinov2", "vit-b16@mae"}
+    assert automatic_names(listed, here, online=False) == ["vit-l14@dinov2"], "MAE's are not for products"
+    assert automatic_names(listed, (), online=False) == []
+    fetched = [rows()[name] for name in automatic_names(listed, (), online=True)]
+    assert any(row.model == "dinov2-s14" or row.name.startswith("vit-s14@dinov2") for row in fetched)
+    assert len({row.metric for row in fetched}) == len(fetched)
+    for row in fetched:
+        assert (row.products, row.megabytes <= 100, row.image_size <= 256) == ("yes", True, True)
+        rivals = [one for one in listed if one.metric == row.metric and one.products == "yes"]
+        small = [one.score or 0 for one in rivals if one.megabytes <= 100 and one.image_size <= 256]
+        assert row.score == max(small)
+    with_one = automatic_names(listed, {fetched[0].name}, online=True)
+    assert len(with_one) == len(set(with_one)) == len(fetched)
+
+
+def test_without_validation_images_each_is_left_out_of_the_fit_that_judges_it(there: Path, tmp_path: Path) -> None:
+    data = write_gratings(tmp_path / "few", 2, seed=5)
+    table = vitral.starts(data, ["poor", "good"], listener=ignore)
+    assert (table.split, table.train_images, table.judging_images) == ("training", 8, 8)
+    assert "8 training images, each left out of the fit that judges it" in table.judged()
+
+
+def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(there: Path, tmp_path: Path) -> None:
+    data = write_gratings(tmp_path / "few", 2, seed=5)
+    learned = read(there / "good")
+    fingerprint = vitral.check(data, listener=ignore).fingerprint
+    learned.provenance = replace(learned.provenance, training={"data_fingerprint": fingerprint})
+    save(learned, tmp_path / "learned")
+    table = vitral.starts(data, [tmp_path / "learned", "poor"], listener=ignore)
+    assert table.best == "poor"
+    assert table.row(str(tmp_path / "learned")).remarks == ("it has learned from these data before.",)
+
+
+def test_images_with_several_classes_are_refused_in_one_line(there: Path, tmp_path: Path) -> None:
+    lines = ["image,labels"]
+    for number in range(12):
+        Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
+        lines.append(f"{number}.png,{'a|b' if number % 2 else 'a'}")
+    (tmp_path / "several.csv").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="which is for one class an image"):
+        vitral.starts(tmp_path / "several.csv", "good", listener=ignore)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
+    """Let the images of each start take as long as said, by the clock of the budget alone; all else is measured."""
+
+    def measured(classifier: vitral.Classifier, images: Images, loading: float, **how: Any) -> Cost:  # noqa: ANN401
+        cost = measure_cost(classifier, images, loading, **how)
+        an_image = seconds.get(classifier.provenance.source, 1.0)
+        return replace(cost, loading=0.0, train_image=an_image, judging_image=an_image)
+
+    monkeypatch.setattr("vitral.studies.starts.measure_cost", measured)
+
+
+def test_a_budget_thins_the_images_equally_for_all_starts(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Event] = []
+    slow(monkeypatch, {"a file": 60.0})
+    began = time.monotonic()
+    table = vitral.starts("photos", "good,poor", time="4h", started=began, listener=heard.append)
+    taken = (2 * 60 + 1) * (table.train_images + table.judging_images)
+    assert 0.7 * 4 * 3600 < taken <= 4 * 3600
+    assert table.best == "good"
+    said = f"There is time for {table.train_images} training and {table.judging_images} validation images of "
+    assert any(event.text.startswith(said) for event in heard if isinstance(event, Message))
+
+
+def test_a_start_for_which_there_is_no_time_is_a_row_that_says_so(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch, {"a file": 1e6})
+    table = vitral.starts("photos", "good,good.npz", time="4h", listener=ignore)
+    assert table.row("good").problem == "there was no time for it"
+    assert table.best == "good.npz"
+    assert table.train_images == 160
+
+
+def test_where_the_time_is_over_at_once_nothing_is_compared(there: Path) -> None:
+    with pytest.raises(StudyError, match="there was no time for it"):
+        vitral.starts("photos", "good", time="1s", started=time.monotonic() - 100, listener=ignore)
+
+
+def test_both_files_say_what_the_table_says(there: Path, tmp_path: Path) -> None:
+    table = vitral.starts("photos", "good,damaged", out=tmp_path / "out", listener=ignore)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"starts.json", "starts.md"}
+    kept = json.loads((tmp_path / "out" / "starts.json").read_text())
+    assert kept == json.loads(json.dumps(table.to_json()))
+    assert [(row["name"], row["best"]) for row in kept["rows"]] == [("good", True), (PIXELS, False), ("damaged", False)]
+    text = (tmp_path / "out" / "starts.md").read_text()
+    assert text == str(table)
+    assert f"| **good** | {table.row('good').accuracy:.1%} |" in text
+    assert table.next in text
+    again = vitral.starts("photos", "poor", out=tmp_path / "out", listener=ignore)
+    assert json.loads((tmp_path / "out" / "starts.json").read_text())["best"] == again.best == "poor"
+
+
+def test_other_files_and_the_data_are_never_written_over(there: Path, tmp_path: Path) -> None:
+    (tmp_path / "starts.md").write_text("mine")
+    with pytest.raises(StorageError, match="already exists, and this command did not write it"):
+        vitral.starts("photos", "good", out=tmp_path, listener=ignore)
+    assert (tmp_path / "starts.md").read_text() == "mine"
+    for out in ("photos", "photos/out"):
+        with pytest.raises(StorageError, match="lies in the data"):
+            vitral.starts("photos", "good", out=out, listener=ignore)

@@ -1,0 +1,223 @@
+"""How good a start is for some images, by a linear probe on its frozen features, and which of several is worth taking."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.source import Source
+from vitral.errors import ModelError
+from vitral.evaluation.features import SHARES, Context, Labels, describe, fit_units, image_seconds, thinned
+from vitral.evaluation.fewshot import LEAST_TEST
+from vitral.evaluation.probes import Features, LinearProbe, fit_probe
+from vitral.events import Listener
+from vitral.tasks.metrics import wilson_interval
+
+FEWEST = 30  # training images, fewer than which are taken only where there are no more
+TIMED, TIMED_JUDGED = 8, 4  # images that say how long one takes, to learn from and to judge by
+ABOUT_AS_FAST = 1.25  # ratio of two measured times that says nothing
+RARE = 20  # one in so many: how seldom chance alone may make two starts differ, for them to be told apart
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """The images that every start of a comparison sees.
+
+    Attributes:
+        train: to fit on.
+        judging: to judge by; None for the training images, each left out of the fit that judges it.
+        classes: how many there are.
+    """
+
+    train: Source
+    judging: Source | None
+    classes: int
+
+    @property
+    def judged(self) -> int:
+        """How many images judge."""
+        return len(self.train if self.judging is None else self.judging)
+
+    def thinned(self, train: int, judging: int) -> "Images":
+        """Return so many of them, evenly spaced."""
+        judges = None if self.judging is None else thinned(self.judging, judging)
+        return Images(thinned(self.train, train), judges, self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """What a linear probe makes of a start.
+
+    Attributes:
+        right: which of the images that judge it gets right, in their order.
+        image_seconds: that one training image takes, reading it included.
+        seconds: of everything: reading, features, fit.
+    """
+
+    right: Bool[Tensor, " images"]
+    image_seconds: float
+    seconds: float
+
+    @property
+    def accuracy(self) -> float:
+        """The share that is right, 0 to 1."""
+        return float(self.right.double().mean())
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of that share."""
+        return wilson_interval(int(self.right.sum()), len(self.right))
+
+
+def probe_start(
+    classifier: Classifier, images: Images, listener: Listener, *, network: bool = True, context: Context = nullcontext
+) -> Probed:
+    """Return what a linear probe in closed form makes of a network's frozen features.
+
+    The training images go through the network in `context`, those that judge as it predicts: as with the first classifier of
+    a run, whose figure this is.
+
+    Args:
+        classifier: the network with its preprocessing.
+        images: to fit on and to judge by.
+        listener: receives progress.
+        network: whether its features are meant; if not, the images' pixels.
+        context: in which training images are computed.
+
+    Raises:
+        ImageError: an image cannot be read.
+        ModelError: the network gives no finite numbers.
+    """
+    began = time.perf_counter()
+    train = describe(classifier, images.train, network=network, context=context, listener=listener)
+    an_image = (time.perf_counter() - began) / len(train.labels)
+    probe = _fitted(train.values[0], train.labels, images.classes)
+    if images.judging is None:
+        predicted, labels = probe.left_out.argmax(dim=1), train.labels
+    else:
+        judged = describe(classifier, images.judging, network=network, listener=listener)
+        predicted, labels = probe.predict(judged.values[0]), judged.labels
+    return Probed(predicted == labels, an_image, time.perf_counter() - began)
+
+
+def _fitted(features: Features, labels: Labels, classes: int) -> LinearProbe:
+    if not torch.isfinite(features).all():
+        raise ModelError("The network gives no finite numbers for these images: its weights are damaged.")
+    return fit_probe(features, labels, classes=classes)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a start takes on this machine, in seconds.
+
+    Attributes:
+        loading: to load it.
+        train_image: a training image.
+        judging_image: an image to judge by.
+        features: a row's values, on which the fit's time depends.
+    """
+
+    loading: float
+    train_image: float
+    judging_image: float
+    features: int
+
+    def seconds(self, train: int, judging: int, classes: int, unit: float) -> float:
+        """Return what so many images take; `unit` is `unit_seconds`."""
+        fit = fit_units(train, self.features, classes) * unit
+        return self.loading + train * self.train_image + judging * self.judging_image + fit
+
+
+def measure_cost(
+    classifier: Classifier, images: Images, loading: float, *, network: bool = True, context: Context = nullcontext
+) -> Cost:
+    """Return what a start takes, by a few images."""
+    an_image, described = image_seconds(classifier, images.train, network=network, context=context, timed=TIMED)
+    judging = 0.0
+    if images.judging is not None:
+        judging = image_seconds(classifier, images.judging, network=network, timed=TIMED_JUDGED)[0]
+    return Cost(loading, an_image, judging, described.values[0].shape[1])
+
+
+def affordable(
+    costs: Mapping[str, Cost], train: int, judging: int, classes: int, *, seconds: float, unit: float
+) -> tuple[tuple[int, int], list[str]]:
+    """Return how many images of both kinds all starts can see in some time, and which starts it has no room for.
+
+    There are as many images as possible for all of them; where not even the fewest can be had, the dearest start is left out,
+    and the next, until the others fit.
+
+    Args:
+        costs: of the starts, by name.
+        train: images to fit on.
+        judging: images to judge by; 0 where training images do that.
+        classes: how many there are.
+        seconds: that there are for all starts together.
+        unit: see `Cost.seconds`.
+    """
+    counts = _counts(train, judging, classes)
+    fewest = counts[-1]
+    kept = sorted(costs, key=lambda name: costs[name].seconds(*fewest, classes, unit))
+    left_out: list[str] = []
+    while kept:
+        for count in counts:
+            if sum(costs[name].seconds(*count, classes, unit) for name in kept) <= seconds:
+                return count, left_out
+        left_out.append(kept.pop())
+    return fewest, left_out
+
+
+def _counts(train: int, judging: int, classes: int) -> list[tuple[int, int]]:
+    """Return how many training images and images that judge there may be, all of them first and the fewest last."""
+    least = min(train, max(FEWEST, classes)), min(judging, LEAST_TEST)
+    shares = ((max(least[0], int(share * train)), max(least[1], int(share * judging))) for share in SHARES)
+    return list(dict.fromkeys([*shares, least]))
+
+
+def surely_better(one: Bool[Tensor, " images"], other: Bool[Tensor, " images"]) -> bool:
+    """Tell whether one start gets more of the same images right than another, and not by chance.
+
+    Only the images that one of them alone gets right tell them apart; by chance each of these would fall to either side alike
+    (the exact sign test, which is McNemar's; two-sided, 95 %).
+    """
+    mine, theirs = int((one & ~other).sum()), int((other & ~one).sum())
+    images = mine + theirs
+    tail = sum(math.comb(images, count) for count in range(theirs + 1))
+    return mine > theirs and 2 * RARE * tail < 2**images
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which start to take.
+
+    Attributes:
+        best: the one to take.
+        tied: those that cannot be told from the most accurate one, that one first, `best` among them.
+    """
+
+    best: str
+    tied: tuple[str, ...]
+
+
+def decide(probed: Mapping[str, Probed]) -> Decision | None:
+    """Return the start to take: the most accurate one, or, of those that cannot be told from it, the fastest.
+
+    Of those that are about as fast, it is the most accurate again.
+
+    Args:
+        probed: the starts that may be taken, by name, in the order in which equals are preferred.
+    """
+    if not probed:
+        return None
+    ranked = sorted(probed, key=lambda name: -probed[name].accuracy)
+    top = probed[ranked[0]]
+    tied = [name for name in ranked if not surely_better(top.right, probed[name].right)]
+    least = min(probed[name].image_seconds for name in tied)
+    fast: Sequence[str] = [name for name in tied if probed[name].image_seconds <= ABOUT_AS_FAST * least]
+    return Decision(fast[0], tuple(tied))
