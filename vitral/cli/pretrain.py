@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from vitral.cli.console import ConsoleListener, print_json
-from vitral.cli.reporting import announce, result_json, show_plan, write_run_report
+from vitral.cli.console import ConsoleListener
+from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
 from vitral.distributed import is_main
@@ -80,8 +80,4 @@ def pretrain(
         if not is_main():
             return  # the main process of the job says it for all
         report = write_run_report(result, listener=listener)
-    result = result.at_its_end()
-    if json:
-        print_json(result_json(result, report))
-    else:
-        announce(result, report)
+    announce(result, report, json=json)
