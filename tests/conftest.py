@@ -13,6 +13,9 @@ from vitral.models.vit_config import ViTConfig
 
 LONGEST = ("tests/processes/", "tests/recipes/", "tests/fuzz/", "tests/studies/", "tests/test_plugins.py")
 
+# Processes that the tests start keep to one thread, too: of two workers on two cores more would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 Record = Callable[[str, dict[str, int]], None]
 
 TINY = ViTConfig(image_size=(16, 16), patch_size=(4, 4), dim=16, depth=2, mlp_dim=32, num_heads=2, num_classes=3)
