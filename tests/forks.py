@@ -25,6 +25,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         *(f"vitral.cli.{command}" for command in COMMANDS),
+        "tests.processes.agent",
         "tests.processes.ranks_run",
         "tests.processes.short_run",
         "tests.processes.slow_save",

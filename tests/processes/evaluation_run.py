@@ -1,6 +1,5 @@
-"""What the processes of a job compute together of sources of several sizes: `evaluation_run.py FOLDER`."""
+"""What the processes of a job compute together of sources of several sizes."""
 
-import sys
 from pathlib import Path
 
 import torch
@@ -31,13 +30,11 @@ def rows(count: int) -> dict[str, Tensor]:
     return {"probabilities": probabilities, "labels": labels, "features": features}
 
 
-def main() -> None:
+def main(folder: Path) -> int:
     """Write what this process ends with."""
+    torch.set_num_threads(1)
     distributed.join()
     for count in SIZES:
-        torch.save(rows(count), Path(sys.argv[1]) / f"{count}-{distributed.rank()}.pt")
+        torch.save(rows(count), folder / f"{count}-{distributed.rank()}.pt")
     distributed.leave()
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,10 +1,9 @@
-"""A short run for torchrun: `ranks_run.py FOLDER JSON`.
+"""A short run for several processes of one job.
 
-JSON changes the recipe; besides, "experts" is their number, "wait" seconds between steps, and "kill" a step at which the last
+Changes are of the recipe; besides, "experts" is their number, "wait" seconds between steps, and "kill" a step at which the last
 process kills itself, once.
 """
 
-import json
 import os
 import signal
 import sys
@@ -95,7 +94,3 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
     distributed.barrier()
     distributed.leave()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

@@ -1,21 +1,18 @@
 """Several processes that evaluate together: every image once, in order, and every process knows all."""
 
-import subprocess
 from pathlib import Path
 
 import torch
 
+from tests.forks import job
+from tests.processes import evaluation_run
 from tests.processes.evaluation_run import SIZES, rows
-from tests.processes.test_ranks import ENVIRONMENT, command
 from vitral.data.digits import open_digits
-
-SCRIPT = Path(__file__).parent / "evaluation_run.py"
 
 
 def test_two_processes_end_with_the_rows_of_one(tmp_path: Path) -> None:
-    target = command(2, [str(SCRIPT), str(tmp_path)])
-    done = subprocess.run(target, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    for done in job(2, evaluation_run.main, tmp_path):
+        assert done.returncode == 0, done.stderr[-3000:]
     for count in SIZES:
         alone = rows(count)
         assert alone["labels"].tolist() == open_digits().splits["validation"].labels()[:count].tolist()

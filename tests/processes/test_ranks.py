@@ -13,34 +13,19 @@ import pytest
 import torch
 
 from tests.conftest import Record
-from tests.forks import job, type_command
-from tests.processes import ranks_run
+from tests.forks import Fork, job, type_command
+from tests.processes import agent, ranks_run
 from vitral.training.records.recipe_file import RECIPE_FILE
 
-SCRIPT = Path(__file__).parent / "ranks_run.py"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 TIGHT = 1e-5
 ORTHOGONAL = 5e-3  # for Muon computes in bfloat16 what it makes orthogonal
-
-
-def command(ranks: int, target: list[str], *options: str) -> list[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return [*launcher, *options, *target]
 
 
 def run(folder: Path, ranks: int = 1, **changes: Any) -> dict[int, dict[str, float]]:  # noqa: ANN401
     for done in job(ranks, ranks_run.main, folder, changes):
         assert done.returncode == 0, done.stderr[-3000:]
     return history(folder)
-
-
-def launched(folder: Path, *options: str, **changes: Any) -> None:  # noqa: ANN401
-    """Run in two processes that torchrun starts."""
-    target = [str(SCRIPT), str(folder), json.dumps(changes)]
-    done = subprocess.run(
-        command(2, target, *options), env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def history(folder: Path) -> dict[int, dict[str, float]]:
@@ -168,47 +153,38 @@ def test_a_checkpoint_of_experts_is_read_by_one_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kill", [12])
 def test_a_killed_process_is_started_again_and_ends_in_the_same_bits(tmp_path: Path, kill: int) -> None:
     run(tmp_path / "whole", 2)
-    launched(tmp_path / "killed", "--max-restarts=3", kill=kill)
+    done = start(tmp_path / "killed", restarts=3, kill=kill).ended()
+    assert done.returncode == 0, done.stderr[-3000:]
     assert (tmp_path / "killed-killed").exists()
     assert same_bits(tmp_path / "whole", tmp_path / "killed")
 
 
-def start(folder: Path, *options: str, **changes: Any) -> subprocess.Popen[bytes]:  # noqa: ANN401
-    target = [str(SCRIPT), str(folder), json.dumps(changes)]
-    return subprocess.Popen(
-        command(2, target, *options),
-        env=ENVIRONMENT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    )
+def start(folder: Path, *, restarts: int = 0, **changes: Any) -> Fork:  # noqa: ANN401
+    return Fork(agent.main, restarts, ranks_run.main, folder, changes)
 
 
-def ranks_of(process: subprocess.Popen[bytes]) -> list[int]:
+def ranks_of(process: Fork) -> list[int]:
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False)
     return [int(pid) for pid in children.stdout.split()]
 
 
-def kill_some_rank(tmp_path: Path, number: int, record: list[float]) -> None:
-    """Kill a process of the job at an instant that differs from case to case, and let torchrun bring it back."""
+def kill_some_rank(tmp_path: Path, number: int) -> None:
+    """Kill a process of the job at an instant that differs from case to case, and let the agent bring it back."""
     folder = tmp_path / f"case-{number}"
-    process = start(folder, "--max-restarts=10", wait=0.02)
+    process = start(folder, restarts=10, wait=0.02)
     while not (folder / RECIPE_FILE).exists():
         time.sleep(0.05)
     time.sleep(0.03 * number)
     if pids := ranks_of(process):
         os.kill(pids[number % len(pids)], signal.SIGKILL)
-    began = time.monotonic()
-    _, errors = process.communicate(timeout=180)
-    record.append(time.monotonic() - began)
-    assert process.returncode == 0, errors.decode()[-3000:]
+    done = process.ended()
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def check_kills(tmp_path: Path, count: int) -> None:
     run(tmp_path / "whole", 2)
-    seconds: list[float] = []
     for number in range(count):
-        kill_some_rank(tmp_path, number, seconds)
+        kill_some_rank(tmp_path, number)
         assert same_bits(tmp_path / "whole", tmp_path / f"case-{number}")
 
 
@@ -230,10 +206,7 @@ def test_the_others_end_when_a_process_is_lost(tmp_path: Path) -> None:
     while not (tmp_path / "run" / "checkpoints").exists():
         time.sleep(0.05)
     os.kill(ranks_of(process)[1], signal.SIGKILL)
-    began = time.monotonic()
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert time.monotonic() - began < 60
+    assert process.ended().returncode != 0
 
 
 def test_a_termination_saves_in_every_process(tmp_path: Path) -> None:
@@ -242,9 +215,8 @@ def test_a_termination_saves_in_every_process(tmp_path: Path) -> None:
     process = start(tmp_path / "run", wait=0.05, compute={"sharding": "full"})
     while not (tmp_path / "run" / "checkpoints" / "last").exists():
         time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
-    assert b"saved after step" in errors
+    os.kill(process.pid, signal.SIGTERM)  # of the agent alone, as a scheduler does
+    assert "saved after step" in process.ended().stderr
     run(tmp_path / "run", 2, compute={"sharding": "full"})
     assert same_bits(whole, tmp_path / "run")
 
@@ -258,7 +230,8 @@ def finetune(folder: Path, ranks: int, *options: str) -> dict[int, dict[str, flo
     if ranks == 1:
         done = type_command(Path(), *line)
     else:
-        target = command(ranks, ["-m", "vitral", *line])
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+        target = [*launcher, "-m", "vitral", *line]
         done = subprocess.run(target, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.count("Accuracy") == 1

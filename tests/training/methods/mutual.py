@@ -4,11 +4,9 @@ The labelled images teach both networks. Of every unlabelled image the teacher, 
 and says what it is, and both networks learn that from another view (as in Mean Teacher, arXiv 1703.01780, and in Deep Mutual
 Learning, arXiv 1706.00384). The teacher is what is delivered.
 
-`mutual.py FOLDER JSON` trains by it in one process or, under torchrun, in several; JSON is that of `ranks_run.py`.
+`main` trains by it as one of any number of processes; the changes are those of `ranks_run.py`.
 """
 
-import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -131,7 +129,3 @@ plugins.register("method", "mutual", Mutual)
 def main(folder: Path, changes: dict[str, Any]) -> int:
     """Train by it, or go on training."""
     return ranks_run.main(folder, changes)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), json.loads(sys.argv[2])))

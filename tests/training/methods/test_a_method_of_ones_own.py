@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from PIL import Image
 
 import vitral
 from tests.cli.conftest import write_images
-from tests.forks import Fork
-from tests.processes.test_ranks import ENVIRONMENT, command, same_bits
+from tests.forks import job
+from tests.processes.test_ranks import same_bits
 from tests.training.conftest import CONFIG, Run
 from tests.training.methods import mutual
 from tests.training.methods.mutual import Mutual, Pair
@@ -31,14 +30,9 @@ METHOD: dict[str, Any] = {"method": {"name": "mutual"}}
 
 
 def train(folder: Path, ranks: int, **changes: Any) -> int:  # noqa: ANN401
-    if ranks == 1:
-        done = Fork(mutual.main, folder, METHOD | changes).ended()
-    else:
-        target = [str(Path(mutual.__file__)), str(folder), json.dumps(METHOD | changes)]
-        line = command(ranks, target, "--max-restarts=3")
-        done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, text=True, timeout=180, check=False)
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr[-3000:]
-    return done.returncode
+    ended = job(ranks, mutual.main, folder, METHOD | changes)
+    assert all(done.returncode in (0, -signal.SIGKILL) for done in ended), [done.stderr[-3000:] for done in ended]
+    return min(done.returncode for done in ended)
 
 
 def tensors(folder: Path) -> dict[str, torch.Tensor]:
@@ -51,8 +45,8 @@ def tensors(folder: Path) -> dict[str, torch.Tensor]:
 def test_killed_and_gone_on_with_it_ends_in_the_same_bits(tmp_path: Path, ranks: int) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert train(whole, ranks) == 0
-    if train(killed, ranks, kill=13):  # torchrun starts it again by itself
-        assert train(killed, ranks) == 0
+    assert train(killed, ranks, kill=13) == -signal.SIGKILL
+    assert train(killed, ranks) == 0
     assert (tmp_path / "killed-killed").exists()
     assert same_bits(whole, killed)
     one, other = tensors(whole), tensors(killed)
