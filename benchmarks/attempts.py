@@ -30,12 +30,14 @@ PROBE, CHOICE = "probe", "choice"
 def arms(start: str) -> dict[str, list[str]]:
     """Return the options of each arm from a start."""
     import vitral
-    from vitral.training.planning.attempts import COST, changes_of, folder_of
+    from vitral.training.planning.attempts import COST, FINER_SIDE, changes_of, folder_of
+    from vitral.training.planning.automatic import fitting_size
 
-    blocks = len(vitral.load(start).model.blocks())
+    model = vitral.load(start).model
+    blocks, finer = len(model.blocks()), fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
     found = {PROBE: ["--quick"]}
     for name in COST:
-        changes = changes_of(name, blocks)
+        changes = changes_of(name, blocks, finer)
         said = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
         found[folder_of(name)] = ["--no-baselines", *said]
     return {**found, CHOICE: []}

@@ -1,6 +1,7 @@
 """Batches for training, by step, and for evaluation, in order; independent of the number of worker processes."""
 
 import contextlib
+import copy
 import functools
 import os
 import re
@@ -117,9 +118,21 @@ class TrainingBatches:
         self.partner, self.labelled = partner, labelled
         self.more, self.extra = tuple(more), dict(extra or {})
         self.fill = fill
-        self._images: list[Source | KeptImages] = [
-            KeptImages(source, how, image_size) if how.decode == "kept" else source for how in (augmentation, *more)
+        self._images = self._read()
+
+    def _read(self) -> list[Source | KeptImages]:
+        return [
+            KeptImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
+            for how in (self.augmentation, *self.more)
         ]
+
+    def at_size(self, image_size: tuple[int, int]) -> "TrainingBatches":
+        """Return the same batches with their images, and those of further sources, at another size in pixels."""
+        other = copy.copy(self)
+        other.image_size = image_size
+        other.extra = {name: batches.at_size(image_size) for name, batches in self.extra.items()}
+        other._images = other._read()
+        return other
 
     def open(self) -> list[str]:
         """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""

@@ -9,7 +9,7 @@ import pytest
 import vitral
 from tests.forks import job
 from tests.training.candidates import attempts_run
-from tests.training.candidates.attempts_run import SETTINGS, attempts_of, go_on, in_attempt, tune
+from tests.training.candidates.attempts_run import SETTINGS, TRIED, attempts_of, go_on, in_attempt, tune
 from tests.training.candidates.material import Killed, killed_when
 from vitral.cli.command_line import commands_of
 from vitral.cli.main import main
@@ -25,7 +25,7 @@ from vitral.training.candidates.choice import PROBE
 from vitral.training.candidates.first import HEAD
 from vitral.training.loop import TrainingResult
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import COST, LORA
+from vitral.training.planning.attempts import LORA
 from vitral.training.planning.budget import Budget
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.records.recipe_file import kept_remarks
@@ -42,7 +42,7 @@ def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(
     run = result.run.folder
     assert result.choice is not None
     tried = result.choice.candidates
-    assert [one.name for one in tried[1:]] == [*COST]
+    assert [one.name for one in tried[1:]] == [*TRIED]
     assert [folder.name for folder in attempts_of(run)] == sorted(["last-blocks", "lora", "all-weights"])
     kept = next(one for one in tried if one.name == result.choice.kept)
     assert kept.figure == max(one.figure for one in tried)
@@ -73,11 +73,11 @@ def test_all_figures_are_in_every_record(whole: tuple[RunResult, list[str]]) -> 
     for name in ("run.json", "evaluation.json"):
         choice = json.loads((run / name).read_text())["choice"]
         assert choice["sentence"] == sentence
-        assert [one["name"] for one in choice["candidates"]][1:] == [*COST]
+        assert [one["name"] for one in choice["candidates"]][1:] == [*TRIED]
     assert result.to_json()["choice"]["sentence"] == sentence
     assert vitral.load(run).provenance.training["choice"]["sentence"] == sentence
     card = (run / "classifier" / "README.md").read_text()
-    assert all(name in card for name in COST)
+    assert all(name in card for name in TRIED)
     assert ("Kept", sentence) in run_report(result).facts
 
 
@@ -129,7 +129,7 @@ def test_several_processes_make_the_same_choice(
     one, other = ((tmp_path / f"run-{rank}.txt").read_text().splitlines() for rank in (0, 1))
     assert one == other
     assert one[0] == json.loads((tmp_path / "run" / "run.json").read_text())["choice"]["kept"]
-    assert len(one) == 2 + len(COST) + 1
+    assert len(one) == 2 + len(TRIED) + 1
     assert vitral.load(tmp_path / "run").class_names == ("columns", "rows")
 
 
@@ -139,11 +139,11 @@ def test_a_plan_shows_them_and_quick_shows_no_training(
     command = ["finetune", "--data", str(data), "--from", str(start), "--image-size", "16", "--plan"]
     assert main(command) == 0
     told = capsys.readouterr().out
-    assert all(f"  {name}, " in told for name in COST)
+    assert all(f"  {name}, " in told for name in TRIED)
     assert "of training at" in told
     assert main([*command, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in planned["attempts"]] == [*COST]
+    assert [one["name"] for one in planned["attempts"]] == [*TRIED]
     assert sum(one["share"] for one in planned["attempts"]) == pytest.approx(1.0)
     assert main([*command, "--quick"]) == 0
     assert "of training at" not in capsys.readouterr().out
@@ -163,10 +163,10 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     probe, *others = result.choice.candidates
     assert probe.name == PROBE
     assert probe.figure > 0.9
-    assert [one.figure for one in others] == pytest.approx([probe.figure] * len(COST))
+    assert [one.figure for one in others] == pytest.approx([probe.figure] * len(TRIED))
     assert result.choice.kept == PROBE  # of equals the cheapest
     remarks = [kept_remarks(folder) for folder in (tmp_path / "run", *attempts_of(tmp_path / "run"))]
-    assert remarks == [(HEAD,)] * (1 + len(COST))
+    assert remarks == [(HEAD,)] * (1 + len(TRIED))
 
 
 def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
@@ -205,7 +205,7 @@ def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     ends.clear()
     later = go_on(run)
     assert later.choice is not None
-    assert [one.name for one in later.choice.candidates][1:] == [*COST]
+    assert [one.name for one in later.choice.candidates][1:] == [*TRIED]
     assert len(ends) == 2
     assert ends == sorted(ends)
     assert ends[-1] == later.run.session.budget_seconds

@@ -14,6 +14,7 @@ import vitral
 from tests.training.candidates.attempts_run import (
     SETTINGS,
     STEPS,
+    TRIED,
     attempts_of,
     best_of,
     contents,
@@ -31,7 +32,7 @@ from vitral.training.candidates import first as candidates
 from vitral.training.candidates.choice import PROBE, TRAINED
 from vitral.training.candidates.first import HEAD
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import ALL, COST, LAST
+from vitral.training.planning.attempts import ALL, LAST
 from vitral.training.records.asked import last_asked
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
@@ -62,11 +63,11 @@ def test_a_run_that_is_killed_goes_on_where_it_was_to_the_same_bits(
     assert vitral.load(run).class_names == ("columns", "rows")  # usable, whenever it was killed
     later = go_on(run, listener=count)
     assert later.choice == result.choice
-    assert len(trained) <= (len(COST) - len(finished)) * STEPS
+    assert len(trained) <= (len(TRIED) - len(finished)) * STEPS
     assert contents(run) == contents(result.run.folder)
     again = go_on(run, listener=count)  # which has nothing left to do
     assert again.evaluation == result.evaluation
-    assert len(trained) <= (len(COST) - len(finished)) * STEPS
+    assert len(trained) <= (len(TRIED) - len(finished)) * STEPS
 
 
 def figures_so_far(run: Path) -> list[float]:
@@ -115,7 +116,7 @@ def test_quick_stops_before_them_and_resume_tries_them(tmp_path: Path, data: Pat
     assert not (run / "attempts").exists()
     later = go_on(run)
     assert later.choice is not None
-    assert len(later.choice.candidates) == 1 + len(COST)
+    assert len(later.choice.candidates) == 1 + len(TRIED)
     with pytest.raises(TrainingError, match="past its first classifier"):
         go_on(run, quick=True)
 
@@ -261,10 +262,10 @@ def test_what_there_was_no_time_for_is_tried_when_there_is_more(
     later = go_on(run, listener=said.append)
     assert later.choice is not None
     assert len(later.choice.candidates) == 1
-    assert sum("no time, as before" in event.text for event in said if isinstance(event, Message)) == len(COST)
+    assert sum("no time, as before" in event.text for event in said if isinstance(event, Message)) == len(TRIED)
     more = go_on(run, time="20m")
     assert more.choice is not None
-    assert [one.name for one in more.choice.candidates][1:] == [*COST]
+    assert [one.name for one in more.choice.candidates][1:] == [*TRIED]
 
 
 def test_one_way_alone_begins_so_too_however_often_it_is_stopped(

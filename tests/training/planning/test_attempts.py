@@ -11,15 +11,18 @@ from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.planning.attempts import (
     ALL,
     COST,
+    FINER,
     LAST,
     LEAST_UPDATES,
     LORA,
     TRAINING_SHARE,
     Attempt,
+    finer_size,
     frozen_blocks,
     plan_attempts,
 )
 from vitral.training.planning.automatic import PATIENCE_SECONDS
+from vitral.training.planning.cost import Cost
 from vitral.training.planning.facts import Facts, MachineFacts, Measured, WeightsFacts
 from vitral.training.planning.plan import Plan
 from vitral.training.planning.request import ask, read_request
@@ -38,16 +41,21 @@ def names(attempts: tuple[Attempt, ...]) -> list[str]:
 @pytest.mark.parametrize("images", [60, 500, 5_000, 60_000])
 @pytest.mark.parametrize(("blocks", "low_rank"), [(1, False), (1, True), (6, True), (12, False), (24, True)])
 @pytest.mark.parametrize("rate", [0.5, 5.0, 50.0, 5_000.0])
-def test_as_many_as_there_is_time_for_the_cheapest_first(images: int, blocks: int, low_rank: bool, rate: float) -> None:
+@pytest.mark.parametrize("finer", [None, 336])
+def test_as_many_as_there_is_time_for_the_cheapest_first(
+    images: int, blocks: int, low_rank: bool, rate: float, finer: int | None
+) -> None:
     weights = WeightsFacts(variant("vit-ti16"), 5_500_000, 1_250_000_000, blocks=blocks, low_rank=low_rank)
     counts = []
     for budget in BUDGETS:
-        attempts = plan_attempts(replace(LAPTOP, images=images, budget_seconds=budget), weights, RECIPE, rate)
+        situation = replace(LAPTOP, images=images, budget_seconds=budget)
+        attempts = plan_attempts(situation, weights, RECIPE, rate, finer=finer)
         counts.append(len(attempts))
         tried = names(attempts)
         assert tried == [name for name in COST if name in tried]
         assert LORA not in tried or low_rank
         assert LAST not in tried or blocks > 1
+        assert FINER not in tried or (finer is not None and ALL in tried)
         if attempts:
             assert sum(attempt.share for attempt in attempts) == pytest.approx(1.0)
             for attempt in attempts:
@@ -58,16 +66,44 @@ def test_as_many_as_there_is_time_for_the_cheapest_first(images: int, blocks: in
     assert counts == sorted(counts)  # more time never means less
 
 
+COSTS = Cost(seconds=60.0, images_per_second=40.0, bytes=2 << 30)
+
+
+@pytest.mark.parametrize(
+    ("side", "size", "usable", "finer"),
+    [
+        (400.0, None, None, 336),
+        (336.0, 224, None, 336),
+        (335.0, 224, None, None),  # the images show no more
+        (400.0, 96, None, 144),
+        (400.0, 384, None, None),
+        (400.0, 224, 10 << 30, None),  # attention at five times the memory
+        (400.0, 224, 11 << 30, 336),
+    ],
+)
+def test_larger_images_are_tried_where_they_show_more_and_fit_the_memory(
+    side: float, size: int | None, usable: int | None, finer: int | None
+) -> None:
+    recipe = RECIPE.with_changes({"image_size": size})
+    assert finer_size(replace(LAPTOP, side=side), WEIGHTS.config, recipe, COSTS, usable) == finer
+
+
+@pytest.mark.parametrize("asked", [{"image_size": 224}, {"overrides": ["image_size=224"]}])
+def test_who_says_a_size_gets_no_other(asked: dict[str, Any]) -> None:
+    assert FINER in names(planned(36_000.0).attempts)
+    assert FINER not in names(planned(36_000.0, **asked).attempts)
+
+
 @pytest.mark.parametrize("gpu_bytes", [None, 80 << 30])
 def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu_bytes: int | None) -> None:
     tried = {}
-    for rate in (1.0, 8.4, 12.0, 19.0, 21.0, 1000.0):
-        attempts = plan_attempts(replace(LAPTOP, gpu_bytes=gpu_bytes), WEIGHTS, RECIPE, rate)
+    for rate in (1.0, 8.4, 12.0, 19.0, 21.0, 38.0, 39.0, 1000.0):
+        attempts = plan_attempts(replace(LAPTOP, gpu_bytes=gpu_bytes), WEIGHTS, RECIPE, rate, finer=336)
         tried[rate] = names(attempts)
         whole = (RECIPE.steps or 0) * RECIPE.batch_size / rate
         assert len(attempts) == 1 or sum(COST[name] for name in tried[rate]) * whole <= PATIENCE_SECONDS
-    one, three = [ALL], [LAST, LORA, ALL]
-    assert list(tried.values()) == [one, one, one, one, three, three]
+    one, three, four = [ALL], [LAST, LORA, ALL], [LAST, LORA, ALL, FINER]
+    assert list(tried.values()) == [one, one, one, one, three, three, four, four]
 
 
 def test_a_gpu_has_no_room_for_everything() -> None:
@@ -107,13 +143,16 @@ def planned(
 
 def test_a_plan_says_what_is_tried_and_what_all_of_it_costs() -> None:
     plan = planned()
-    assert names(plan.attempts) == [LAST, LORA, ALL]
+    assert names(plan.attempts) == [LAST, LORA, ALL, FINER]
     for attempt in plan.attempts:
         assert attempt.line() in plan.reasons
     assert plan.cost is not None
     assert plan.cost.seconds == pytest.approx(sum(COST.values()) * (plan.recipe.steps or 0) * 64 / 40.0)
-    methods = [plan.of(attempt).recipe.adaptation for attempt in plan.attempts]
-    assert [(one.method, one.frozen_blocks) for one in methods] == [("full", 8), ("lora", 0), ("full", 0)]
+    recipes = [plan.of(attempt).recipe for attempt in plan.attempts]
+    methods = [(one.adaptation.method, one.adaptation.frozen_blocks) for one in recipes]
+    assert methods == [("full", 8), ("lora", 0), ("full", 0), ("full", 0)]
+    assert [one.image_size for one in recipes] == [224, 224, 224, 336]
+    assert plan.attempts[-1].an_image == pytest.approx((336 / 224) ** 2)
 
 
 def test_with_little_time_the_one_that_pays_most_and_with_none_the_probe() -> None:

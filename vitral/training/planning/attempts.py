@@ -5,6 +5,7 @@ What an update costs and which way pays first is measured: benchmarks/attempts.p
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vitral.training.planning.automatic import (
     FULL_LR,
@@ -12,14 +13,18 @@ from vitral.training.planning.automatic import (
     LORA_LR,
     PATIENCE_SECONDS,
     Situation,
+    fitting_size,
     only_method,
 )
+from vitral.training.planning.cost import Cost
 from vitral.training.planning.facts import WeightsFacts
 from vitral.training.settings.recipe import Recipe
 
-LAST, LORA, ALL = "last blocks", "LoRA", "all weights"
-COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0}  # seconds of an update beside one of all weights; the cheapest first
-FIRST_TO_PAY = (LORA, LAST, ALL)  # the way that is tried where there is time for one, the second where for two
+LAST, LORA, ALL, FINER = "last blocks", "LoRA", "all weights", "larger images"
+FINER_SIDE = 1.5  # times the side of the images, for which the network's patches are finer: 336 pixels in place of 224
+# Seconds of an update beside one of all weights; the cheapest first.
+COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, FINER: FINER_SIDE**2}
+FIRST_TO_PAY = (LORA, LAST, ALL, FINER)  # the way that is tried where there is time for one, the second where for two
 LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
 TRAINING_SHARE = (
     0.6  # of a time budget, which is left for training: the rest is for reading, the probe, scores and report
@@ -52,6 +57,11 @@ class Attempt:
         """The name of its folder below the run's attempts."""
         return folder_of(self.name)
 
+    @property
+    def an_image(self) -> float:
+        """How many times longer an image takes than in the run's own size."""
+        return COST[FINER] if self.name == FINER else 1.0
+
     def line(self) -> str:
         """Return it as one line for people."""
         return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
@@ -73,38 +83,62 @@ def says_one(told: Mapping[str, str]) -> bool:
 
 
 def plan_attempts(
-    situation: Situation, weights: WeightsFacts, recipe: Recipe, images_per_second: float
+    situation: Situation,
+    weights: WeightsFacts,
+    recipe: Recipe,
+    images_per_second: float,
+    *,
+    finer: int | None = None,
 ) -> tuple[Attempt, ...]:
     """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
 
     Without a time budget each has the recipe's whole length: all ways where together they take no longer than patience lasts,
-    whatever the device, and else all weights alone, for what pays first counts only where the time ends soon.
+    whatever the device, else those at the run's own size, and else all weights alone, for what pays first counts only where the
+    time ends soon.
 
     Args:
         situation: what the choice depends on.
         weights: what the run starts from.
         recipe: of all weights, its length in steps.
         images_per_second: that learn with all weights, as measured.
+        finer: side of larger images that may be tried, pixels; None for none.
     """
     if only_method(situation) is not None:
         return ()
-    ways = [way for way in COST if _possible(way, weights)]
-    if situation.budget_seconds is None:
-        in_patience = _updates(PATIENCE_SECONDS, recipe, ways, images_per_second) >= (recipe.steps or 0)
-        return _attempts(ways if in_patience else [ALL], weights)
-    seconds = TRAINING_SHARE * situation.budget_seconds
+    ways = [way for way in COST if _possible(way, weights, finer)]
     paying = [way for way in FIRST_TO_PAY if way in ways]
-    for count in range(len(paying), 0, -1):
-        tried = [way for way in COST if way in paying[:count]]
-        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, count):
-            return _attempts(tried, weights)
+    several = [[way for way in COST if way in paying[:count]] for count in range(len(paying), 0, -1)]
+    if situation.budget_seconds is None:
+        for tried in (ways, [way for way in ways if way != FINER]):
+            if _updates(PATIENCE_SECONDS, recipe, tried, images_per_second) >= (recipe.steps or 0):
+                return _attempts(tried, weights, finer)
+        return _attempts([ALL], weights, finer)
+    seconds = TRAINING_SHARE * situation.budget_seconds
+    for tried in several:
+        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, len(tried)):
+            return _attempts(tried, weights, finer)
     return ()
 
 
-def _possible(way: str, weights: WeightsFacts) -> bool:
-    return {LORA: weights.low_rank, LAST: weights.blocks - frozen_blocks(weights.blocks) < weights.blocks}.get(
-        way, True
-    )
+def finer_size(situation: Situation, config: Any, recipe: Recipe, cost: Cost, usable: int | None) -> int | None:  # noqa: ANN401
+    """Return the side of larger images that are worth a try, pixels; None where they show no more, or there is no room.
+
+    Args:
+        situation: what the choice depends on.
+        config: of the network, of the family's own kind.
+        recipe: of the run, with the size of its images.
+        cost: of the run at that size.
+        usable: bytes of memory that the run may take; None for any number.
+    """
+    own = recipe.image_size or situation.own_size
+    finer = fitting_size(config, round(FINER_SIDE * own))
+    room = usable is None or cost.bytes * COST[FINER] ** 2 <= usable  # attention grows with the square of the tokens
+    return finer if room and own < finer <= situation.side else None
+
+
+def _possible(way: str, weights: WeightsFacts, finer: int | None) -> bool:
+    last = weights.blocks - frozen_blocks(weights.blocks) < weights.blocks
+    return {LORA: weights.low_rank, LAST: last, FINER: finer is not None}.get(way, True)
 
 
 def frozen_blocks(blocks: int) -> int:
@@ -123,19 +157,24 @@ def _enough(situation: Situation, recipe: Recipe, count: int) -> float:
     return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, passes))
 
 
-def changes_of(way: str, blocks: int) -> dict[str, object]:
+def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, object]:
     """Return what a way to learn changes in the recipe of all weights, for a network of so many blocks."""
     if way == LORA:
         return {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0}
     decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
-    return decaying | ({"adaptation.frozen_blocks": frozen_blocks(blocks)} if way == LAST else {})
+    own: dict[str, dict[str, object]] = {
+        LAST: {"adaptation.frozen_blocks": frozen_blocks(blocks)},
+        FINER: {"image_size": finer},
+    }
+    return decaying | own.get(way, {})
 
 
-def _attempts(ways: Sequence[str], weights: WeightsFacts) -> tuple[Attempt, ...]:
+def _attempts(ways: Sequence[str], weights: WeightsFacts, finer: int | None) -> tuple[Attempt, ...]:
     whole, blocks = sum(COST[way] for way in ways), weights.blocks
     reasons = {
         LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
         LORA: "the head and low-rank changes of all blocks learn",
         ALL: "everything learns, early features at lower rates",
+        FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
     }
-    return tuple(Attempt(way, changes_of(way, blocks), COST[way] / whole, reasons[way]) for way in ways)
+    return tuple(Attempt(way, changes_of(way, blocks, finer), COST[way] / whole, reasons[way]) for way in ways)

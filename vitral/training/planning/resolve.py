@@ -5,7 +5,7 @@ from dataclasses import replace
 from vitral.advice import argument
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
-from vitral.training.planning.attempts import COST, Attempt, plan_attempts
+from vitral.training.planning.attempts import COST, Attempt, finer_size, plan_attempts
 from vitral.training.planning.automatic import (
     PATIENCE_SECONDS,
     Situation,
@@ -67,9 +67,10 @@ def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -
 
 
 def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Plan:
-    attempts = request.begun or plan_attempts(
-        _of_weights(request, facts), _weights(facts), plan.recipe, cost.images_per_second
-    )
+    situation, weights, finer = _of_weights(request, facts), _weights(facts), None
+    if not _size_said(request):
+        finer = finer_size(situation, weights.config, plan.recipe, cost, facts.machine.usable_bytes)
+    attempts = request.begun or plan_attempts(situation, weights, plan.recipe, cost.images_per_second, finer=finer)
     if not attempts:
         why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
@@ -151,8 +152,12 @@ def _recipe(request: Request, facts: Facts, network: from_scratch.Choice | None)
     return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
 
 
+def _size_said(request: Request) -> bool:
+    return request.asked.image_size is not None or "image_size" in request.told
+
+
 def _why_size(request: Request) -> str:
-    if request.asked.image_size is not None or "image_size" in request.told:
+    if _size_said(request):
         return f"Images at {request.recipe.image_size} pixels, as you said."
     if request.recipe.image_size is not None:
         return f"Images at {request.recipe.image_size} pixels, the recipe's."
