@@ -15,12 +15,13 @@ from vitral.studies.trainings import Training
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's own runs, of three steps each and two seeds."""
+    """The demo's own runs, of three steps each and two seeds, without simple classifiers beside them."""
     quick = ("steps=3", "batch_size=8", "workers=0", "schedule.warmup_steps=1", "evaluation.every_steps=3")
     arms = []
     for arm in DESIGN.arms:
         assert isinstance(arm.work, Training)
-        arms.append(replace(arm, work=Training(replace(arm.work.asked, overrides=quick)), seeds=arm.seeds[:2]))
+        asked = replace(arm.work.asked, overrides=quick, baselines=False)
+        arms.append(replace(arm, work=Training(asked), seeds=arm.seeds[:2]))
     monkeypatch.setattr(module, "DESIGN", replace(DESIGN, arms=tuple(arms)))
 
 
