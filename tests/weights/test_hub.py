@@ -1,15 +1,13 @@
 """Push to a Hub and load from it, through the official client and a Hub on this machine."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import vitral
+from tests.weights.client import type_command
 from tests.weights.hub_server import HubServer, hub
 from vitral.models.create import create_model
 
@@ -20,17 +18,6 @@ def server() -> Iterator[HubServer]:
         yield running
 
 
-def type_command(
-    server: HubServer, home: Path, *arguments: str, token: str = "hf_right"
-) -> subprocess.CompletedProcess[str]:
-    """Run the command line against that Hub; the client reads its address when it is imported."""
-    environment = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(home / "hf"), "HF_TOKEN": token}
-    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment.pop("HF_HUB_OFFLINE", None)
-    line = [sys.executable, "-m", "vitral", *arguments]
-    return subprocess.run(line, env=environment, cwd=home, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture
 def classifier(tmp_path: Path) -> Path:
     written = vitral.convert("vit-mu16", tmp_path / "mine", format="vitral", image_size=32)
@@ -38,13 +25,13 @@ def classifier(tmp_path: Path) -> Path:
 
 
 def test_push_and_load_again(server: HubServer, classifier: Path, tmp_path: Path) -> None:
-    pushed = type_command(server, tmp_path, "push", "mine", "me/flowers")
+    pushed = type_command(server.address, tmp_path, "push", "mine", "me/flowers")
     assert (pushed.returncode, pushed.stderr) == (0, ""), pushed.stderr
     assert "vitral.load('hf:me/flowers')" in pushed.stdout
     assert set(server.repositories["me/flowers"]) == {"weights.safetensors", "classifier.json", "README.md"}
     assert server.repositories["me/flowers"]["weights.safetensors"] == (classifier / "weights.safetensors").read_bytes()
     for spelling, name in (("hf:me/flowers", "one.npz"), ("me/flowers", "other.npz")):
-        fetched = type_command(server, tmp_path, "convert", spelling, name, "--format", "original")
+        fetched = type_command(server.address, tmp_path, "convert", spelling, name, "--format", "original")
         assert fetched.returncode == 0, fetched.stderr
     assert server.unknown == []
 
@@ -53,13 +40,13 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
     server: HubServer, classifier: Path, tmp_path: Path
 ) -> None:
     arguments = ("--format", "transformers", "--private", "--json")
-    pushed = type_command(server, tmp_path, "push", "mine", "hf:me/theirs", *arguments)
+    pushed = type_command(server.address, tmp_path, "push", "mine", "hf:me/theirs", *arguments)
     assert pushed.returncode == 0, pushed.stderr
     said = json.loads(pushed.stdout)
     assert said["address"].endswith("me/theirs")
     assert said["open"] == "vitral.load('hf:me/theirs')"
     assert set(server.repositories["me/theirs"]) == {"model.safetensors", "config.json", "preprocessor_config.json"}
-    again = type_command(server, tmp_path, "convert", "hf:me/theirs", "again", "--format", "vitral")
+    again = type_command(server.address, tmp_path, "convert", "hf:me/theirs", "again", "--format", "vitral")
     assert again.returncode == 0, again.stderr
     assert vitral.load(tmp_path / "again").model.image_size == (32, 32)
 
@@ -67,7 +54,7 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
 def test_a_single_file_is_fetched(server: HubServer, tmp_path: Path) -> None:
     written = vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
     server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes(), "README.md": b"# ViT"}
-    fetched = type_command(server, tmp_path, "convert", "hf:lab/vit", "here", "--format", "vitral")
+    fetched = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "here", "--format", "vitral")
     assert fetched.returncode == 0, fetched.stderr
     assert vitral.load(tmp_path / "here").model.num_classes == create_model("vit-mu16").num_classes
 
@@ -86,7 +73,7 @@ def test_what_cannot_be_is_one_line(
     server: HubServer, classifier: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     server.repositories["lab/empty"] = {"README.md": b"# nothing"}
-    done = type_command(server, tmp_path, *arguments)
+    done = type_command(server.address, tmp_path, *arguments)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -95,7 +82,7 @@ def test_what_cannot_be_is_one_line(
 
 
 def test_without_the_right_to_write_nothing_is_pushed(server: HubServer, classifier: Path, tmp_path: Path) -> None:
-    done = type_command(server, tmp_path, "push", "mine", "me/flowers", token="hf_wrong")
+    done = type_command(server.address, tmp_path, "push", "mine", "me/flowers", token="hf_wrong")
     assert done.returncode == 1
     assert "'me/flowers' cannot be written to the Hub" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -105,7 +92,7 @@ def test_without_the_right_to_write_nothing_is_pushed(server: HubServer, classif
 def test_an_unreachable_hub_is_reported(classifier: Path, tmp_path: Path) -> None:
     with hub() as server:
         pass
-    done = type_command(server, tmp_path, "push", "mine", "me/flowers")
+    done = type_command(server.address, tmp_path, "push", "mine", "me/flowers")
     assert done.returncode == 1
     assert "cannot be written to the Hub" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,10 +1,7 @@
 """Published weights by name: the table, names with slips, and the way from a name to a classifier."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.weights.client import type_command
 from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral.cli.main import main
 from vitral.errors import WeightsError
@@ -179,17 +177,6 @@ def server(tmp_path: Path) -> Iterator[HubServer]:
         yield running
 
 
-def type_command(server: HubServer, home: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line against that mirror; the client reads its address when it is imported."""
-    environment = {**os.environ, "HF_ENDPOINT": server.address, "HF_HOME": str(home / "hf")}
-    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment |= {"XDG_CACHE_HOME": str(home / "cache")}
-    for name in ("HF_HUB_OFFLINE", "HF_TOKEN"):
-        environment.pop(name, None)
-    line = [sys.executable, "-m", "vitral", *arguments]
-    return subprocess.run(line, env=environment | changes, cwd=home, capture_output=True, text=True, check=False)
-
-
 def test_a_name_goes_the_whole_way_to_a_trained_classifier(server: HubServer, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("light", "dark"):
@@ -199,7 +186,7 @@ def test_a_name_goes_the_whole_way_to_a_trained_classifier(server: HubServer, tm
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / name / f"{number}.png")
     quick = ("--no-baselines", "--image-size", "32", "--set", "steps=4", "--set", "workers=0")
     command = ("finetune", "--data", "photos", "--from", MIRRORED, *quick)
-    done = type_command(server, tmp_path, *command)
+    done = type_command(server.address, tmp_path, *command)
     assert done.returncode == 0, done.stderr
     assert f"Fetching {MIRRORED} from 127.0.0.1: 23 MB, licence Apache-2.0." in done.stderr.replace("\n", " ")
     trained = vitral.load(tmp_path / "runs" / "photos")
@@ -208,7 +195,7 @@ def test_a_name_goes_the_whole_way_to_a_trained_classifier(server: HubServer, tm
     card = (tmp_path / "runs" / "photos" / "classifier" / "README.md").read_text()
     assert "is licensed under Apache-2.0 (https://" in card
     sent = server.sent
-    again = type_command(server, tmp_path, "convert", MIRRORED, "mine", "--format", "vitral", HF_HUB_OFFLINE="1")
+    again = type_command(server.address, tmp_path, "convert", MIRRORED, "mine", "--format", "vitral", offline=True)
     assert again.returncode == 0, again.stderr
     assert "Fetching" not in again.stderr
     assert server.sent == sent
@@ -220,7 +207,7 @@ def test_every_command_that_takes_a_classifier_takes_a_name(server: HubServer, t
         ("predict", "red.png", "--classifier", MIRRORED),
         ("explain", "red.png", "--classifier", MIRRORED, "--out", "drawing.png"),
     ):
-        done = type_command(server, tmp_path, *command)
+        done = type_command(server.address, tmp_path, *command)
         assert done.returncode == 0, done.stderr
     assert len([path for path, _ in server.asked if path.endswith(".safetensors")]) == 1
 

@@ -3,31 +3,23 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import vitral
+from tests.weights.client import environment, type_command
 from tests.weights.hub_server import hub
 from vitral.errors import WeightsError
-
-
-def type_command(address: str, home: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], float]:
-    environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(home / "hf"), "HF_HUB_DISABLE_XET": "1"}
-    environment |= {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    environment.pop("HF_HUB_OFFLINE", None)
-    line = [sys.executable, "-m", "vitral", *arguments]
-    start = time.monotonic()
-    done = subprocess.run(line, env=environment, cwd=home, capture_output=True, text=True, check=False)
-    return done, time.monotonic() - start
 
 
 @pytest.mark.parametrize(
     "arguments", [("predict", "x.jpg", "--classifier", "hf:me/flowers"), ("check", "hf:me/photos")]
 )
 def test_a_hub_out_of_reach_is_one_line_without_retries(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    done, _ = type_command("http://127.0.0.1:9", tmp_path, *arguments)
+    line = [sys.executable, "-m", "vitral", *arguments]
+    given = {**os.environ, **environment("http://127.0.0.1:9", tmp_path)}
+    done = subprocess.run(line, env=given, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Retrying" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -38,9 +30,9 @@ def test_earlier_downloads_are_used_when_the_hub_is_out_of_reach(tmp_path: Path)
     written = vitral.convert("vit-mu16", tmp_path / "weights.npz", format="original")
     with hub() as server:
         server.repositories["lab/vit"] = {"ViT.npz": written.path.read_bytes()}
-        first, _ = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "one", "--format", "vitral")
+        first = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "one", "--format", "vitral")
         assert first.returncode == 0, first.stderr
-    second, _ = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "two", "--format", "vitral")
+    second = type_command(server.address, tmp_path, "convert", "hf:lab/vit", "two", "--format", "vitral")
     assert second.returncode == 0, second.stderr
     assert vitral.load(tmp_path / "two").model.num_classes == vitral.load(tmp_path / "one").model.num_classes
 
