@@ -1,7 +1,6 @@
 """Baselines on frozen features."""
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.source import Source
 from vitral.evaluation import fewshot
-from vitral.evaluation.features import describe, extract_features
+from vitral.evaluation.features import TIMED, WARMING, Labels, describe, extract_features, fit_units
 from vitral.evaluation.fewshot import Fitted, score_baselines
-from vitral.evaluation.probes import Features
+from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
@@ -88,18 +87,28 @@ def test_features_come_in_order_and_leave_the_mode_alone(digit_classifier: Class
     torch.testing.assert_close(features[60], alone[0].detach())
 
 
-class Slow(Source):
-    """A source whose images take a while."""
+class Clock:
+    """A clock that goes on by what the test says that something takes."""
 
-    def __init__(self, source: Source, seconds: float) -> None:
-        self.source, self.seconds = source, seconds
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class Slow(Source):
+    """A source whose images take a while by a clock."""
+
+    def __init__(self, source: Source, seconds: float, clock: Clock) -> None:
+        self.source, self.seconds, self.clock = source, seconds, clock
         self.endless, self.shards = source.endless, source.shards
 
     def __len__(self) -> int:
         return len(self.source)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        time.sleep(self.seconds)
+        self.clock.now += self.seconds
         return self.source.image(index, shrink)
 
     def encoded(self, index: int) -> bytes | Path | None:
@@ -116,18 +125,25 @@ class Slow(Source):
 
 
 @pytest.mark.parametrize(("each", "seconds"), [(0.002, 2.5), (0.02, 3.0), (0.2, 1.0)])
+@pytest.mark.parametrize("unit", [0.0, 5e-8])  # seconds of the fits' unit: nothing, or as much as the images
 def test_baselines_keep_to_their_time_or_are_left_out(
-    digit_classifier: Classifier, each: float, seconds: float
+    digit_classifier: Classifier, monkeypatch: pytest.MonkeyPatch, each: float, seconds: float, unit: float
 ) -> None:
-    data = open_digits()
-    slow = replace(data, splits={name: Slow(source, each) for name, source in data.splits.items()})
-    started = time.perf_counter()
+    data, clock = open_digits(), Clock()
+    slow = replace(data, splits={name: Slow(source, each, clock) for name, source in data.splits.items()})
+
+    def fit(features: Features, labels: Labels, *, classes: int) -> LinearProbe:
+        clock.now += unit * fit_units(len(labels), features.shape[1], classes)
+        return fit_probe(features, labels, classes=classes)
+
+    monkeypatch.setattr("vitral.evaluation.features.time", clock)
+    monkeypatch.setattr(fewshot, "unit_seconds", lambda: unit)
+    monkeypatch.setattr(fewshot, "fit_probe", fit)
     baselines = score_baselines(digit_classifier, slow, seconds=seconds)
-    took = time.perf_counter() - started
     assert (baselines is None) == (each == 0.2)
     if baselines is None:
-        assert took < 34 * each + 3.0  # what the timing itself takes
+        assert clock.now == pytest.approx((WARMING + TIMED) * each)  # what the timing itself takes
         return
     assert baselines.num_train < len(data.splits["train"])
     assert baselines.num_test >= 30
-    assert took < 2 * seconds
+    assert seconds / 3 < clock.now <= seconds

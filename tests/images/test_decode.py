@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -169,7 +170,7 @@ def check_malformed(folder: Path, count: int) -> dict[str, int]:
     for name, data in malformed(count):
         path = folder / f"{name}.jpg"
         path.write_bytes(data)
-        began = time.monotonic()
+        began = time.process_time()
         try:
             assert read_image(path).ndim == 3
             read += 1
@@ -177,7 +178,7 @@ def check_malformed(folder: Path, count: int) -> dict[str, int]:
             refused += 1
             assert str(path) in str(error), name  # noqa: PT017  # some damage leaves a whole image
             assert "\n" not in str(error)  # noqa: PT017
-        assert time.monotonic() - began < 2, name
+        assert time.process_time() - began < 2, name  # whatever else the machine does
     return {"malformed": refused + read, "refused": refused, "read all the same": read}
 
 
@@ -239,13 +240,16 @@ def scan_bomb(side: int, copies: int) -> bytes:
 
 @pytest.mark.requirement(id="R14")
 @pytest.mark.parametrize("as_bytes", [True, False])
-def test_a_bomb_of_scans_is_refused_at_once(tmp_path: Path, as_bytes: bool) -> None:
+def test_a_bomb_of_scans_is_refused_at_once(tmp_path: Path, as_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decoded(*given: object, **more: object) -> NoReturn:
+        pytest.fail("it was decoded, which takes 20 s")
+
     path = tmp_path / "bomb.jpg"
     path.write_bytes(scan_bomb(2000, 5000))
-    start = time.process_time()
+    for decode in ("PIL.ImageFile.ImageFile.load", "simplejpeg.decode_jpeg"):
+        monkeypatch.setattr(decode, decoded)
     with pytest.raises(ImageError, match=r"has 5,010 scans"):
         read_image(path.read_bytes() if as_bytes else path)
-    assert time.process_time() - start < 1  # decoded, it would take 20
 
 
 def test_scans_are_counted_and_usual_ones_read() -> None:
