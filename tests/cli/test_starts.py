@@ -42,10 +42,10 @@ def test_the_table_ends_with_the_command_to_type_next(there: Path, capsys: pytes
     assert lines[2].split() == ["start", "accuracy", "95", "%", "ms/image", "seconds", "parameters", "MB", "licence"]
     assert [line.split("  ")[0] for line in lines[3:7]] == ["* good", "poor", "pixels alone", "damaged"]
     assert "good is the best start for these images." in lines
-    assert any(line.startswith("damaged: not compared: ") for line in lines)
+    assert any(line.startswith("Not compared: 'damaged/") for line in lines)
     assert lines[-2:] == ["Next:", "  vitral finetune --data photos --from good --image-size 16 --seed 3"]
     assert max(map(len, lines[2:7])) <= 100
-    assert "Start 1 of 3, poor: " in err
+    assert "Start 1 of 3: poor: " in err
     assert not (there / "runs").exists()
 
 
@@ -83,7 +83,7 @@ def test_mistakes_are_one_line(there: Path, refused: Refused) -> None:
     assert "Of vit-s14 there are: vit-s14@dinov2" in refused(*COMPARE, "good,vit-s14@dino2")
     assert "Which data? Name a folder" in refused("finetune", "--starts", "good")
     assert "--starts names no start" in refused(*COMPARE, ",")
-    assert "No start could be compared; the first, damaged: " in refused(*COMPARE, "damaged")
+    assert "No start could be compared. Not compared: 'damaged" in refused(*COMPARE, "damaged")
     assert "There is no folder 'photoz'" in refused("finetune", "--data", "photoz", "--starts", "good")
     assert "is no duration" in refused(*COMPARE, "good", "--time", "soon")
 

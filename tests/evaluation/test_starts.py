@@ -17,11 +17,11 @@ from vitral.models.vit_config import ViTConfig
 
 
 def right(pattern: str) -> Bool[Tensor, " images"]:
-    return torch.tensor([sign == "+" for sign in pattern])
+    return torch.tensor([sign == "+" for sign in pattern], dtype=torch.bool)
 
 
-def probed(pattern: str, an_image: float = 1.0) -> Probed:
-    return Probed(right(pattern), an_image, seconds=9.0)
+def probed(pattern: str, an_image: float = 1.0, *, left_out: str = "") -> Probed:
+    return Probed(right(pattern), right(left_out), an_image, seconds=9.0)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,18 @@ def test_two_starts_are_told_apart_by_the_images_that_one_alone_gets_right(
     mine: int, theirs: int, surely: bool
 ) -> None:
     """As tables of the sign test have it at 5 %, two-sided: 6 of 6, 8 of 9, 10 of 12."""
-    one = right("+" * 500 + "+" * mine + "-" * theirs)
-    other = right("+" * 500 + "-" * mine + "+" * theirs)
-    assert surely_better(one, other) == surely
+    one, other = "+" * mine + "-" * theirs, "-" * mine + "+" * theirs
+    assert surely_better(probed("+" * 500 + one), probed("+" * 500 + other)) == surely
+    half = (mine + theirs) // 2
+    begun, rest = (probed(text[:half], left_out=text[half:]) for text in (one, other))
+    assert surely_better(begun, rest) == surely, "images that were left out of a fit count like those that judge"
+
+
+def test_training_images_that_one_of_two_starts_knows_do_not_tell_them_apart() -> None:
+    """A start that has learned from them has none that count."""
+    known, unknown = probed("+" * 10), probed("+" * 10, left_out="-" * 100)
+    assert not surely_better(known, unknown)
+    assert surely_better(probed("+" * 10, left_out="+" * 100), unknown)
 
 
 def test_of_starts_that_cannot_be_told_apart_the_fastest_is_taken() -> None:
@@ -84,7 +93,8 @@ def test_a_probe_says_of_each_image_whether_it_is_right(tiny_config: ViTConfig) 
     assert 0.3 < judged.accuracy < 1.0
     assert 0 < judged.image_seconds * 200 < judged.seconds
     left_out = probe_start(classifier, Images(train, None, 10), ignore)
-    assert len(left_out.right) == 200
+    assert torch.equal(left_out.right, judged.left_out)
+    assert (len(left_out.right), len(left_out.left_out)) == (200, 0)
     assert 0.3 < left_out.accuracy < 1.0
     seen = probe_start(classifier, Images(train, train, 10), ignore)
     assert seen.accuracy > left_out.accuracy, "an image that was fitted on is easier"

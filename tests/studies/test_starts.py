@@ -59,7 +59,7 @@ def test_the_better_start_comes_first_and_is_proposed(there: Path) -> None:
     assert (good.weights, poor.weights, random.weights, pixels.weights) == ("trained", "trained", "random", "none")
     assert (random.megabytes, pixels.parameters) == (None, None)
     assert random.remarks == ("random weights, for comparison.",)
-    assert any(event.text.startswith("Start 2 of 3, good: ") for event in heard if isinstance(event, Message))
+    assert any(event.text.startswith("Start 2 of 3: good: ") for event in heard if isinstance(event, Message))
     assert not (there / "runs").exists()
     assert repr(table) == "StartTable: 4 rows on photos, good is best"
 
@@ -75,7 +75,7 @@ def test_starts_that_the_images_cannot_tell_apart_are_a_tie(there: Path) -> None
     assert set(table.tied) == {"good", "good.npz"}
     assert table.best in table.tied
     other = next(name for name in table.tied if name != table.best)
-    assert table.verdict()[0].startswith(f"With {table.best}, {other} is a tie: ")
+    assert table.verdict()[0].startswith(f"{table.best} and {other} are a tie: ")
 
 
 def test_where_nothing_but_random_weights_is_compared_none_is_proposed(there: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_start_that_cannot_be_loaded_is_a_row_and_the_others_go_on(there: Path
     assert damaged.accuracy is None
     assert "damaged/weights.safetensors" in damaged.problem
     assert "is no classifier folder" in table.row("photos").problem
-    assert f"damaged: not compared: {damaged.problem}" in table.remarks()
-    assert Message(f"Start 1 of 3, damaged: {damaged.problem}", warning=True) in heard
+    assert f"Not compared: {damaged.problem}" in table.remarks()
+    assert Message(f"Start 1 of 3: Not compared: {damaged.problem}", warning=True) in heard
 
 
 def test_weights_that_give_no_numbers_are_a_row(there: Path, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_weights_that_give_no_numbers_are_a_row(there: Path, tmp_path: Path) -> 
 
 
 def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(there: Path) -> None:
-    with pytest.raises(StudyError, match=r"No start could be compared; the first, damaged: .*weights\.safetensors"):
+    with pytest.raises(StudyError, match=r"No start could be compared\. Not compared: .*damaged.*weights\.safetensors"):
         vitral.starts("photos", "damaged", listener=ignore)
 
 
@@ -140,13 +140,13 @@ def test_automatic_names_are_what_is_here_and_the_best_small_free_ones_of_each_k
     assert automatic_names(listed, here, online=False) == ["vit-l14@dinov2"], "MAE's are not for products"
     assert automatic_names(listed, (), online=False) == []
     fetched = [rows()[name] for name in automatic_names(listed, (), online=True)]
-    assert any(row.model == "dinov2-s14" or row.name.startswith("vit-s14@dinov2") for row in fetched)
+    assert "vit-s14@dinov2" in [row.name for row in fetched]
     assert len({row.metric for row in fetched}) == len(fetched)
     for row in fetched:
         assert (row.products, row.megabytes <= 100, row.image_size <= 256) == ("yes", True, True)
         rivals = [one for one in listed if one.metric == row.metric and one.products == "yes"]
         small = [one.score or 0 for one in rivals if one.megabytes <= 100 and one.image_size <= 256]
-        assert row.score == max(small)
+        assert max(small) - 0.5 <= (row.score or 0) <= max(small)
     with_one = automatic_names(listed, {fetched[0].name}, online=True)
     assert len(with_one) == len(set(with_one)) == len(fetched)
 

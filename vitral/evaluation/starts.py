@@ -56,11 +56,14 @@ class Probed:
 
     Attributes:
         right: which of the images that judge it gets right, in their order.
+        left_out: which of the training images it gets right that are judged by the fit without them, where others judge it;
+            empty where that would not be fair.
         image_seconds: that one training image takes, reading it included.
         seconds: of everything: reading, features, fit.
     """
 
     right: Bool[Tensor, " images"]
+    left_out: Bool[Tensor, " others"]
     image_seconds: float
     seconds: float
 
@@ -98,12 +101,12 @@ def probe_start(
     train = describe(classifier, images.train, network=network, context=context, listener=listener)
     an_image = (time.perf_counter() - began) / len(train.labels)
     probe = _fitted(train.values[0], train.labels, images.classes)
+    left_out = probe.left_out.argmax(dim=1) == train.labels
     if images.judging is None:
-        predicted, labels = probe.left_out.argmax(dim=1), train.labels
-    else:
-        judged = describe(classifier, images.judging, network=network, listener=listener)
-        predicted, labels = probe.predict(judged.values[0]), judged.labels
-    return Probed(predicted == labels, an_image, time.perf_counter() - began)
+        return Probed(left_out, left_out[:0], an_image, time.perf_counter() - began)
+    judged = describe(classifier, images.judging, network=network, listener=listener)
+    right = probe.predict(judged.values[0]) == judged.labels
+    return Probed(right, left_out, an_image, time.perf_counter() - began)
 
 
 def _fitted(features: Features, labels: Labels, classes: int) -> LinearProbe:
@@ -180,13 +183,16 @@ def _counts(train: int, judging: int, classes: int) -> list[tuple[int, int]]:
     return list(dict.fromkeys([*shares, least]))
 
 
-def surely_better(one: Bool[Tensor, " images"], other: Bool[Tensor, " images"]) -> bool:
+def surely_better(one: Probed, other: Probed) -> bool:
     """Tell whether one start gets more of the same images right than another, and not by chance.
 
     Only the images that one of them alone gets right tell them apart; by chance each of these would fall to either side alike
-    (the exact sign test, which is McNemar's; two-sided, 95 %).
+    (the exact sign test, which is McNemar's; two-sided, 95 %). Training images count too, each judged by the fit without it:
+    few validation images alone would call nearly everything a tie.
     """
-    mine, theirs = int((one & ~other).sum()), int((other & ~one).sum())
+    fair = len(one.left_out) == len(other.left_out)
+    ours, others = (torch.cat([each.right, each.left_out]) if fair else each.right for each in (one, other))
+    mine, theirs = int((ours & ~others).sum()), int((others & ~ours).sum())
     images = mine + theirs
     tail = sum(math.comb(images, count) for count in range(theirs + 1))
     return mine > theirs and 2 * RARE * tail < 2**images
@@ -217,7 +223,7 @@ def decide(probed: Mapping[str, Probed]) -> Decision | None:
         return None
     ranked = sorted(probed, key=lambda name: -probed[name].accuracy)
     top = probed[ranked[0]]
-    tied = [name for name in ranked if not surely_better(top.right, probed[name].right)]
+    tied = [name for name in ranked if not surely_better(top, probed[name])]
     least = min(probed[name].image_seconds for name in tied)
     fast: Sequence[str] = [name for name in tied if probed[name].image_seconds <= ABOUT_AS_FAST * least]
     return Decision(fast[0], tuple(tied))

@@ -72,8 +72,15 @@ class StartRow:
 
     def lines(self) -> list[str]:
         """Return what is said of it below the table."""
-        said = [f"not compared: {self.problem}"] if self.problem else []
-        return [f"{self.name}: {line}" for line in (*said, *self.remarks)]
+        return [*([self.reason()] if self.problem else []), *(f"{self.name}: {remark}" for remark in self.remarks)]
+
+    def reason(self) -> str:
+        """Return why there is no accuracy, with the name."""
+        return (
+            f"Not compared: {self.problem}"
+            if self.name in self.problem
+            else f"{self.name} is not compared: {self.problem}"
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,10 +135,9 @@ class StartTable:
         if not self.best:
             return [NOTHING]
         if others:
-            ties = "is a tie" if len(others) == 1 else "are ties"
             lines = [
-                f"With {self.best}, {_listed(others)} {ties}: these images cannot tell them apart. {self.best} is the "
-                "fastest of them, or the most accurate of those about as fast."
+                f"{_listed([self.best, *others])} are a tie: these images cannot tell them apart. {self.best} is proposed: the "
+                "fastest, or the most accurate of those about as fast."
             ]
         else:
             lines = [f"{self.best} is the best start for these images."]
@@ -166,7 +172,7 @@ class StartTable:
 
 
 def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -50,8 +50,8 @@ def _automatic() -> list[str]:
 def automatic_names(listed: Iterable[Row], cached: Collection[str], *, online: bool) -> list[str]:
     """Return which starts to compare where none is named: those that are here, and those that are worth a download.
 
-    None that is not for products is among them. The latter are small and free, and of each kind of published score the best,
-    since two kinds cannot be compared.
+    None that is not for products is among them. The latter are small and free, and of each kind of published score the best
+    in whole points, since two kinds cannot be compared, and a tenth of a point says nothing of other images.
 
     Args:
         listed: published weights.
@@ -72,5 +72,5 @@ def _worth_fetching(row: Row) -> bool:
     return small and row.products == "yes" and row.score is not None
 
 
-def _score(row: Row) -> float:
-    return row.score or 0.0
+def _score(row: Row) -> int:
+    return round(row.score or 0.0)

@@ -143,7 +143,7 @@ class _Comparison:
         speech: the words for what to type.
         found: the rows so far.
         probed: what their probes made of those that could be compared.
-        seen: starts that have learned from the very images that judge them.
+        seen: starts that have learned from these data before, so that to leave a training image out of the fit is not enough.
     """
 
     asked: Asked
@@ -166,7 +166,7 @@ class _Comparison:
             self._tell(name, images)
         if not any(name in self.probed for name in self.names):
             first = self.found[self.names[0]]
-            raise StudyError(f"No start could be compared; the first, {first.name}: {first.problem}")
+            raise StudyError(f"No start could be compared. {first.reason()}")
         return self._concluded(images)
 
     def _images(self) -> Images:
@@ -215,8 +215,8 @@ class _Comparison:
         classifier = self._load(name, ignore if timed else self.listener)
         loading = clock.perf_counter() - began
         probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=_context)
-        self.probed[name] = probed
         self.found[name] = self._row(name, classifier, replace(probed, seconds=probed.seconds + loading))
+        self.probed[name] = replace(probed, left_out=probed.left_out[:0]) if name in self.seen else probed
 
     def _load(self, name: str, listener: Listener) -> Classifier:
         if name == PIXELS:
@@ -267,16 +267,15 @@ class _Comparison:
         )
 
     def _tell(self, name: str, images: Images) -> None:
-        row = self.found[name]
-        which = (
-            name.capitalize() if name == PIXELS else f"Start {self.names.index(name) + 1} of {len(self.names)}, {name}"
+        row, number = (
+            self.found[name],
+            "" if name == PIXELS else f"Start {self.names.index(name) + 1} of {len(self.names)}: ",
         )
         if row.accuracy is None or row.seconds is None:
-            self.listener(Message(f"{which}: {row.problem}", warning=True))
+            self.listener(Message(f"{number}{row.reason()}", warning=True))
         else:
-            self.listener(
-                Message(f"{which}: {row.accuracy:.1%} of {images.judged:,} images after {rounded(row.seconds)}.")
-            )
+            reached = f"{row.accuracy:.1%} of {images.judged:,} images after {rounded(row.seconds)}"
+            self.listener(Message(f"{number}{name}: {reached}."))
 
     def _concluded(self, images: Images) -> StartTable:
         every = [self.found[name] for name in (*self.names, PIXELS)]
@@ -292,12 +291,12 @@ class _Comparison:
         )
         if decision is None:
             return table
-        best = self.probed[decision.best].right
+        best = self.probed[decision.best]
         return replace(
             table,
             best=decision.best,
             tied=decision.tied,
-            beats_pixels=None if pixels is None else surely_better(best, pixels.right),
+            beats_pixels=None if pixels is None else surely_better(best, pixels),
             next=self.speech.ask(replace(self.asked, source=decision.best, budget_seconds=None)),
         )
 
