@@ -1,15 +1,26 @@
-"""What every test shares: one thread, so that results do not hang on the machine, and a tiny network."""
+"""What every test shares: no network, empty caches, one thread, so that results do not hang on the machine; a tiny network."""
 
+import atexit
 import dataclasses
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from vitral.models.vit_config import ViTConfig
+# Before anything reads them, and for the commands that tests type, too: no weights but those that a test puts there itself.
+CACHES = Path(tempfile.mkdtemp(prefix="vitral-tests-"))
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(CACHES / "hf"), "XDG_CACHE_HOME": str(CACHES)}
+os.environ.setdefault(
+    "MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib")
+)  # to look for fonts anew takes seconds
+atexit.register(shutil.rmtree, CACHES, ignore_errors=True)
+
+from vitral.models.vit_config import ViTConfig  # noqa: E402  # see above
 
 LONGEST = ("tests/processes/", "tests/recipes/", "tests/fuzz/", "tests/studies/", "tests/test_plugins.py")
 

@@ -20,8 +20,8 @@ FLAGS = {
         " --skip-bad-images --time --overwrite"
     ),
     "finetune": (
-        "--classes --data --data-changed --from --image-size --json --no-baselines --out --plan --quick --recipe --resume"
-        " --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
+        "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
+        " --resume --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
     "predict": "--classifier --json --skip-bad-images --top",

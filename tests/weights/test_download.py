@@ -38,6 +38,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weights: bytes) -> I
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.01)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.delenv("HF_TOKEN", raising=False)
     with hub() as running:
         monkeypatch.setattr(constants, "ENDPOINT", running.address)

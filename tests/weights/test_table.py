@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
 from tests.weights.write_table import DOCS, page
@@ -18,6 +18,12 @@ HUB = [row for row in rows().values() if row.repository]
 
 def test_the_page_is_written_from_the_table() -> None:
     assert DOCS.read_text() == page(), "run python -m tests.weights.write_table"
+
+
+@pytest.fixture
+def online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test use a real network."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
 
 
 def differences(row: Row, listed: dict[str, Any]) -> list[str]:
@@ -52,6 +58,7 @@ def skip_loudly(what: str, error: Exception, capsys: pytest.CaptureFixture[str])
     pytest.skip(reason)
 
 
+@pytest.mark.usefixtures("online")
 def test_the_hub_has_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
     def look(row: Row) -> list[str]:
         info = HfApi().model_info(row.repository, revision=row.revision, files_metadata=True, timeout=30)
@@ -65,6 +72,7 @@ def test_the_hub_has_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> 
         assert [difference for found in pool.map(look, HUB) for difference in found] == []
 
 
+@pytest.mark.usefixtures("online")
 def test_the_authors_servers_have_what_the_table_says(capsys: pytest.CaptureFixture[str]) -> None:
     listed = [row for row in rows().values() if row.address]
 

@@ -17,6 +17,7 @@ In Python, `vitral.load("vit-s16@augreg-in21k")` and `source="vit-s16@augreg-in2
 - **Where files go.** Those of the Hub into its client's cache (`HF_HOME`, `HF_HUB_CACHE`), others into `vitral/weights` in
   `XDG_CACHE_HOME` or `~/.cache`. With `HF_HUB_OFFLINE=1` nothing is asked of a network; a mirror (`HF_ENDPOINT`), proxies
   and `HF_TOKEN` are those of the client.
+- **Without `--from`**, `vitral finetune` chooses among them by itself ([training](training.md#which-start)).
 - **Broken downloads** go on where they stopped, after a kill, too; of two processes that want one file, one fetches it.
 - **Hashes.** A SHA-256 that is published is compared (the Hub has one of every large file), and a file with another is
   deleted.

@@ -14,6 +14,7 @@ from vitral.data.classes import Reading
 from vitral.distributed import is_main
 from vitral.studies.sweep import finetune as train
 from vitral.training.plan import plan as make_plan
+from vitral.weights.named.reach import without_network
 
 
 def finetune(
@@ -35,6 +36,7 @@ def finetune(
     sweep: Annotated[bool, Parameter(negative="")] = False,
     no_baselines: Annotated[bool, Parameter(negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
+    offline: Annotated[bool, Parameter(negative="")] = False,
     plan: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -43,7 +45,8 @@ def finetune(
     Args:
         data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".
         source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
-            model's name alone means random weights.
+            model's name alone means random weights. If left out, the published weights that pay for these images, this
+            machine and the time, or none.
         starts: NAME,NAME or "auto": compare these starts by linear probes on the data, print the table, and stop.
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
@@ -60,6 +63,7 @@ def finetune(
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
         no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
         quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
+        offline: fetch no weights: only those count that are on this machine.
         plan: say what would be done, with every reason and the cost, and stop; nothing is written.
         json: print JSON for programs.
     """
@@ -76,11 +80,13 @@ def finetune(
         "resume": resume,
         "sweep": sweep,
         "quick": quick,
+        "offline": offline,
         "started": began(),
     }
     if starts is not None:
         switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
-        compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
+        with without_network(asked.pop("offline")):
+            compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
         return
     with ConsoleListener() as listener:
         if plan:

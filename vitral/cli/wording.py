@@ -18,6 +18,7 @@ ARGUMENTS = (
         "data_changed",
         "image_size",
         "model",
+        "offline",
         "out",
         "overrides",
         "overwrite",

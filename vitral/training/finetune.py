@@ -13,6 +13,7 @@ from vitral.training.planning.request import ask
 from vitral.training.records.start import opened
 from vitral.training.result import RunResult
 from vitral.training.run import run_once
+from vitral.weights.named.reach import without_network
 
 
 def refuse_sweep(session: Session) -> NoReturn:
@@ -45,6 +46,7 @@ def finetune(
     baselines: bool = True,
     quick: bool = False,
     sweep: bool = False,
+    offline: bool = False,
     started: float | None = None,
     listener: Listener = show,
     sweeping: Callable[[Session], RunResult] = refuse_sweep,
@@ -61,7 +63,8 @@ def finetune(
     Args:
         data: what `vitral.data.open.open_data` takes: "digits", a folder with one sub-folder a class, an archive, a table, ...
         source: published weights by name, a weights file, classifier or run folder, Hub id, or a model's name for random
-            weights; None picks a model that fits the images and the hardware, from random weights.
+            weights; None takes the published weights that pay for the images, the hardware and the time, which are fetched if
+            they are not here yet, and where none does, a model that fits, from random weights.
         out: the run folder; runs/NAME if None.
         recipe: a recipe's name or a TOML file; None picks one by the images, classes, network and hardware, and says why.
         overrides: changes to the recipe, such as "optimizer.lr=0.01".
@@ -82,6 +85,8 @@ def finetune(
         sweep: try the paper's learning rates, each in a run of its own, choose by the validation split, and train with
             the best on the training and validation images together (paper appendix B.1.1). Without a test split, which the
             result could be scored on, the choice is by training images held out, and the validation split is scored once.
+        offline: fetch nothing: of published weights those count that are on this machine. The environment variable
+            HF_HUB_OFFLINE means the same.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress; they are written to the screen if left out, and lost with `vitral.events.ignore`.
         sweeping: carries out a request with `sweep`; `vitral.finetune` gives the study that does.
@@ -105,13 +110,16 @@ def finetune(
         baselines=baselines,
         quick=quick,
     )
-    with opened(
-        asked,
-        out,
-        resume=resume,
-        overwrite=overwrite,
-        data_changed=data_changed,
-        started=started,
-        listener=listener,
-    ) as session:
+    with (
+        without_network(offline),
+        opened(
+            asked,
+            out,
+            resume=resume,
+            overwrite=overwrite,
+            data_changed=data_changed,
+            started=started,
+            listener=listener,
+        ) as session,
+    ):
         return sweeping(session) if session.command.sweep else run_once(session)

@@ -10,6 +10,7 @@ from vitral.training.planning.plan import Run
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import Kind, ask
 from vitral.training.records.start import looked_at
+from vitral.weights.named.reach import without_network
 
 
 def plan(
@@ -29,13 +30,16 @@ def plan(
     sweep: bool = False,
     quick: bool = False,
     resume: bool = False,
+    offline: bool = False,
     started: float | None = None,
     listener: Listener = show,
 ) -> Run:
     """Return what `finetune` or `pretrain` would do with these arguments: network, size, recipe, length, cost, and why.
 
-    The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Printed, the
-    result is a line a decision; `to_json` gives the figures, `recipe` the settings.
+    The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Published weights
+    that `finetune` would choose and fetch by itself are not fetched: a network of the same kind stands in for them.
+
+    Printed, the result is a line a decision; `to_json` gives the figures, `recipe` the settings.
 
     Args:
         data: as of `finetune`; of pre-training "visualatom" if None.
@@ -53,6 +57,7 @@ def plan(
         sweep: plan one of a sweep's runs.
         quick: plan a run that stops after the first classifier.
         resume: plan how the run in `out` would go on.
+        offline: fetch nothing.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: receives messages and progress.
 
@@ -74,4 +79,5 @@ def plan(
         sweep=sweep,
         quick=quick,
     )
-    return prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))
+    with without_network(offline):
+        return prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))

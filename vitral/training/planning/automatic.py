@@ -204,10 +204,20 @@ def expected_seconds(situation: Situation) -> float:
 
 
 def _size(situation: Situation) -> tuple[int, str]:
-    own = situation.own_size
-    if situation.side < RULE_SMALL:
-        return min(own, SMALL_SIZE), f"they are only {situation.side:.0f} themselves"
-    if situation.gpu_bytes is None:
+    return image_size(situation.own_size, situation.side, on_gpu=situation.gpu_bytes is not None)
+
+
+def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
+    """Return the size of the images that a pre-trained network is used on, pixels, and why.
+
+    Args:
+        own: the network's own size, pixels.
+        side: the images' shorter side, pixels.
+        on_gpu: whether it learns on a GPU.
+    """
+    if side < RULE_SMALL:
+        return min(own, SMALL_SIZE), f"they are only {side:.0f} themselves"
+    if not on_gpu:
         return own, "the network's own size; more would take a CPU several times longer"
     if own >= LARGE_SIZE:
         return own, "the network's own size"
@@ -215,11 +225,19 @@ def _size(situation: Situation) -> tuple[int, str]:
 
 
 def _length(situation: Situation) -> tuple[int, int]:
-    images = situation.images
+    return length(situation.images, on_gpu=situation.gpu_bytes is not None)
+
+
+def length(images: int, *, on_gpu: bool) -> tuple[int, int]:
+    """Return the images of a step, and how many steps there are, of training on so many images.
+
+    Args:
+        images: to train on.
+        on_gpu: whether it learns on a GPU.
+    """
     rule = STEPS[0] if images < SMALL_SET else STEPS[1] if images < LARGE_SET else STEPS[2]
-    gpu = situation.gpu_bytes is not None
-    batch = min(RULE_BATCH if gpu else CPU_BATCH, max(8, images // 4))
-    seen = min(rule * RULE_BATCH, (GPU_PASSES if gpu else CPU_PASSES) * images)
+    batch = min(RULE_BATCH if on_gpu else CPU_BATCH, max(8, images // 4))
+    seen = min(rule * RULE_BATCH, (GPU_PASSES if on_gpu else CPU_PASSES) * images)
     return batch, max(LEAST_STEPS, seen // batch)
 
 

@@ -189,7 +189,7 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
-        model, data = self.classifier.model, self.data
+        model, data, start = self.classifier.model, self.data, self.session.request.start
         return {
             "kind": self.kind,
             "data": {"name": data.name, "classes": len(data.class_names), "images": data.counts()},
@@ -201,6 +201,7 @@ class Run:
                 "image_size": list(model.image_size),
                 "source": self.classifier.provenance.source,
             },
+            "start": None if start is None else dataclasses.asdict(start),
             "recipe": self.recipe.model_dump(mode="json"),
             "augmentation": dataclasses.asdict(self.plan.augmentation),
             "reasons": list(self.plan.reasons),

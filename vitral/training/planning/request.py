@@ -13,6 +13,7 @@ from vitral.models.catalog import list_models
 from vitral.training.planning.attempts import Attempt, says_one
 from vitral.training.planning.durations import asked_seconds, written
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
+from vitral.training.planning.starts import ChosenStart
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 Kind = Literal["fine-tune", "pre-train"]
@@ -20,6 +21,8 @@ FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
+# Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
+NETWORK_KEYS = ("model", "patch_", "position", "pooling", "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
 
@@ -164,6 +167,7 @@ class Request:
         recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
         several: whether several ways to learn may be tried, since nothing that was said means one.
         begun: those that the run which continues tries; empty where it began with none.
+        start: what was chosen to begin with, and why, where no start was named; None before that.
     """
 
     asked: Asked
@@ -174,6 +178,7 @@ class Request:
     recipe_named: bool = True
     several: bool = False
     begun: tuple[Attempt, ...] = ()
+    start: ChosenStart | None = None
 
     @property
     def in_full(self) -> Recipe:
@@ -191,13 +196,24 @@ class Request:
         return self.recipe.model is not None and self.source in (None, self.recipe.model)
 
     @property
+    def begins_freely(self) -> bool:
+        """Whether nothing that was said, and no run that continues, means a network, so that a start may be chosen."""
+        open_to_any = self.asked.kind == "fine-tune" and not self.recipe_named and self.start is None
+        return open_to_any and self.source is None and not any(key.startswith(NETWORK_KEYS) for key in self.told)
+
+    @property
     def from_name(self) -> bool:
         """Whether the network begins from random weights, and was asked for by its name."""
         return not self.from_recipe and self.source in list_models()
 
 
 def read_request(
-    asked: Asked, *, kept: Path | None = None, kept_start: str | None = None, begun: tuple[Attempt, ...] = ()
+    asked: Asked,
+    *,
+    kept: Path | None = None,
+    kept_start: str | None = None,
+    begun: tuple[Attempt, ...] = (),
+    start: ChosenStart | None = None,
 ) -> Request:
     """Return a request with its recipe, read once, every value that was said of it checked.
 
@@ -206,6 +222,7 @@ def read_request(
         kept: the recipe of that run.
         kept_start: what that run began with.
         begun: the ways to learn that it tries.
+        start: what was chosen to begin with, for that run or for this one.
 
     Raises:
         RecipeError: no such recipe, an unknown key or an impossible value.
@@ -214,7 +231,7 @@ def read_request(
     pairs = (("image_size", asked.image_size), ("seed", asked.seed))
     said = (*asked.overrides, *(f"{key}={value}" for key, value in pairs if value is not None))
     named = asked.recipe or (PAPERS if asked.sweep else None) or kept
-    source = asked.source or kept_start
+    source = asked.source or kept_start or (start.name if start is not None else "") or None
     automatic = asked.kind == "fine-tune" and named is None and source is not None and source not in list_models()
     default = PRETRAINING if asked.kind == "pre-train" else ADAPTED if automatic else SCRATCH
     recipe = load_recipe(named or default, said)
@@ -222,7 +239,7 @@ def read_request(
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
     request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
     several = bool(begun) or (automatic and asked.baselines and not says_one(request.told))
-    request = replace(request, several=several, begun=begun)
+    request = replace(request, several=several, begun=begun, start=start)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     return request

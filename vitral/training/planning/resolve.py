@@ -120,10 +120,11 @@ def _start(request: Request, network: from_scratch.Choice | None) -> tuple[str, 
         return model, "recipe", [named or f"The recipe's {model} learns from scratch."]
     if source is not None and request.from_name:
         return source, "model", ["No trained weights were given, so the network learns from scratch."]
+    why = [] if request.start is None else list(request.start.lines)
     if source is not None:
-        return source, "weights", []
+        return source, "weights", why
     assert network is not None, "no network was chosen"
-    return network.model, "model", [network.why_model]
+    return network.model, "model", [*why, network.why_model]
 
 
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:

@@ -8,10 +8,11 @@ from typing import Any, get_type_hints
 
 from vitral import plugins
 from vitral.advice import argument, function
-from vitral.described import fits, read_object
-from vitral.errors import PluginError, TrainingError
+from vitral.described import fits, read_described, read_object
+from vitral.errors import PluginError, TrainingError, VitralError
 from vitral.files import write_file
 from vitral.training.planning.request import FUNCTIONS, Asked
+from vitral.training.planning.starts import ChosenStart
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.settings.recipe import may_change
@@ -21,6 +22,7 @@ FIRST, LAST = (
     "request_last",
 )  # in run.json: what was asked when the run began, and as later commands changed it
 ATTEMPTS_SAID = "attempts"  # in run.json: the ways to learn that the run tries
+START = "start"  # in run.json: what was chosen to begin with, where no start was named
 TRAINED = "request_last_trained"  # in run.json: seconds trained when a time was last said
 
 
@@ -72,6 +74,19 @@ def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence
     told = {LAST: asdict(now)} | ({} if budget_seconds is None else {TRAINED: trained})
     if now != before or budget_seconds is not None:
         write_file(folder / RUN_FILE, json.dumps(read_run(folder) | told, indent=2))
+
+
+def note_start(folder: Path, chosen: ChosenStart) -> None:
+    """Write into a run's folder what was chosen to begin with, so that no later command chooses anew."""
+    write_file(folder / RUN_FILE, json.dumps(read_run(folder) | {START: asdict(chosen)}, indent=2))
+
+
+def kept_choice(folder: Path) -> ChosenStart | None:
+    """Return what was chosen to begin the run in a folder with; None where a start was named, or nothing says it."""
+    try:
+        return read_described(ChosenStart, read_run(folder).get(START), RUN_FILE)
+    except VitralError:
+        return None
 
 
 def trained_before(folder: Path) -> float:

@@ -18,8 +18,9 @@ from vitral.layout import RUNS
 from vitral.tasks.registry import task_named
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start, random_start
+from vitral.training.planning.published_start import with_start
 from vitral.training.planning.request import Asked, Request, read_request
-from vitral.training.records.asked import begin, go_on, kept
+from vitral.training.records.asked import begin, go_on, kept, kept_choice, note_start
 from vitral.training.records.attempts import kept_attempts, kept_recipe
 from vitral.training.records.resume import budget_left, has_unused_time, kept_start
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
@@ -86,7 +87,11 @@ def completed(asked: Asked, out: str | Path | None, *, resume: bool) -> tuple[As
     if folder is None:
         return asked, read_request(asked)
     return asked, read_request(
-        asked, kept=kept_recipe(folder), kept_start=kept_start(folder), begun=kept_attempts(folder)
+        asked,
+        kept=kept_recipe(folder),
+        kept_start=kept_start(folder),
+        begun=kept_attempts(folder),
+        start=kept_choice(folder),
     )
 
 
@@ -166,7 +171,7 @@ def opened(
         folder,
         data,
     ):
-        yield Session(
+        session = Session(
             command=known.asked,
             request=known.request,
             folder=folder,
@@ -179,6 +184,16 @@ def opened(
             data_changed=data_changed,
             exactly=exactly,
         )
+        yield _begun(session)
+
+
+def _begun(session: Session) -> Session:
+    """Return a session with its start, which is in the run's folder if it was chosen here."""
+    begun = with_start(session)
+    chosen = begun.request.start
+    if chosen is not None and chosen != session.request.start and distributed.is_main():
+        note_start(session.folder, chosen)
+    return begun
 
 
 def _exactly(asked: Asked, out: str | Path | None, *, resume: bool) -> bool:
@@ -200,7 +215,7 @@ def looked_at(
     """
     known = _check(asked, out, resume=resume, data_changed=False, started=started, listener=listener)
     data = read_data(known.request, known.listener)
-    return Session(
+    session = Session(
         command=known.asked,
         request=known.request,
         folder=RUNS / data.name if out is None else Path(out),
@@ -211,6 +226,7 @@ def looked_at(
         resume=known.resume,
         exactly=_exactly(known.asked, out, resume=known.resume),
     )
+    return with_start(session, fetching=False)
 
 
 def read_data(request: Request, listener: Listener) -> DataSet:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from huggingface_hub import (
     HfFileMetadata,
@@ -32,6 +32,7 @@ from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.layout import cache
 from vitral.weights.download import Order, Refused, download
+from vitral.weights.named.reach import host, may_fetch
 from vitral.weights.named.row import Row
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
@@ -92,7 +93,7 @@ def kept(row: Row) -> Path | None:
 def _from_address(row: Row, listener: Listener) -> Path:
     target = _target(row)
     if not target.is_file():
-        _announce(row, str(urlsplit(row.address).hostname), listener)
+        _announce(row, listener)
         try:
             download(Order(row.name, row.link, target, target.parent, row.megabytes, {}, row.sha256), listener)
         except Refused as refused:
@@ -111,7 +112,7 @@ def _target(row: Row) -> Path:
 
 def _from_hub(row: Row, listener: Listener) -> Path:
     if (path := kept(row)) is None:
-        _announce(row, str(urlsplit(constants.ENDPOINT).hostname), listener)
+        _announce(row, listener)
         with _refusals(row, row.file):
             path = _fetch_from_hub(row, listener)
     commit = path.parent.name if COMMIT.fullmatch(path.parent.name) else row.revision
@@ -186,9 +187,9 @@ def _fetch_from_hub(row: Row, listener: Listener) -> Path:
     return Path(hf_hub_download(row.repository, row.file, revision=row.revision))
 
 
-def _announce(row: Row, host: str, listener: Listener) -> None:
-    if not constants.HF_HUB_OFFLINE:
-        listener(Message(f"Fetching {row.name} from {host}: {row.megabytes:,} MB, licence {row.licence}."))
+def _announce(row: Row, listener: Listener) -> None:
+    if may_fetch():
+        listener(Message(f"Fetching {row.name} from {host(row)}: {row.megabytes:,} MB, licence {row.licence}."))
 
 
 @contextmanager

@@ -1,0 +1,149 @@
+"""Which published weights pay, as a function of facts: by their scores, the machine, the images and the time."""
+
+from dataclasses import replace
+
+import pytest
+
+from vitral.training.planning.published_start import is_free, starts_of
+from vitral.training.planning.request import ask, read_request
+from vitral.training.planning.starts import (
+    MOST_MEGABYTES,
+    Situation,
+    Start,
+    better,
+    choose_start,
+    images_to_probe,
+    most_megabytes,
+    rival,
+    where_from,
+    why_none_pays,
+    why_not,
+    why_start,
+)
+from vitral.weights.named.row import rows
+
+SMALL = Start("small@a", "a", 79.0, "k-NN", 88, "MIT", "host", False, 22_000_000, 224, 6e9)
+BASE = replace(SMALL, name="base@a", score=82.1, megabytes=346, parameters=86_000_000, macs=23e9)
+LABELS = replace(SMALL, name="small@labels", dataset="b", score=84.0, metric="fine-tuned", megabytes=121, macs=4.6e9)
+TINY = replace(LABELS, name="tiny@labels", score=78.0, megabytes=39, parameters=6_000_000, macs=1.25e9)
+# Two cores, 500 photos of 10 classes, as long as it needs.
+PHOTOS = Situation(500, 10, 300.0, learned=19_200, macs_per_second=1e11, budget_seconds=None)
+CIFAR = replace(PHOTOS, images=50_000, side=32.0, learned=1_500_000)
+GPU = 5e13
+
+
+def named(start: Start | None) -> str | None:
+    return None if start is None else start.name
+
+
+@pytest.mark.parametrize(
+    ("situation", "expected"),
+    [
+        (PHOTOS, "small@a"),
+        (replace(PHOTOS, macs_per_second=GPU), "base@a"),
+        (replace(PHOTOS, images=50, learned=2_400), "base@a"),
+        (replace(PHOTOS, images=50_000, learned=1_500_000), "small@a"),
+        (replace(PHOTOS, images=5_000, learned=150_000, budget_seconds=300.0), "tiny@labels"),
+        (replace(PHOTOS, images=50_000, learned=1_500_000, budget_seconds=300.0), None),
+        (replace(PHOTOS, usable_bytes=18 * 10_000_000, budget_seconds=600.0), "tiny@labels"),
+        (replace(PHOTOS, usable_bytes=18 * 1_000_000), None),
+        (replace(CIFAR, budget_seconds=600.0), None),
+        (replace(CIFAR, images=5_000, learned=150_000, budget_seconds=600.0), "small@a"),
+        (replace(CIFAR, budget_seconds=600.0, macs_per_second=GPU), "small@a"),
+    ],
+)
+def test_the_best_score_is_taken_that_leaves_time_for_the_rest(situation: Situation, expected: str | None) -> None:
+    assert named(choose_start([TINY, BASE, LABELS, SMALL], situation)) == expected
+
+
+def test_scores_of_two_kinds_are_never_compared() -> None:
+    assert choose_start([LABELS, SMALL], PHOTOS) == SMALL
+    assert choose_start([replace(LABELS, score=99.0), SMALL], PHOTOS) == SMALL
+    assert choose_start([LABELS], PHOTOS) == LABELS
+    assert choose_start([], PHOTOS) is None
+
+
+def test_a_tenth_of_a_point_buys_nothing() -> None:
+    registers = replace(SMALL, name="registers@a", score=79.1, macs=6.1e9)
+    assert choose_start([registers, SMALL], PHOTOS) == choose_start([SMALL, registers], PHOTOS) == SMALL
+
+
+def test_what_is_here_costs_no_download() -> None:
+    slow_line = replace(PHOTOS, budget_seconds=120.0, macs_per_second=GPU)
+    other = replace(SMALL, name="other@a", score=79.9, megabytes=400)
+    assert choose_start([SMALL, other], slow_line) == SMALL
+    assert named(choose_start([SMALL, replace(other, cached=True)], slow_line)) == "other@a"
+
+
+def test_a_download_is_only_as_large_as_the_time_allows() -> None:
+    assert most_megabytes(3600.0) == MOST_MEGABYTES
+    assert TINY.megabytes < most_megabytes(120.0) < SMALL.megabytes < most_megabytes(180.0)
+
+
+def test_what_a_score_cannot_tell_is_left_to_probes_where_there_is_time() -> None:
+    every = [TINY, BASE, LABELS, SMALL]
+    assert named(rival(SMALL, every, PHOTOS)) == "small@labels"  # not tiny, which is too small to be better
+    assert rival(SMALL, [SMALL, BASE], PHOTOS) is None  # of the same family
+    second = replace(BASE, name="base@c", dataset="c")
+    assert named(rival(SMALL, [SMALL, second], PHOTOS)) == "base@c"
+    assert rival(SMALL, every, replace(PHOTOS, budget_seconds=3.0)) is None  # no time
+    assert rival(SMALL, every, replace(PHOTOS, classes=0)) is None  # nothing that a probe could tell
+    assert rival(SMALL, every, replace(PHOTOS, images=20)) is None  # too few to tell
+    assert rival(SMALL, every, replace(PHOTOS, budget_seconds=200.0)) is None  # two downloads would take too long
+    assert rival(replace(SMALL, cached=True), [replace(one, cached=True) for one in every], PHOTOS) is not None
+
+
+def test_starts_are_compared_by_as_many_images_as_there_is_time_for() -> None:
+    many = replace(PHOTOS, images=100_000)
+    assert images_to_probe((SMALL, LABELS), many) == 1000
+    assert 30 <= images_to_probe((SMALL, LABELS), replace(many, budget_seconds=60.0)) < 1000
+    assert images_to_probe((SMALL, LABELS), PHOTOS) == 500
+    assert images_to_probe((SMALL, LABELS), replace(PHOTOS, classes=400)) == 0
+
+
+def test_of_equal_probes_the_cheaper_start_is_taken() -> None:
+    assert [start.name for start, _ in better([(SMALL, 0.9), (LABELS, 0.9)])] == ["small@labels", "small@a"]
+    assert [start.name for start, _ in better([(SMALL, 0.91), (LABELS, 0.9)])] == ["small@a", "small@labels"]
+
+
+def test_images_smaller_than_any_network_has_seen_need_no_published_start() -> None:
+    assert why_none_pays(1797, 8.0)
+    assert not why_none_pays(500, 28.0)
+
+
+def test_the_reason_says_what_decided() -> None:
+    line = why_start(SMALL, PHOTOS)
+    assert "79 k-NN" in line
+    assert "500 images" in line
+    assert "12 s of 60 min" in line
+    assert "too short to train" in why_not([SMALL], replace(CIFAR, budget_seconds=60.0))
+    assert "more than a third of 60 s" in why_not([SMALL], replace(PHOTOS, images=5_000, budget_seconds=60.0))
+    assert "memory" in why_not([SMALL], replace(PHOTOS, usable_bytes=1))
+    assert "size" in why_not([], PHOTOS)
+
+
+def test_where_it_comes_from_is_said_with_size_and_licence() -> None:
+    assert where_from(SMALL, fetching=True) == "  It comes from host: 88 MB, licence MIT."
+    assert "in the cache: 88 MB, licence MIT" in where_from(replace(SMALL, cached=True), fetching=False)
+    planned = where_from(SMALL, fetching=False, other=LABELS)
+    assert "would be fetched from host: 88 MB" in planned
+    assert "small@labels from host: 121 MB" in planned
+
+
+def test_the_published_starts_that_are_chosen_are_free_and_confirmed() -> None:
+    """The table as it is: on two cores and in an hour DINOv2's smallest; never what has terms or is not for products."""
+    free = [row for row in rows().values() if is_free(row)]
+    assert free
+    assert {row.products for row in free} == {"yes"}
+    assert not any("score" in row.unverified for row in free)
+    offered = starts_of(free, read_request(ask("fine-tune", "photos")), 300.0, cached=False)
+    small = [start for start in offered if start.megabytes <= most_megabytes(PHOTOS.seconds)]
+    chosen = choose_start(small, PHOTOS)
+    assert chosen is not None
+    assert (chosen.name, chosen.size) == ("vit-s14@dinov2", 224)
+    assert named(choose_start(small, replace(PHOTOS, macs_per_second=GPU))) == "vit-b14@dinov2"
+    tiny = starts_of(free, read_request(ask("fine-tune", "photos")), 32.0, cached=False)
+    assert next(start.size for start in tiny if start.name == "vit-s14@dinov2") == 126
+    asked = starts_of(free, read_request(ask("fine-tune", "photos", image_size=32)), 300.0, cached=False)
+    assert "vit-s14@dinov2" not in {start.name for start in asked}
+    assert {start.size for start in asked} == {32}

@@ -1,0 +1,248 @@
+"""The start of a run that named none: published weights that pay, from the cache or fetched, or none of them."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+
+from vitral import distributed
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.errors import ModelError, VitralError, WeightsError
+from vitral.evaluation.features import sample
+from vitral.evaluation.starts import Images, probe_start
+from vitral.events import Event, Listener, Message, Progress
+from vitral.models.catalog import variant
+from vitral.models.cost import count_macs
+from vitral.models.costs import COSTS
+from vitral.models.families import replace as replace_config
+from vitral.models.vit_config import ViTConfig
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.planning import starts
+from vitral.training.planning.automatic import PATIENCE_SECONDS, fitting_size, image_size, length
+from vitral.training.planning.durations import rounded
+from vitral.training.planning.from_scratch import macs
+from vitral.training.planning.look import look_at_machine, median_side
+from vitral.training.planning.plan import Session
+from vitral.training.planning.request import Request, read_request
+from vitral.training.planning.starts import ChosenStart, Situation, Start
+from vitral.weights.named.fetch import kept
+from vitral.weights.named.find import find
+from vitral.weights.named.reach import answering, host, may_fetch
+from vitral.weights.named.row import Row, rows
+
+PACE_SECONDS = 5.0  # of a download, before its pace is judged
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A choice, with the weights as they were loaded for it, where that is so.
+
+    Attributes:
+        start: the choice.
+        loaded: the weights; None where they are yet to be loaded, or are random.
+    """
+
+    start: ChosenStart
+    loaded: Classifier | None = None
+
+
+def with_start(session: Session, *, fetching: bool = True) -> Session:
+    """Return a session that has a start, which is chosen and fetched where what was asked leaves that open.
+
+    Args:
+        session: what was asked, and the data that were read.
+        fetching: whether what is not on this machine is fetched; otherwise a network of the same kind stands in for it, for
+            a plan.
+
+    Raises:
+        VitralError: an image cannot be read.
+    """
+    if not session.request.begins_freely:
+        return session
+    taken, refusal = _Taken(ChosenStart("", ())), None
+    if distributed.is_main():
+        try:
+            taken = _take(session, fetching=fetching)
+        except VitralError as error:
+            refusal = error
+    if refusal := distributed.broadcast(refusal):
+        raise refusal
+    chosen = distributed.broadcast(taken.start)
+    request = read_request(session.request.asked, start=chosen)
+    loaded = taken.loaded
+    if chosen.name and loaded is None:
+        loaded = load(chosen.name, listener=session.listener) if fetching else _stand_in(chosen.name)
+    return replace(session, request=request, loaded=loaded)
+
+
+def _take(session: Session, *, fetching: bool) -> _Taken:
+    """Choose a start, and load it; from scratch where none pays, none can be had, or what was to be had did not come."""
+    train = session.data.splits["train"]
+    side = median_side(train)
+    if why := starts.why_none_pays(len(train), side):
+        return _Taken(starts.from_scratch(why))
+    free = [row for row in rows().values() if is_free(row)]
+    here = [row for row in free if kept(row) is not None]
+    situation = _situation(session, side) if here else None
+    if situation is not None:
+        offered = starts_of(here, session.request, side, cached=True)
+        if chosen := starts.choose_start(offered, situation):
+            return _had(session, chosen, offered, situation, fetching=fetching)
+    if not may_fetch():
+        none = "none in the cache pays" if here else "none is in the cache"
+        return _Taken(starts.from_scratch(f"published starts may not be fetched, and {none}"))
+    return _fetched(session, [row for row in free if row not in here], side, situation, fetching=fetching)
+
+
+def _fetched(
+    session: Session, free: Sequence[Row], side: float, situation: Situation | None, *, fetching: bool
+) -> _Taken:
+    """Choose a start of some that are not here, and fetch it; the network is asked for only if there is time to fetch one."""
+    seconds = PATIENCE_SECONDS if session.budget_seconds is None else session.left()
+    small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
+    if not small:
+        return _Taken(starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"))
+    reached = answering(small)
+    if not reached:
+        return _Taken(starts.from_scratch("no network answers, and no published start that pays is in the cache"))
+    situation = situation or _situation(session, side)
+    offered = starts_of([row for row in small if host(row) in reached], session.request, side, cached=False)
+    chosen = starts.choose_start(offered, situation)
+    if chosen is None:
+        return _Taken(starts.from_scratch(starts.why_not(offered, situation)))
+    return _had(session, chosen, offered, situation, fetching=fetching)
+
+
+def is_free(row: Row) -> bool:
+    """Tell whether published weights are free for products, and their score was confirmed: others are never chosen."""
+    return row.products == "yes" and row.score is not None and not {"score", "licence"} & set(row.unverified)
+
+
+def starts_of(listed: Sequence[Row], request: Request, side: float, *, cached: bool) -> list[Start]:
+    """Return published weights as starts for a run, those left out whose network cannot take the size that was asked for.
+
+    Args:
+        listed: rows that have a score.
+        request: what was asked.
+        side: the images' shorter side, pixels.
+        cached: whether they are on this machine.
+    """
+    found = (_start(row, side, request.recipe.image_size, cached=cached) for row in listed)
+    return [start for start in found if start is not None]
+
+
+def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> Start | None:
+    """Return a row as a start; None if its network cannot take the size that was asked for."""
+    config = variant(row.model)
+    on_gpu = training_device().type == "cuda"
+    size = asked_size or fitting_size(config, image_size(row.image_size, side, on_gpu=on_gpu)[0])
+    try:
+        config = replace_config(config, image_size=(size, size))
+    except ModelError:
+        return None
+    assert row.score is not None, "rows without a score are left out"
+    plain = isinstance(config, ViTConfig) and config.stem is None  # others would have to be built to be counted
+    return Start(
+        name=row.name,
+        dataset=row.dataset,
+        score=row.score,
+        metric=row.metric,
+        megabytes=row.megabytes,
+        licence=row.licence,
+        host=host(row),
+        cached=cached,
+        parameters=COSTS[row.model][0],
+        size=size,
+        macs=count_macs(config) if plain else macs(row.model, size),
+    )
+
+
+def _situation(session: Session, side: float) -> Situation:
+    machine = look_at_machine(timed=True)
+    assert machine.macs_per_second is not None, "the machine's speed was asked for"
+    images, data = len(session.data.splits["train"]), session.data
+    batch, steps = length(images, on_gpu=machine.gpu_bytes is not None)
+    return Situation(
+        images=images,
+        classes=len(data.class_names) if data.task == SINGLE_LABEL else 0,
+        side=side,
+        learned=batch * steps,
+        macs_per_second=machine.macs_per_second,
+        budget_seconds=None if session.budget_seconds is None else session.left(),
+        usable_bytes=machine.usable_bytes,
+    )
+
+
+def _had(session: Session, chosen: Start, offered: Sequence[Start], situation: Situation, *, fetching: bool) -> _Taken:
+    """Load a start, and another to compare it with where there is time for both; or the network that stands in for it."""
+    other = starts.rival(chosen, offered, situation)
+    if not fetching and not chosen.cached:
+        lines = (starts.why_start(chosen, situation), starts.where_from(chosen, fetching=False, other=other))
+        return _Taken(ChosenStart(chosen.name, lines), _stand_in(chosen.name))
+    listener = session.listener
+    try:
+        loaded = {chosen.name: _loaded(chosen, listener, situation)}
+    except (VitralError, OSError) as error:
+        listener(Message(f"{error} So the network learns from scratch.", warning=True))
+        return _Taken(starts.from_scratch(f"{chosen.name} could not be had"))
+    why = starts.why_start(chosen, situation)
+    if other is not None:
+        try:
+            loaded[other.name] = _loaded(other, listener, situation)
+        except (VitralError, OSError) as error:
+            listener(Message(f"{error} So {chosen.name} is compared with nothing.", warning=True))
+        else:
+            count = starts.images_to_probe((chosen, other), situation)
+            figures = starts.better(_probed(session, (chosen, other), loaded, count))
+            chosen, why = figures[0][0], starts.why_compared(figures, count)
+    lines = (why, starts.where_from(chosen, fetching=True))
+    return _Taken(ChosenStart(chosen.name, lines), loaded[chosen.name])
+
+
+def _loaded(start: Start, listener: Listener, situation: Situation) -> Classifier:
+    """Load published weights, after fetching them if they are not here; a download that would take too long is given up."""
+    return load(start.name, listener=_within(listener, starts.DOWNLOAD_SHARE * situation.seconds))
+
+
+def _within(listener: Listener, seconds: float) -> Listener:
+    """Return a listener that ends a download as soon as its pace says that it would take more than so many seconds."""
+    began = monotonic()
+
+    def hear(event: Event) -> None:
+        listener(event)
+        if isinstance(event, Progress) and event.done < event.total:
+            spent = monotonic() - began
+            if spent > PACE_SECONDS and spent * event.total > seconds * max(event.done, 1):
+                raise WeightsError(
+                    f"The download is too slow: {event.done:,} of {event.total:,} MB came in {spent:.0f} s, which are kept."
+                )
+
+    return hear
+
+
+def _stand_in(name: str) -> Classifier:
+    """Return the network of published weights, without them: of the same size and cost."""
+    row = find(name)
+    return load(row.model, image_size=row.image_size, architecture=row.architecture)
+
+
+def _probed(
+    session: Session, pair: Sequence[Start], loaded: Mapping[str, Classifier], count: int
+) -> list[tuple[Start, float]]:
+    """Return of each start how often linear probes on its features are right about images that were left out of their fit."""
+    seed = session.request.recipe.seed
+    train = sample(session.data.splits["train"], count, seed=seed, purpose="images to compare starts by")
+    images = Images(train, None, len(session.data.class_names))
+    context = partial(autocast, training_device(), session.request.recipe.precision)
+    figures = []
+    for start in pair:
+        published = loaded[start.name]
+        model = copy.deepcopy(published.model)  # which resizing would change for good
+        model.resize(start.size)
+        preprocessing = published.preprocessing.with_size(model.image_size)
+        classifier = Classifier(model, preprocessing, published.class_names, task=published.task).to(training_device())
+        figures.append((start, probe_start(classifier, images, session.listener, context=context).accuracy))
+    return figures

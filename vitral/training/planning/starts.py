@@ -1,0 +1,277 @@
+"""Which published weights pay as the start of a run where none was named: functions of facts, which read and fetch nothing.
+
+What is compared is published, measured on this machine or asked of the data. How the figures weigh against each other is ours:
+no published weights could be fetched where this was written, so that no constant below was tried on real ones but those of
+time, and each rather keeps what is safe (from scratch, a small download) than reaches for what might be better.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitral.training.planning.attempts import TRAINING_SHARE
+from vitral.training.planning.automatic import PATIENCE_SECONDS
+from vitral.training.planning.durations import rounded
+from vitral.training.planning.from_scratch import FINE_BELOW, LARGE_SET, LEAST
+from vitral.training.planning.memory import STATE_BYTES
+
+# Scores of different kinds cannot be compared, so that a kind counts only where no start of one before it pays: frozen
+# features first, since the first classifier is a layer on them; then labels, whose features transfer; then captions.
+KINDS = ("k-NN", "linear", "fine-tuned", "top-1", "zero-shot")
+# Scores are compared in whole points, less these for each doubling of the time that a run takes with a start: a doubling
+# counts in full where training fills the time, and not at all where it takes no time. So DINOv2's S (79.0) is taken on two
+# cores, where its B (82.1) takes four times as long, and B where there is time for it; registers (79.1) do not pay at S.
+POINTS = 6.0
+FORWARD_SHARE = 1 / 3  # of the time, that the features of all training images may take
+FORWARD_SPEED = 2.5  # times that of training: DINOv2's S at 224 pixels beside `training_speed`, on two cores, once
+LINE = 5.0  # megabytes a second, of a plain connection; a download that turns out slower is given up
+DOWNLOAD_SHARE = 0.1  # of the time
+MOST_MEGABYTES = 500.0  # of all that a command fetches without being asked for it
+PROBING_SHARE = (
+    0.1  # of the time, for the features by which two starts are compared: below the first classifier's share
+)
+MOST_PROBED, FEWEST_PROBED, A_CLASS = 1000, 30, 3  # images to compare by, and how many of a class there must be
+RIVAL_SIZE = 0.5  # of the chosen start's parameters: smaller networks hardly have better features, and are not compared
+PASSES_ANEW = (
+    10  # over many tiny images, that a start must have time to learn to be better than a network of their own size
+)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Published weights that a run could begin with.
+
+    Attributes:
+        name: MODEL@TRAINING.
+        dataset: what they were trained on.
+        score: on ImageNet, percent.
+        metric: what the score measures.
+        megabytes: of the file.
+        licence: its name.
+        host: the server that it comes from.
+        cached: whether it is on this machine.
+        parameters: of the network.
+        size: pixels, of the images that it would be used on.
+        macs: multiply-accumulates of such an image's forward pass.
+    """
+
+    name: str
+    dataset: str
+    score: float
+    metric: str
+    megabytes: int
+    licence: str
+    host: str
+    cached: bool
+    parameters: int
+    size: int
+    macs: float
+
+    def described(self) -> str:
+        """Return size and licence."""
+        return f"{self.megabytes:,} MB, licence {self.licence}"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the choice depends on besides the starts.
+
+    Attributes:
+        images: to train on.
+        classes: how many there are; 0 where an image may have several, or none.
+        side: the images' shorter side, pixels, the middle of a sample.
+        learned: images that training all weights goes through, one as often as it is seen.
+        macs_per_second: multiply-accumulates of forward passes that the machine trains through in a second.
+        budget_seconds: what is left to the command; None for as long as it needs.
+        usable_bytes: of memory; None where the system does not say.
+    """
+
+    images: int
+    classes: int
+    side: float
+    learned: int
+    macs_per_second: float
+    budget_seconds: float | None
+    usable_bytes: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time that the command may take."""
+        return PATIENCE_SECONDS if self.budget_seconds is None else max(self.budget_seconds, 0.0)
+
+    @property
+    def said_time(self) -> str:
+        """The time, for people."""
+        return rounded(self.seconds)
+
+    def feature_seconds(self, start: Start, images: int) -> float:
+        """Return what the features of so many images take."""
+        return images * start.macs / (FORWARD_SPEED * self.macs_per_second)
+
+
+@dataclass(frozen=True)
+class ChosenStart:
+    """What a run that named no start begins with, and why.
+
+    Attributes:
+        name: of the published weights; empty for random ones.
+        lines: for people.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+
+
+def from_scratch(reason: str) -> ChosenStart:
+    """Return the choice of random weights, and why in one line."""
+    return ChosenStart("", (f"Start: from scratch, for {reason}.",))
+
+
+def why_none_pays(images: int, side: float) -> str:
+    """Return why images are not for any published start, whatever that is; empty where one may pay."""
+    if side < LEAST:
+        return f"published starts are for larger images than {side:.0f} pixels"
+    return "" if images else "there are no images to learn"
+
+
+def most_megabytes(seconds: float) -> float:
+    """Return what a command may fetch unasked in the time that it may take."""
+    return min(MOST_MEGABYTES, LINE * DOWNLOAD_SHARE * seconds)
+
+
+def choose_start(starts: Sequence[Start], situation: Situation) -> Start | None:
+    """Return the start that pays best; None if none does.
+
+    Args:
+        starts: that can be had: those in the cache, or those that are small enough to fetch.
+        situation: what the choice depends on.
+    """
+    paying = [start for start in starts if _pays(start, situation)]
+    for kind in KINDS:
+        if of_kind := [start for start in paying if start.metric == kind]:
+            return _best(of_kind, situation)
+    return None
+
+
+def rival(chosen: Start, starts: Sequence[Start], situation: Situation) -> Start | None:
+    """Return what the chosen start is to be compared with by probes; None if nothing is, or there is no time for it.
+
+    The best of another kind of score, for published figures cannot order the two; else the second best of the same kind. One
+    that was trained on the same images would be another of the same family.
+    """
+    room = most_megabytes(situation.seconds) - (0.0 if chosen.cached else chosen.megabytes)
+    others = [
+        one
+        for one in starts
+        if one.dataset != chosen.dataset
+        and one.parameters >= RIVAL_SIZE * chosen.parameters
+        and (one.cached or one.megabytes <= room)
+    ]
+    other = choose_start([one for one in others if one.metric != chosen.metric], situation)
+    other = other or choose_start(others, situation)
+    return other if other is not None and images_to_probe((chosen, other), situation) else None
+
+
+def images_to_probe(starts: Sequence[Start], situation: Situation) -> int:
+    """Return by how many images several starts are compared; 0 where there is no time for enough of them."""
+    an_image = sum(situation.feature_seconds(start, 1) for start in starts)
+    count = min(MOST_PROBED, situation.images, int(PROBING_SHARE * situation.seconds / max(an_image, 1e-12)))
+    return count if situation.classes and count >= max(FEWEST_PROBED, A_CLASS * situation.classes) else 0
+
+
+def why_start(chosen: Start, situation: Situation) -> str:
+    """Return in one line why a start was chosen by what is known of it."""
+    takes = rounded(situation.feature_seconds(chosen, situation.images))
+    among = "in the cache" if chosen.cached else "that are small enough to fetch"
+    return (
+        f"Start: {chosen.name}, by its published score ({chosen.score:g} {chosen.metric}) and its cost the best of the free "
+        f"weights {among}; the features of {situation.images:,} images take about {takes} of {situation.said_time}."
+    )
+
+
+def why_compared(figures: Sequence[tuple[Start, float]], images: int) -> str:
+    """Return in one line why a start was chosen that was compared with another: the first of both.
+
+    Args:
+        figures: the share of images that each start's probe is right about, 0 to 1, the chosen one first.
+        images: that the probes were fitted on.
+    """
+    said = ", ".join(f"{start.name} {figure:.1%}" for start, figure in figures)
+    best = figures[0][0].name
+    return f"Start: {best}, by linear probes of two on {images:,} training images, each left out of its fit: {said}."
+
+
+def better(figures: Sequence[tuple[Start, float]]) -> list[tuple[Start, float]]:
+    """Return starts with their figures, the best first, the cheaper of equals."""
+    return sorted(figures, key=lambda one: (-one[1], one[0].macs))
+
+
+def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> str:
+    """Return in one line where a start comes from, with size and licence.
+
+    Args:
+        chosen: the start.
+        fetching: whether what is not here is fetched, and not only spoken of.
+        other: what it would be compared with, if both were here.
+    """
+    if chosen.cached:
+        return f"  It is in the cache: {chosen.described()}."
+    if fetching:
+        return f"  It comes from {chosen.host}: {chosen.described()}."
+    line = f"  It would be fetched from {chosen.host}: {chosen.described()}."
+    if other is None:
+        return line
+    return (
+        f"{line[:-1]}; and {other.name} from {other.host}: {other.described()}, for the better probe of both to decide."
+    )
+
+
+def why_not(starts: Sequence[Start], situation: Situation) -> str:
+    """Return why none of some starts pays, without a full stop."""
+    if not starts:
+        return "no published start takes images of that size"
+    if not any(_fits(start, situation) for start in starts):
+        return "no published start fits the memory"
+    if all(_learned_better_anew(start, situation) for start in starts):
+        many = f"{situation.images:,} images of {situation.side:.0f} pixels"
+        return (
+            f"{many} are enough to learn from, and {situation.said_time} too short to train a published start on them"
+        )
+    return (
+        f"the features of {situation.images:,} images would take even the smallest published start more than a third of "
+        f"{situation.said_time}"
+    )
+
+
+def _best(starts: Sequence[Start], situation: Situation) -> Start:
+    """Return the best of starts whose scores are of one kind, by those and by what a run takes with each."""
+    return max(starts, key=lambda start: _worth(start, situation))
+
+
+def _worth(start: Start, situation: Situation) -> float:
+    """Return a start's score less what it costs, in points."""
+    training = situation.learned * start.macs / situation.macs_per_second
+    download = 0.0 if start.cached else start.megabytes / LINE
+    return round(start.score) - POINTS * math.log2(1 + (download + training) / max(situation.seconds, 1e-9))
+
+
+def _pays(start: Start, situation: Situation) -> bool:
+    """Tell whether a start is worth more than none: there is time for its features, and no better way to spend it."""
+    in_time = situation.feature_seconds(start, situation.images) <= FORWARD_SHARE * situation.seconds
+    return _fits(start, situation) and in_time and not _learned_better_anew(start, situation)
+
+
+def _fits(start: Start, situation: Situation) -> bool:
+    return situation.usable_bytes is None or start.parameters * STATE_BYTES <= situation.usable_bytes
+
+
+def _learned_better_anew(start: Start, situation: Situation) -> bool:
+    """Tell whether a network of their own size learns images better than a start: many and tiny ones in a short time.
+
+    A start pays there only if it can be trained as well: the network from scratch reaches about 90 % on CIFAR-10's 50,000
+    images of 32 pixels in ten minutes on two cores (docs/decisions.md), and frozen features of enlarged ones hardly more.
+    """
+    if situation.side >= FINE_BELOW or situation.images < LARGE_SET:
+        return False
+    passes = PASSES_ANEW * situation.images * start.macs / situation.macs_per_second
+    return passes > TRAINING_SHARE * situation.seconds
