@@ -1,6 +1,7 @@
 """Names, parameter counts and multiply-accumulates against the published figures."""
 
 import dataclasses
+import functools
 import re
 
 import pytest
@@ -130,9 +131,19 @@ COATNETS = {
 }
 
 
+@functools.cache
+def parameters(name: str) -> int:
+    return count_parameters(build(variant(name), seed=None))
+
+
+@functools.cache
+def macs(name: str) -> int:
+    return count_macs(variant(name))
+
+
 @pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
 def test_parameter_counts(name: str, count: int) -> None:
-    assert count_parameters(build(variant(name), seed=None)) == count
+    assert parameters(name) == count
 
 
 @pytest.mark.parametrize(
@@ -215,7 +226,7 @@ def test_parameter_count_with_the_pre_training_head() -> None:
     ],
 )
 def test_multiply_accumulates(name: str, giga: float) -> None:
-    assert count_macs(variant(name)) / 1e9 == pytest.approx(giga, abs=0.01)
+    assert macs(name) / 1e9 == pytest.approx(giga, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -230,12 +241,12 @@ def test_multiply_accumulates(name: str, giga: float) -> None:
     ],
 )
 def test_multiply_accumulates_are_near_the_papers(name: str, giga: float) -> None:
-    assert count_macs(variant(name)) / 1e9 == pytest.approx(giga, rel=0.025)
+    assert macs(name) / 1e9 == pytest.approx(giga, rel=0.025)
 
 
 def test_the_list_of_costs_is_what_is_counted() -> None:
     assert list(COSTS) == list_models()
-    counted = {name: (count_parameters(build(variant(name), seed=None)), count_macs(variant(name))) for name in COSTS}
+    counted = {name: (parameters(name), macs(name)) for name in COSTS}
     assert counted == COSTS  # if not: python -m tests.models.write_costs
 
 
