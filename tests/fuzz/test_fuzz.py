@@ -12,7 +12,7 @@ from tests.fuzz.strategies import scenes
 
 pytestmark = pytest.mark.requirement(id="R16")
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.toml"))
-ALONE = ("pipe-t-csv", "link-broken")
+ALONE = ("pipe-t-csv", pytest.param("link-broken", marks=pytest.mark.slow))
 DRAWN = 40  # scenes in the suite; `make fuzz` draws for an hour
 
 
