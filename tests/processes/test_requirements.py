@@ -224,7 +224,7 @@ def memory() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_memory(folder: Path, steps: int) -> dict[str, int]:
+def check_memory(folder: Path, steps: int, every: int) -> dict[str, int]:
     data = open_digits()
     recipe = build_recipe(
         {
@@ -232,8 +232,8 @@ def check_memory(folder: Path, steps: int) -> dict[str, int]:
             "batch_size": 16,
             "workers": 0,
             "averaging": {"decay": 0.9},
-            "checkpoint": {"every_steps": 50},
-            "evaluation": {"every_steps": 100},
+            "checkpoint": {"every_steps": every // 2},
+            "evaluation": {"every_steps": every},
         },
         "memory",
     )
@@ -257,13 +257,13 @@ def check_memory(folder: Path, steps: int) -> dict[str, int]:
 
 @pytest.mark.requirement(id="R12")
 def test_memory_and_descriptors_stay(tmp_path: Path) -> None:
-    check_memory(tmp_path / "run", 600)
+    check_memory(tmp_path / "run", 300, every=50)
 
 
 @pytest.mark.slow
 @pytest.mark.requirement(id="R12")
 def test_memory_and_descriptors_stay_for_2500_steps(tmp_path: Path, record_counts: Record) -> None:
-    record_counts("R12", check_memory(tmp_path / "run", 2500))
+    record_counts("R12", check_memory(tmp_path / "run", 2500, every=100))
 
 
 @pytest.mark.requirement(id="R12")

@@ -106,11 +106,12 @@ def test_a_bad_batch_moves_neither_teacher_nor_optimizers(run: Run, other_run: R
 
 
 def test_another_unlabelled_source_is_refused_or_noted_on_a_resume(tmp_path: Path) -> None:
-    write_images(tmp_path / "unlabelled", {"any": 8, "other": 8})
+    for name in ("labelled", "unlabelled"):
+        write_images(tmp_path / name, {"any": 8, "other": 8})
     settings = ["method.name=mutual", "method.unlabelled_batch=2", "steps=2", "batch_size=8", "workers=0"]
     asked: dict[str, Any] = {"out": tmp_path / "run", "listener": ignore}
     settings.append(f"method.unlabelled={tmp_path / 'unlabelled'}")
-    vitral.pretrain("digits", model="vit-nano4", image_size=16, overrides=settings, **asked)
+    vitral.pretrain(tmp_path / "labelled", model="vit-nano4", image_size=16, overrides=settings, **asked)
     before = json.loads((tmp_path / "run" / "run.json").read_text())
     assert before["further_data"]["unlabelled"]["data"] == "unlabelled"
     vitral.pretrain(resume=True, overrides=["steps=3"], **asked)
