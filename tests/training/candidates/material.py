@@ -32,9 +32,9 @@ def shades(folder: Path, count: int = 20) -> Path:
     return folder
 
 
-def stripes(folder: Path, count: int = 60) -> Path:
+def stripes(folder: Path, count: int = 60, *, seed: int = 0) -> Path:
     """Rows and columns of stripes, of any phase and sign: no linear model on pixels tells them apart."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     for name in ("columns", "rows"):
         for index in range(count):
             wave = np.sin(2 * np.pi * (np.arange(SIZE) / 4 + random.random()))
