@@ -1,5 +1,7 @@
 """Which of several starts is worth taking, and how many images there is time for."""
 
+import time
+
 import numpy as np
 import pytest
 import torch
@@ -80,6 +82,29 @@ def test_there_are_never_fewer_images_than_classes() -> None:
     assert (counts, left_out) == ((700, 0), [])
     assert affordable({"a": Cost(0.0, 1.0, 1.0, 8)}, 5000, 0, 700, seconds=690.0, unit=0.0)[1] == ["a"]
     assert affordable({"a": Cost(0.0, 1.0, 1.0, 8)}, 12, 0, 3, seconds=12.0, unit=0.0) == ((12, 0), [])
+
+
+def test_what_is_set_up_once_is_not_taken_for_the_time_of_an_image(
+    tiny_config: ViTConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = ViT(tiny_config)
+    classifier = Classifier(model, Preprocessing(image_size=(16, 16)))
+    train = open_digits().splits["train"]
+    features, seen = classifier.predictor.features, list[int]()
+
+    def with_set_up(images: Tensor) -> Tensor:
+        if len(images) not in seen:
+            time.sleep(1.0)
+        seen.append(len(images))
+        return features(images)
+
+    monkeypatch.setattr(classifier.predictor, "features", with_set_up)
+    monkeypatch.setattr("vitral.evaluation.starts.LONG", 1e9)  # however slow the machine
+    began = time.perf_counter()
+    cost = measure_cost(classifier, Images(train, None, 10), 0.0)
+    whole = time.perf_counter() - began
+    assert whole > 1.0
+    assert cost.train_image * seen[0] < whole - 1.0
 
 
 def test_a_probe_says_of_each_image_whether_it_is_right(tiny_config: ViTConfig) -> None:

@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool
@@ -12,8 +13,9 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
+from vitral.data.subset import Subset
 from vitral.errors import ModelError
-from vitral.evaluation.features import SHARES, Context, Labels, describe, fit_units, image_seconds, thinned
+from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fit_units, thinned
 from vitral.evaluation.fewshot import LEAST_TEST
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Listener
@@ -21,6 +23,7 @@ from vitral.tasks.metrics import wilson_interval
 
 FEWEST = 30  # training images, fewer than which are taken only where there are no more
 TIMED, TIMED_JUDGED = 8, 4  # images that say how long one takes, to learn from and to judge by
+LONG = 4.0  # seconds for those, which set-up would not explain
 ABOUT_AS_FAST = 1.25  # ratio of two measured times that says nothing
 RARE = 20  # one in so many: how seldom chance alone may make two starts differ, for them to be told apart
 
@@ -141,11 +144,27 @@ def measure_cost(
     classifier: Classifier, images: Images, loading: float, *, network: bool = True, context: Context = nullcontext
 ) -> Cost:
     """Return what a start takes, by a few images."""
-    an_image, described = image_seconds(classifier, images.train, network=network, context=context, timed=TIMED)
-    judging = 0.0
-    if images.judging is not None:
-        judging = image_seconds(classifier, images.judging, network=network, timed=TIMED_JUDGED)[0]
+    see = partial(describe, classifier, network=network)
+    an_image, described = _timed(partial(see, context=context), images.train, TIMED)
+    judging = 0.0 if images.judging is None else _timed(see, images.judging, TIMED_JUDGED)[0]
     return Cost(loading, an_image, judging, described.values[0].shape[1])
+
+
+def _timed(see: Callable[..., Described], source: Source, count: int) -> tuple[float, Described]:
+    """Return the seconds that one image takes, and what was learned of the first few.
+
+    The first time pays for what is set up once for each size of a batch, ten times the images themselves; unless it takes long
+    in any case, there is a second.
+    """
+    few = Subset(source, range(min(count, len(source))))
+    least = math.inf
+    for _ in range(2):
+        began = time.perf_counter()
+        described = see(few, batch_size=len(few))
+        least = min(least, time.perf_counter() - began)
+        if least > LONG:
+            break
+    return least / len(few), described
 
 
 def affordable(
