@@ -53,7 +53,9 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert {name for kind, name in every if kind == "argument"} <= set(ARGUMENTS)
     assert {name for kind, name in every if kind == "function"} <= set(SAID)
     assert len(every) > 10
-    parameters = {name for one in (vitral.finetune, vitral.pretrain) for name in inspect.signature(one).parameters}
+    parameters = {
+        name for one in (vitral.finetune, vitral.pretrain, vitral.starts) for name in inspect.signature(one).parameters
+    }
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
 
 
