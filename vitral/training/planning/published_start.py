@@ -27,6 +27,7 @@ from vitral.training.planning.from_scratch import macs
 from vitral.training.planning.look import look_at_machine, median_side
 from vitral.training.planning.plan import Session
 from vitral.training.planning.request import Request, read_request
+from vitral.training.planning.speed import training_speed
 from vitral.training.planning.starts import ChosenStart, Situation, Start
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.find import find
@@ -161,8 +162,7 @@ def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> St
 
 
 def _situation(session: Session, side: float) -> Situation:
-    machine = look_at_machine(timed=True)
-    assert machine.macs_per_second is not None, "the machine's speed was asked for"
+    machine = look_at_machine()  # its speed is this process's alone: the others of a job wait for what it chooses
     images, data = len(session.data.splits["train"]), session.data
     batch, steps = length(images, on_gpu=machine.gpu_bytes is not None)
     return Situation(
@@ -170,7 +170,7 @@ def _situation(session: Session, side: float) -> Situation:
         classes=len(data.class_names) if data.task == SINGLE_LABEL else 0,
         side=side,
         learned=batch * steps,
-        macs_per_second=machine.macs_per_second,
+        macs_per_second=training_speed(training_device()),
         budget_seconds=None if session.budget_seconds is None else session.left(),
         usable_bytes=machine.usable_bytes,
     )
@@ -178,7 +178,8 @@ def _situation(session: Session, side: float) -> Situation:
 
 def _had(session: Session, chosen: Start, offered: Sequence[Start], situation: Situation, *, fetching: bool) -> _Taken:
     """Load a start, and another to compare it with where there is time for both; or the network that stands in for it."""
-    other = starts.rival(chosen, offered, situation)
+    # Features are computed by all processes of a job together, and this is one of them.
+    other = starts.rival(chosen, offered, situation) if distributed.world() == 1 else None
     if not fetching and not chosen.cached:
         lines = (starts.why_start(chosen, situation), starts.where_from(chosen, fetching=False, other=other))
         return _Taken(ChosenStart(chosen.name, lines), _stand_in(chosen.name))
