@@ -132,6 +132,23 @@ def test_a_slow_server_is_waited_for(server: HubServer, row: Row, weights: bytes
     assert fetch(row, ignore).read_bytes() == weights
 
 
+def test_who_listens_can_give_up_a_download_of_less_than_a_megabyte_a_second(
+    server: HubServer, row: Row, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "TOLD_SECONDS", 0.0)
+    server.faults = ["slow"]
+    heard = []
+
+    def impatient(event: Event) -> None:
+        heard.append(event)
+        if len([one for one in heard if isinstance(one, Progress)]) == 3:  # all of its first megabyte
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch(row, impatient)
+    assert all(one.done == 0 for one in heard if isinstance(one, Progress))
+
+
 def test_a_false_hash_is_refused_and_nothing_is_kept(server: HubServer, row: Row, tmp_path: Path) -> None:
     server.lies["model.safetensors"] = "0" * 64
     said = refusal(replace(row, sha256="00000000"))
@@ -343,6 +360,7 @@ def test_two_processes_fetch_one_file_once(server: HubServer, row: Row, weights:
     until(first, "Fetching")
     second = start(row)
     until(second, "Another process is fetching vit-mu16@x")
+    until(second, "Progress")  # so that who listens can give the waiting up
     server.release.set()
     paths = {child.communicate()[0].splitlines()[-1] for child in (first, second)}
     assert [first.returncode, second.returncode] == [0, 0]

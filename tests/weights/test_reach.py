@@ -60,3 +60,14 @@ def test_without_a_network_nothing_may_be_fetched_and_afterwards_again(server: H
         assert answering([row(f"{server.address}/")]) == frozenset()
     assert may_fetch()
     assert server.unknown == []
+
+
+def test_a_block_that_forbids_nothing_changes_nothing_beside_one_that_does(server: HubServer) -> None:
+    with without_network(True):
+        inner = without_network(False)
+        inner.__enter__()
+        with without_network(True):
+            assert not may_fetch()
+        assert not may_fetch()
+    inner.__exit__(None, None, None)  # as in another thread that ends later
+    assert may_fetch()

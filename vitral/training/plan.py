@@ -37,7 +37,8 @@ def plan(
     """Return what `finetune` or `pretrain` would do with these arguments: network, size, recipe, length, cost, and why.
 
     The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Published weights
-    that `finetune` would choose and fetch by itself are not fetched: a network of the same kind stands in for them.
+    that `finetune` would choose and fetch by itself are not fetched: a network of the same kind stands in for them; two that
+    are on this machine are compared by their probes, as there.
 
     Printed, the result is a line a decision; `to_json` gives the figures, `recipe` the settings.
 

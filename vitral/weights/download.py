@@ -31,6 +31,7 @@ from vitral.weights.containers import open_container
 
 TRIES = 5  # in a row without a new byte
 PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
+TOLD_SECONDS = 1.0  # between two reports at most: whoever listens may find a download too slow
 WAITING_SECONDS = 0.5  # between two looks at whether another process has finished
 MEGABYTE = 10**6  # bytes
 PARTIAL, ABOUT = f"{OUR_PREFIX}download-", ".json"
@@ -121,6 +122,7 @@ def _alone(order: Order, listener: Listener) -> Iterator[None]:
                 if not waiting:
                     listener(Message(f"Another process is fetching {order.name}; waiting for it."))
                 waiting = True
+                _tell(order, _size(order.partial), order.megabytes * MEGABYTE, listener)
                 time.sleep(WAITING_SECONDS)
         yield
 
@@ -190,14 +192,15 @@ def _write(order: Order, response: Any, start: int, total: int | None, listener:
     if start:
         listener(Message(f"Going on with {order.name} after the {start / MEGABYTE:.0f} MB that are here."))
     with _opened(order, response, start) as file:
-        done, told = start, -1
+        done, told, when = start, -1, 0.0
         for chunk in response.iter_bytes():
             with storage_errors(order.target):
                 file.write(chunk)
             done += len(chunk)
-            if done // MEGABYTE != told and done < size:
-                told = done // MEGABYTE
-                listener(Progress(_task(order), told, max(size // MEGABYTE, 1)))
+            now = time.monotonic()
+            if done // MEGABYTE != told or now - when >= TOLD_SECONDS:
+                told, when = done // MEGABYTE, now
+                _tell(order, done, size, listener)
         with storage_errors(order.target):
             file.flush()
             os.fsync(file.fileno())
@@ -222,6 +225,13 @@ def _opened(order: Order, response: Any, start: int) -> Iterator[BinaryIO]:  # n
     finally:
         with storage_errors(order.target):
             file.close()
+
+
+def _tell(order: Order, done: int, size: int, listener: Listener) -> None:
+    """Report bytes that came, of a file that is not whole yet."""
+    whole = max(size // MEGABYTE, 1)
+    if done < size:
+        listener(Progress(_task(order), min(done // MEGABYTE, whole - 1), whole))
 
 
 def _task(order: Order) -> str:

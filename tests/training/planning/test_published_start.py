@@ -14,6 +14,7 @@ from PIL import Image
 
 import vitral
 from tests.weights.hub_server import COMMIT, HubServer, hub
+from vitral import distributed
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.training.planning import published_start, starts
@@ -231,6 +232,33 @@ def test_offline_nothing_is_asked_of_the_network(mirror: HubServer, photos: Path
     assert not constants.HF_HUB_OFFLINE  # afterwards it is allowed again
 
 
+def test_a_damaged_start_in_the_cache_does_not_hide_a_whole_one(
+    mirror: HubServer, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tune(photos, tmp_path / "first")
+    monkeypatch.setattr(starts, "PROBING_SHARE", 0.0)
+    damaged = kept(TABLE[WORSE])
+    assert damaged is not None
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    told = Told()
+    assert tune(photos, tmp_path / "run", told, offline=True).run.plan.start == BETTER
+    (warning,) = told.failures
+    assert warning.endswith(f"So the run does not begin with {WORSE}.")
+
+
+def test_where_one_process_of_a_job_cannot_have_the_start_all_begin_from_scratch(
+    mirror: HubServer, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, told = ChosenStart(WORSE, ("Start: it.",)), Told()
+    monkeypatch.setattr(distributed, "gather", lambda mine: [mine, ""])
+    taken, loaded = published_start._everywhere(chosen, None, told)
+    assert (taken, loaded is None, told.failures) == (chosen, False, [])
+    monkeypatch.setattr(distributed, "gather", lambda mine: [mine, f"{WORSE} is not on this machine."])
+    taken, loaded = published_start._everywhere(chosen, None, told)
+    assert (taken.name, loaded) == ("", None)
+    assert told.failures == [f"{WORSE} is not on this machine. So the network learns from scratch."]
+
+
 def gate(mirror: HubServer) -> None:
     mirror.gated |= {"lab/worse", "lab/better"}
 
@@ -260,7 +288,7 @@ def test_a_download_that_fails_is_one_warning_and_the_run_begins_from_scratch(
     told = Told()
     assert f"{WORSE} could not be had" in from_scratch(tune(photos, tmp_path / "run", told), told)
     (warning,) = told.failures
-    assert warning.endswith("So the network learns from scratch.")
+    assert warning.endswith(f"So the run does not begin with {WORSE}.")
     assert "\n" not in warning
 
 

@@ -31,7 +31,7 @@ from vitral.training.planning.speed import training_speed
 from vitral.training.planning.starts import ChosenStart, Situation, Start
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.find import find
-from vitral.weights.named.reach import answering, host, may_fetch
+from vitral.weights.named.reach import answering, host, may_fetch, without_network
 from vitral.weights.named.row import Row, rows
 
 PACE_SECONDS = 5.0  # of a download, before its pace is judged
@@ -72,11 +72,31 @@ def with_start(session: Session, *, fetching: bool = True) -> Session:
     if refusal := distributed.broadcast(refusal):
         raise refusal
     chosen = distributed.broadcast(taken.start)
-    request = read_request(session.request.asked, start=chosen)
-    loaded = taken.loaded
+    if fetching:
+        chosen, loaded = _everywhere(chosen, taken.loaded, session.listener)
+    else:
+        loaded = taken.loaded or (_stand_in(chosen.name) if chosen.name else None)
+    return replace(session, request=read_request(session.request.asked, start=chosen), loaded=loaded)
+
+
+def _everywhere(
+    chosen: ChosenStart, loaded: Classifier | None, listener: Listener
+) -> tuple[ChosenStart, Classifier | None]:
+    """Return a choice with its weights in every process of a job; from scratch in all where one of them cannot have those.
+
+    The processes may be on several machines, each with a cache of its own.
+    """
+    failed = ""
     if chosen.name and loaded is None:
-        loaded = load(chosen.name, listener=session.listener) if fetching else _stand_in(chosen.name)
-    return replace(session, request=request, loaded=loaded)
+        try:
+            loaded = load(chosen.name, listener=listener)
+        except (VitralError, OSError) as error:
+            failed = str(error)
+    failures = [one for one in distributed.gather(failed) if one]
+    if not failures:
+        return chosen, loaded
+    listener(Message(f"{failures[0]} So the network learns from scratch.", warning=True))
+    return starts.from_scratch(f"{chosen.name} is not on every machine of the job"), None
 
 
 def _take(session: Session, *, fetching: bool) -> _Taken:
@@ -90,8 +110,11 @@ def _take(session: Session, *, fetching: bool) -> _Taken:
     situation = _situation(session, side) if here else None
     if situation is not None:
         offered = starts_of(here, session.request, side, cached=True)
-        if chosen := starts.choose_start(offered, situation):
-            return _had(session, chosen, offered, situation, fetching=fetching)
+        while chosen := starts.choose_start(offered, situation):
+            with without_network(not fetching):
+                if taken := _had(session, chosen, offered, situation, fetching=fetching):
+                    return taken
+            offered = [one for one in offered if one.name != chosen.name]  # a damaged one must not hide the others
     if not may_fetch():
         none = "none in the cache pays" if here else "none is in the cache"
         return _Taken(starts.from_scratch(f"published starts may not be fetched, and {none}"))
@@ -114,7 +137,8 @@ def _fetched(
     chosen = starts.choose_start(offered, situation)
     if chosen is None:
         return _Taken(starts.from_scratch(starts.why_not(offered, situation)))
-    return _had(session, chosen, offered, situation, fetching=fetching)
+    taken = _had(session, chosen, offered, situation, fetching=fetching)
+    return taken or _Taken(starts.from_scratch(f"{chosen.name} could not be had"))
 
 
 def is_free(row: Row) -> bool:
@@ -176,23 +200,29 @@ def _situation(session: Session, side: float) -> Situation:
     )
 
 
-def _had(session: Session, chosen: Start, offered: Sequence[Start], situation: Situation, *, fetching: bool) -> _Taken:
-    """Load a start, and another to compare it with where there is time for both; or the network that stands in for it."""
+def _had(
+    session: Session, chosen: Start, offered: Sequence[Start], situation: Situation, *, fetching: bool
+) -> _Taken | None:
+    """Load a start, and another to compare it with where there is time for both; or the network that stands in for it.
+
+    Returns:
+        None where the start cannot be had, which is said.
+    """
     # Features are computed by all processes of a job together, and this is one of them.
     other = starts.rival(chosen, offered, situation) if distributed.world() == 1 else None
     if not fetching and not chosen.cached:
         lines = (starts.why_start(chosen, situation), starts.where_from(chosen, fetching=False, other=other))
         return _Taken(ChosenStart(chosen.name, lines), _stand_in(chosen.name))
-    listener = session.listener
+    listener, ends = session.listener, monotonic() + starts.DOWNLOAD_SHARE * situation.seconds  # of both downloads
     try:
-        loaded = {chosen.name: _loaded(chosen, listener, situation)}
+        loaded = {chosen.name: _loaded(chosen, listener, ends)}
     except (VitralError, OSError) as error:
-        listener(Message(f"{error} So the network learns from scratch.", warning=True))
-        return _Taken(starts.from_scratch(f"{chosen.name} could not be had"))
+        listener(Message(f"{error} So the run does not begin with {chosen.name}.", warning=True))
+        return None
     why = starts.why_start(chosen, situation)
     if other is not None:
         try:
-            loaded[other.name] = _loaded(other, listener, situation)
+            loaded[other.name] = _loaded(other, listener, ends)
         except (VitralError, OSError) as error:
             listener(Message(f"{error} So {chosen.name} is compared with nothing.", warning=True))
         else:
@@ -203,9 +233,9 @@ def _had(session: Session, chosen: Start, offered: Sequence[Start], situation: S
     return _Taken(ChosenStart(chosen.name, lines), loaded[chosen.name])
 
 
-def _loaded(start: Start, listener: Listener, situation: Situation) -> Classifier:
-    """Load published weights, after fetching them if they are not here; a download that would take too long is given up."""
-    return load(start.name, listener=_within(listener, starts.DOWNLOAD_SHARE * situation.seconds))
+def _loaded(start: Start, listener: Listener, ends: float) -> Classifier:
+    """Load published weights, after fetching them if they are not here; a download that would last longer is given up."""
+    return load(start.name, listener=_within(listener, ends - monotonic()))
 
 
 def _within(listener: Listener, seconds: float) -> Listener:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from threading import Lock, Thread
 from time import monotonic
 from urllib.parse import urlsplit
 
@@ -24,19 +24,46 @@ def may_fetch() -> bool:
     return not constants.HF_HUB_OFFLINE
 
 
+class _Switch:
+    """Holds the Hub's client offline while anyone wants it so; several threads may."""
+
+    def __init__(self) -> None:
+        self._lock, self._wanted, self._before = Lock(), 0, False
+
+    def off(self) -> None:
+        with self._lock:
+            if not self._wanted:
+                self._before = constants.HF_HUB_OFFLINE
+            self._wanted += 1
+            constants.HF_HUB_OFFLINE = True
+
+    def on(self) -> None:
+        with self._lock:
+            self._wanted -= 1
+            if not self._wanted:
+                constants.HF_HUB_OFFLINE = self._before
+
+
+_switch = _Switch()
+
+
 @contextmanager
 def without_network(offline: bool) -> Iterator[None]:
     """Forbid, while the block lasts, to fetch weights and anything else from the Hub, as HF_HUB_OFFLINE does.
 
+    It holds for the whole process: other threads fetch nothing meanwhile either.
+
     Args:
-        offline: whether to do so; with False everything stays as it is.
+        offline: whether to do so; with False nothing is touched.
     """
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = before or offline
+    if not offline:
+        yield
+        return
+    _switch.off()
     try:
         yield
     finally:
-        constants.HF_HUB_OFFLINE = before
+        _switch.on()
 
 
 def answering(listed: Iterable[Row]) -> frozenset[str]:
