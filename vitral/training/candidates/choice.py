@@ -7,12 +7,17 @@ from typing import Any
 
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Figure
-from vitral.training.planning.attempts import ALL, LAST, LORA
+from vitral.training.planning.attempts import ALL, FINER, LAST, LORA
 
 PROBE, PIXELS = "linear probe", "linear model on pixels"  # the candidates in closed form
 TRAINED = "trained network"  # the candidate that training makes, where it makes one
 # How a sentence speaks of the one that is kept, where "the" and its name would not do.
-KEPT = {LORA: "LoRA is", LAST: "The network whose last blocks learned is", ALL: "The network all of which learned is"}
+KEPT = {
+    LORA: "LoRA is",
+    LAST: "The network whose last blocks learned is",
+    ALL: "The network all of which learned is",
+    FINER: "The network of larger images is",
+}
 
 
 @dataclass(frozen=True)
