@@ -5,12 +5,13 @@ Every writer checks here before it computes, so that a mistyped name costs neith
 
 import os
 import stat
+import tempfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from vitral.advice import argument
 from vitral.errors import StorageError
-from vitral.files import LONGEST_NAME, foreign_files, kind_of
+from vitral.files import LONGEST_NAME, OUR_PREFIX, foreign_files, kind_of
 
 SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
 ADVICE = f"choose another name, or add {argument('overwrite', True)}"
@@ -87,6 +88,9 @@ def _standing(target: Path, kind: str, is_kind: Callable[[int], bool]) -> os.sta
 def check_location(target: Path) -> None:
     """Refuse a path that cannot be written, before anything is computed.
 
+    Permissions do not tell it of every folder (root may write to /proc, which takes nothing), so that it is tried: a folder is
+    made where the first new entry would go, and removed again.
+
     Raises:
         StorageError: a name is too long, or the parent is not a folder that can be written to.
     """
@@ -100,6 +104,12 @@ def check_location(target: Path) -> None:
         raise StorageError(f"Cannot write '{target}': '{parent}' is not a folder; choose another name.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise StorageError(f"Cannot write '{target}': no permission to write in '{parent}'; choose another folder.")
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=OUR_PREFIX, dir=parent))
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write '{target}': nothing can be made in '{parent}' ({error.strerror}); choose another folder."
+        ) from error
 
 
 def _status(target: Path) -> os.stat_result | None:

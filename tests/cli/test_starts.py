@@ -13,6 +13,7 @@ from tests.cli.conftest import Refused
 from tests.studies.made_starts import make_starts
 from tests.weights.hub_server import hub
 from vitral.cli.main import main
+from vitral.report.starts import StartTable, write_starts
 from vitral.weights.named.row import rows
 
 PUBLISHED, MISSING = "vit-ti16@augreg-in21k-ft-in1k", "vit-s16@augreg-in21k-ft-in1k"  # rows without a published hash
@@ -77,6 +78,25 @@ def test_what_is_about_training_cannot_go_with_it(
     there: Path, refused: Refused, other: tuple[str, ...], flag: str
 ) -> None:
     assert f"--starts compares and trains nothing, so {flag} cannot go with it." in refused(*COMPARE, "good", *other)
+
+
+def test_the_table_is_printed_though_it_can_no_longer_be_written(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(table: StartTable, folder: Path) -> None:
+        folder.write_text("made meanwhile")
+        write_starts(table, folder)
+
+    monkeypatch.setattr("vitral.studies.starts.write_starts", write)
+    assert main([*COMPARE, "good", "--out", str(tmp_path / "out")]) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "  vitral finetune --data photos --from good"
+    assert err.splitlines()[-1].startswith(f"vitral: Cannot write '{tmp_path}/out/starts.json'")
+
+
+def test_offline_is_said_with_its_flag(there: Path, refused: Refused) -> None:
+    said = refused(*COMPARE, "auto", "--offline")
+    assert "fetching is switched off (by --offline or HF_HUB_OFFLINE); name files or folders." in said
 
 
 def test_mistakes_are_one_line(there: Path, refused: Refused) -> None:

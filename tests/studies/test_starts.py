@@ -2,21 +2,26 @@
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from huggingface_hub import close_session, constants
 from PIL import Image
 
 import vitral
 from tests.studies.made_starts import SIZE, make_starts, write_gratings
+from tests.weights.hub_server import hub
 from vitral.classifier.folder import read, save
 from vitral.errors import DataError, StorageError, StudyError, WeightsError
 from vitral.evaluation.starts import Cost, Images, measure_cost
 from vitral.events import Event, Message, ignore
 from vitral.report.starts import PIXELS, StartTable
 from vitral.studies.start_names import automatic_names, read_names
+from vitral.training.planning.published_start import is_free
 from vitral.weights.named.row import rows
 
 SMALLEST = "vit-mu4"
@@ -35,6 +40,21 @@ def there(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same, as the current folder."""
     monkeypatch.chdir(made)
     return made
+
+
+@pytest.fixture
+def no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fetching is allowed, but whatever is asked for is sent to a port where nobody listens; the cache is empty."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for scheme in ("http", "https", "all"):
+        for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+    close_session()  # which has read the addresses of the proxies
+    yield
+    close_session()
 
 
 def order(table: StartTable) -> list[str]:
@@ -127,28 +147,78 @@ def test_a_slip_of_the_hand_is_refused_before_any_work(there: Path, names: str, 
 
 
 def test_names_are_each_compared_once_in_the_order_in_which_they_were_typed(there: Path) -> None:
-    assert read_names("poor, good,,poor") == ("poor", "good")
-    assert read_names([there / "good", "poor"]) == (str(there / "good"), "poor")
+    assert read_names("poor, good,,poor", ignore) == ("poor", "good")
+    assert read_names([there / "good", "poor"], ignore) == (str(there / "good"), "poor")
     for nothing in ("", " , ", ()):
         with pytest.raises(StudyError, match="names no start"):
-            read_names(nothing)
+            read_names(nothing, ignore)
 
 
 def test_automatic_names_are_what_is_here_and_the_best_small_free_ones_of_each_kind_of_score() -> None:
     listed = list(rows().values())
     here = {"vit-l14@dinov2", "vit-b16@mae"}
-    assert automatic_names(listed, here, online=False) == ["vit-l14@dinov2"], "MAE's are not for products"
-    assert automatic_names(listed, (), online=False) == []
-    fetched = [rows()[name] for name in automatic_names(listed, (), online=True)]
+    assert automatic_names([rows()[name] for name in here], here) == ["vit-l14@dinov2"], "MAE's are not for products"
+    assert automatic_names([], ()) == []
+    fetched = [rows()[name] for name in automatic_names(listed, ())]
     assert "vit-s14@dinov2" in [row.name for row in fetched]
     assert len({row.metric for row in fetched}) == len(fetched)
     for row in fetched:
-        assert (row.products, row.megabytes <= 100, row.image_size <= 256) == ("yes", True, True)
-        rivals = [one for one in listed if one.metric == row.metric and one.products == "yes"]
+        assert (is_free(row), row.megabytes <= 100, row.image_size <= 256) == (True, True, True)
+        rivals = [one for one in listed if one.metric == row.metric and is_free(one)]
         small = [one.score or 0 for one in rivals if one.megabytes <= 100 and one.image_size <= 256]
         assert max(small) - 0.5 <= (row.score or 0) <= max(small)
-    with_one = automatic_names(listed, {fetched[0].name}, online=True)
+    with_one = automatic_names(listed, {fetched[0].name})
     assert len(with_one) == len(set(with_one)) == len(fetched)
+
+
+def test_what_nobody_confirmed_is_never_fetched_unasked() -> None:
+    sure = next(row for row in rows().values() if is_free(row) and row.megabytes <= 100 and row.image_size <= 256)
+    for field in ("score", "licence"):
+        better = replace(sure, score=99.0, unverified=(field,))
+        assert automatic_names([better], ()) == []
+        assert automatic_names([sure, better], ()) == [sure.name]
+
+
+def test_without_a_network_and_weights_here_automatic_names_are_one_error(there: Path, no_network: None) -> None:
+    heard: list[Event] = []
+    with pytest.raises(StudyError, match=r"none that may be used in products, and no network answers; name files"):
+        vitral.starts("photos", "auto", listener=heard.append)
+    assert heard == []
+
+
+def test_without_a_network_automatic_names_are_those_here_which_one_line_says(
+    there: Path, tmp_path: Path, no_network: None
+) -> None:
+    heard: list[Event] = []
+    assert read_names("good,auto", heard.append) == ("good",)
+    line = Message("No network answers, so 'auto' means only the published weights on this machine.", warning=True)
+    assert heard == [line]
+    here = "vit-ti16@augreg-in21k-ft-in1k"
+    snapshot = tmp_path / "hub" / f"models--{rows()[here].repository.replace('/', '--')}" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / rows()[here].file).write_bytes(b"")
+    references = snapshot.parent.parent / "refs"
+    references.mkdir()
+    (references / "main").write_text(snapshot.name)
+    assert read_names("good,auto", heard.append) == ("good", here)
+    assert heard == [line, line]
+
+
+def test_offline_nothing_is_fetched_which_every_message_says(there: Path, no_network: None) -> None:
+    switched_off = "fetching is switched off (by `offline=True` or HF_HUB_OFFLINE)"
+    with pytest.raises(StudyError) as refused:
+        vitral.starts("photos", "auto", offline=True, listener=ignore)
+    assert switched_off in str(refused.value)
+    named = ["vit-s14@dinov2", "vit-s16@dino", "hf:lab/vit"]
+    table = vitral.starts("photos", [*named, "poor"], offline=True, listener=ignore)
+    for name in named:
+        assert table.row(name).problem == f"{name_of(name)} is not on this machine, and {switched_off}."
+    assert not constants.HF_HUB_OFFLINE
+
+
+def name_of(start: str) -> str:
+    """Return a start's name as messages have it."""
+    return f"'{start.removeprefix('hf:')}'" if start.startswith("hf:") else start
 
 
 def test_without_validation_images_each_is_left_out_of_the_fit_that_judges_it(there: Path, tmp_path: Path) -> None:
@@ -202,6 +272,34 @@ def test_a_budget_thins_the_images_equally_for_all_starts(there: Path, monkeypat
     assert any(event.text.startswith(said) for event in heard if isinstance(event, Message))
 
 
+def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
+    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that counts the bytes that the Hub sends."""
+    costs: list[Cost] = []
+
+    def measured(*arguments: Any, **how: Any) -> Cost:  # noqa: ANN401
+        costs.append(measure_cost(*arguments, **how))
+        return costs[-1]
+
+    monkeypatch.setattr("vitral.studies.starts.measure_cost", measured)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    with hub() as server:
+        files = {path.name: path.read_bytes() for path in (there / "good").iterdir()}
+        server.repositories["lab/good"] = files
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        bytes_sent = SimpleNamespace(perf_counter=lambda: float(server.sent), monotonic=time.monotonic)
+        monkeypatch.setattr("vitral.studies.starts.clock", bytes_sent)
+        table = vitral.starts("photos", "hf:lab/good", time="4h", listener=ignore)
+    assert table.best == "hf:lab/good"
+    assert server.sent >= len(files["weights.safetensors"])
+    assert [cost.loading for cost in costs] == [0, 0]
+
+
 def test_a_start_for_which_there_is_no_time_is_a_row_that_says_so(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch, {"a file": 1e6})
     table = vitral.starts("photos", "good,good.npz", time="4h", listener=ignore)
@@ -237,3 +335,31 @@ def test_other_files_and_the_data_are_never_written_over(there: Path, tmp_path: 
     for out in ("photos", "photos/out"):
         with pytest.raises(StorageError, match="lies in the data"):
             vitral.starts("photos", "good", out=out, listener=ignore)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_any_work(there: Path) -> None:
+    """Root may write to /proc by its permissions, but nothing can be made there."""
+    heard: list[Event] = []
+    with pytest.raises(
+        StorageError, match=r"Cannot write '/proc/nope/starts\.\w+': (nothing can be made|no permission)"
+    ):
+        vitral.starts("photos", "good", out="/proc/nope", listener=heard.append)
+    assert heard == []
+
+
+def test_what_is_checked_before_leaves_nothing_behind(there: Path, tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="No start could be compared"):
+        vitral.starts("photos", "damaged", out=tmp_path / "out", listener=ignore)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_table_is_heard_before_it_is_written(there: Path, tmp_path: Path) -> None:
+    told: list[StartTable] = []
+
+    def in_the_way(table: StartTable) -> None:
+        (tmp_path / "out").write_text("made meanwhile")
+        told.append(table)
+
+    with pytest.raises(StorageError, match="Cannot write"):
+        vitral.starts("photos", "good", out=tmp_path / "out", listener=ignore, told=in_the_way)
+    assert [table.best for table in told] == ["good"]

@@ -14,7 +14,6 @@ from vitral.data.classes import Reading
 from vitral.distributed import is_main
 from vitral.studies.sweep import finetune as train
 from vitral.training.plan import plan as make_plan
-from vitral.weights.named.reach import without_network
 
 
 def finetune(
@@ -85,8 +84,7 @@ def finetune(
     }
     if starts is not None:
         switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
-        with without_network(asked.pop("offline")):
-            compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
+        compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
         return
     with ConsoleListener() as listener:
         if plan:

@@ -1,6 +1,8 @@
 """`vitral finetune --starts`: starts side by side, and nothing trained."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from vitral.cli.command_line import COMMANDS
@@ -11,7 +13,7 @@ from vitral.report.starts import COLUMNS, StartTable
 from vitral.studies.starts import starts as compare_starts
 from vitral.training.planning.request import ask
 
-TAKEN = ("out", "image_size", "time", "seed", "classes", "skip_bad_images", "started")  # what goes with --starts
+TAKEN = ("out", "image_size", "time", "seed", "classes", "skip_bad_images", "offline", "started")  # with --starts
 WIDTH = 100  # characters of the table
 
 
@@ -33,15 +35,17 @@ def compare(data: str | None, names: str, asked: Mapping[str, Any], *, overwrite
             raise StudyError(f"--starts compares and trains nothing, so {flag(name)} cannot go with it.")
     data = ask("fine-tune", data).required_data()
     taken = {name: asked[name] for name in TAKEN}
-    with ConsoleListener() as listener:
-        table = compare_starts(data, names, **taken, overwrite=overwrite, listener=listener, speech=COMMANDS)
+    with ExitStack() as display:
+        listener = display.enter_context(ConsoleListener())
+        show = partial(_show, display, json=json)
+        compare_starts(data, names, **taken, overwrite=overwrite, listener=listener, speech=COMMANDS, told=show)
+
+
+def _show(display: ExitStack, table: StartTable, *, json: bool) -> None:
+    display.close()  # while bars are drawn, they take what is printed
     if json:
         print_json(table.to_json())
-    else:
-        _show(table)
-
-
-def _show(table: StartTable) -> None:
+        return
     print_line(f"Starts compared on {table.data}")
     print_line(table.judged())
     print_table(list(COLUMNS), table.cells(), texts=("licence",), least_width=WIDTH)

@@ -13,7 +13,7 @@ import torch
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier
-from vitral.classifier.load import load
+from vitral.classifier.load import HUB_ID, load
 from vitral.classifier.provenance import RANDOM
 from vitral.data.classes import Reading
 from vitral.data.open import open_data
@@ -25,7 +25,7 @@ from vitral.evaluation.starts import Cost, Images, Probed, affordable, decide, m
 from vitral.events import Listener, Message, ignore
 from vitral.layout import CLASSIFIER, WEIGHTS
 from vitral.outputs import check_file
-from vitral.paths import is_folder, is_regular
+from vitral.paths import is_folder, is_regular, look_at
 from vitral.progress import show
 from vitral.report.starts import MARKS, PIXELS, StartRow, StartTable, write_starts
 from vitral.studies.speech import PYTHON, Speech
@@ -33,8 +33,10 @@ from vitral.studies.start_names import read_names
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.request import Asked, ask
+from vitral.weights.hub import download
 from vitral.weights.named.fetch import fetch, kept
 from vitral.weights.named.find import row_of
+from vitral.weights.named.reach import without_network
 from vitral.weights.named.row import MEGABYTE, rows
 from vitral.weights.recognize import weights_in
 
@@ -53,9 +55,11 @@ def starts(
     classes: Reading | None = None,
     skip_bad_images: bool = False,
     overwrite: bool = False,
+    offline: bool = False,
     started: float | None = None,
     listener: Listener = show,
     speech: Speech = PYTHON,
+    told: Callable[[StartTable], object] | None = None,
 ) -> StartTable:
     """Compare starts for a training by linear probes on their frozen features, on the same images; nothing is trained.
 
@@ -66,7 +70,7 @@ def starts(
     Args:
         data: what `vitral.data.open.open_data` takes, with one class an image.
         starts: names, in a list or with commas between them: whatever `source` of `finetune` takes, and "auto", which stands
-            for the published weights on this machine and the best small ones that are free.
+            for the published weights on this machine that may be used in products, and the best small ones that are free.
         out: a folder for starts.json and starts.md; None writes nothing.
         image_size: pixels; each start's own if None.
         time: a budget for everything, from `started` on, downloads included, though none is broken off: fewer images are looked
@@ -75,9 +79,12 @@ def starts(
         classes: of nested folders, which one names the class.
         skip_bad_images: pass over unreadable images instead of an error.
         overwrite: replace files of those names in `out` that are not of this kind.
+        offline: fetch nothing: what is not on this machine is a row that says so. The environment variable HF_HUB_OFFLINE
+            means the same.
         started: `time.monotonic()` when the time that counts against the budget began; None for now.
         listener: hears messages and progress.
         speech: the words for what to type next.
+        told: hears the table before it is written, so that it is not lost with a disk that is full by then.
 
     Returns:
         A row a start, which one to take, and what to type for that.
@@ -94,15 +101,16 @@ def starts(
     asked = ask(
         "fine-tune", data, image_size=image_size, time=time, seed=seed, classes=classes, skip_bad_images=skip_bad_images
     )
-    names = read_names(starts)
     folder = None if out is None else Path(out)
-    if folder is not None:
-        _check_out(folder, [asked.required_data(), *names], overwrite=overwrite)
-    opened = _open(asked, listener)
-    stopwatch = Stopwatch(
-        math.inf if asked.budget_seconds is None else asked.budget_seconds - (clock.monotonic() - began)
-    )
-    table = _Comparison(asked, opened, names, stopwatch, listener, speech).table()
+    with without_network(offline):
+        names = read_names(starts, listener)
+        if folder is not None:
+            _check_out(folder, [asked.required_data(), *names], overwrite=overwrite)
+        opened = _open(asked, listener)
+        budget = math.inf if asked.budget_seconds is None else asked.budget_seconds - (clock.monotonic() - began)
+        table = _Comparison(asked, opened, names, Stopwatch(budget), listener, speech).table()
+    if told is not None:
+        told(table)
     if folder is not None:
         write_starts(table, folder)
     return table
@@ -199,8 +207,7 @@ class _Comparison:
         """Note what a start takes."""
         if self.stopwatch.left() <= 0:
             raise StudyError(NO_TIME)
-        if (row := rows().get(name)) is not None:
-            fetch(row, self.listener)  # which a second loading need not do
+        _fetch(name, self.listener)  # which loading it again does not take
         began = clock.perf_counter()
         classifier = self._load(name, self.listener)
         loading = clock.perf_counter() - began
@@ -304,6 +311,14 @@ class _Comparison:
         """Return the starts that may be proposed: trained ones that did not learn from what judges them."""
         trained = [name for name in self.names if name in self.probed and self.found[name].weights == "trained"]
         return [name for name in trained if "validation" in self.data.splits or name not in self.seen]
+
+
+def _fetch(name: str, listener: Listener) -> None:
+    """Fetch what comes from the network, and leave the rest to `load`."""
+    if (row := rows().get(name)) is not None:
+        fetch(row, listener)
+    elif HUB_ID.fullmatch(name) and look_at(Path(name)) is None:
+        download(name)
 
 
 def _context() -> AbstractContextManager[object]:

@@ -28,6 +28,7 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
+from vitral.advice import argument
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.layout import cache
@@ -40,6 +41,7 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 # A file's ETag on the Hub: Git's hash of a small one, the SHA-256 of a large one.
 ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
 SHA256_DIGITS = 64
+SWITCHED_OFF = f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
 UNFINISHED = ".vitral"  # folder in a repository's cache for what is not whole yet
 # Where a layout keeps preprocessing and class names, next to the weights.
 COMPANIONS = {"timm": (CONFIG,), "transformers": (CONFIG, PREPROCESSOR)}
@@ -93,6 +95,8 @@ def kept(row: Row) -> Path | None:
 def _from_address(row: Row, listener: Listener) -> Path:
     target = _target(row)
     if not target.is_file():
+        if not may_fetch():
+            raise WeightsError(f"{row.name} is not on this machine, and {SWITCHED_OFF}.")
         _announce(row, listener)
         try:
             download(Order(row.name, row.link, target, target.parent, row.megabytes, {}, row.sha256), listener)
@@ -222,8 +226,8 @@ def _hub_refusal(row: Row, file: str, error: Exception) -> str:
         return f"{name} cannot be fetched: {page} is not there, or is closed to this user; HF_TOKEN may open it."
     if isinstance(error, RemoteEntryNotFoundError):
         return f"{name} cannot be fetched: {page} has no {file} (at {row.revision})."
-    if constants.HF_HUB_OFFLINE:
-        return f"{name} is not on this machine, and HF_HUB_OFFLINE forbids fetching it."
+    if not may_fetch():
+        return f"{name} is not on this machine, and {SWITCHED_OFF}."
     return f"{name} cannot be fetched from {page} ({f'the server answers {status}' if status else one_line(error)})."
 
 
