@@ -8,7 +8,6 @@ from pathlib import Path
 
 from vitral import distributed
 from vitral.advice import argument
-from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
 from vitral.errors import TrainingDiverged, TrainingInterrupted
@@ -22,7 +21,7 @@ from vitral.training.loop import TrainingResult, train
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
-from vitral.training.planning.plan import Plan, Run
+from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import DOUBT, Rehearsed
 from vitral.training.records.attempts import (
     GIVEN_UP,
@@ -96,20 +95,7 @@ def _of(run: Run, attempt: Attempt) -> Run:
     plan = run.plan.of(attempt)
     if path.is_file():
         plan = replace(plan, recipe=load_recipe(path, run.session.request.said))
-    return _with_plan(run, plan)
-
-
-def _with_plan(run: Run, plan: Plan) -> Run:
-    """Return a run with another plan, its network a copy at that plan's size where it is not the run's."""
-    begun, size = run.classifier, plan.recipe.image_size
-    if size is None or begun.model.image_size == (size, size):
-        return replace(run, plan=plan)
-    model = copy.deepcopy(begun.model)
-    model.resize(size)
-    finer = Classifier(
-        model, begun.preprocessing.with_size(size), begun.class_names, provenance=begun.provenance, task=begun.task
-    )
-    return replace(run, plan=plan, classifier=finer)
+    return replace(run, plan=plan)
 
 
 def _records(run: Run) -> dict[str, Record]:
@@ -177,8 +163,10 @@ def _trained(
     first: First,
     listener: Listener,
 ) -> TrainingResult:
-    run = _of(rehearsed.run, attempt)
-    model = copy.deepcopy(run.classifier.model)
+    run, model = _of(rehearsed.run, attempt), copy.deepcopy(rehearsed.run.classifier.model)
+    size = run.recipe.image_size
+    if size is not None and model.image_size != (size, size):
+        model.resize(size)
     remarks = (*remarks_on(run), *first.begin_with_head(model))
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
@@ -216,7 +204,7 @@ def _finished(
     """
     run, headline = _of(rehearsed.run, attempt), rehearsed.run.data.task.headline
     folder, earlier = attempt_folder(run.folder, attempt), before.get(attempt.name)
-    made = _record(attempt, training, figure_of(replace(rehearsed, run=run), training), first, folder)
+    made = _record(attempt, training, figure_of(rehearsed, training), first, folder)
     improved = earlier is None or headline.improves(made.figure, earlier.figure)
     record = made if improved or earlier is None else replace(earlier, reached=made.reached)
     choice = _choice(rehearsed.run, first, before | {attempt.name: record})
@@ -271,7 +259,7 @@ def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
         write_file(run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
     distributed.barrier()
     said = [change for change in run.session.request.said if not change.startswith(LENGTH)]
-    own = _with_plan(run, replace(run.plan.of(best), recipe=load_recipe(run.folder / RECIPE_FILE, said)))
+    own = replace(run, plan=replace(run.plan.of(best), recipe=load_recipe(run.folder / RECIPE_FILE, said)))
     kept = choice.kept == trained
     classifier = read(folder / CLASSIFIER).to(training_device())
     training = TrainingResult(

@@ -161,10 +161,10 @@ class Run:
         return ""
 
     def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
-        """Return the run's classifier with a network in the state that training gave it."""
+        """Return the run's classifier with a network in the state that training gave it, and images at that network's size."""
         return Classifier(
             model,
-            self.classifier.preprocessing,
+            self.classifier.preprocessing.with_size(model.image_size),
             self.classifier.class_names,
             provenance=provenance,
             task=self.data.task,
