@@ -27,6 +27,7 @@ Context = Callable[[], AbstractContextManager[object]]  # in which a network com
 
 PURPOSE = "extract features"  # as the listener hears of it
 WARMING, TIMED = 2, 32  # images that say how long the others will take
+FEWEST = 30  # images to fit on, fewer than which are taken only where there are no more
 SHARES = tuple(0.8**exponent for exponent in range(30))  # of the images, the largest for which there is time
 UNIT_SIDE = 192  # rows and columns of the matrix whose decomposition is timed
 
@@ -181,6 +182,11 @@ def sample(source: Source, most: int, *, seed: int, purpose: str) -> Source:
         return source
     indices = generator(seed, purpose).choice(len(source), size=most, replace=False)
     return Subset(source, sorted(indices.tolist()))
+
+
+def fewest(images: int, classes: int) -> int:
+    """Return the least of so many images that a probe is fitted on."""
+    return min(images, max(FEWEST, classes))
 
 
 def thinned(source: Source, count: int) -> Source:

@@ -15,13 +15,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.errors import ModelError
-from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fit_units, thinned
+from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fewest, fit_units, thinned
 from vitral.evaluation.fewshot import LEAST_TEST
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
 
-FEWEST = 30  # training images, fewer than which are taken only where there are no more
 TIMED, TIMED_JUDGED = 8, 4  # images that say how long one takes, to learn from and to judge by
 LONG = 4.0  # seconds for those, which set-up would not explain
 ABOUT_AS_FAST = 1.25  # ratio of two measured times that says nothing
@@ -184,20 +183,20 @@ def affordable(
         unit: see `Cost.seconds`.
     """
     counts = _counts(train, judging, classes)
-    fewest = counts[-1]
-    kept = sorted(costs, key=lambda name: costs[name].seconds(*fewest, classes, unit))
+    smallest = counts[-1]
+    kept = sorted(costs, key=lambda name: costs[name].seconds(*smallest, classes, unit))
     left_out: list[str] = []
     while kept:
         for count in counts:
             if sum(costs[name].seconds(*count, classes, unit) for name in kept) <= seconds:
                 return count, left_out
         left_out.append(kept.pop())
-    return fewest, left_out
+    return smallest, left_out
 
 
 def _counts(train: int, judging: int, classes: int) -> list[tuple[int, int]]:
     """Return how many training images and images that judge there may be, all of them first and the fewest last."""
-    least = min(train, max(FEWEST, classes)), min(judging, LEAST_TEST)
+    least = fewest(train, classes), min(judging, LEAST_TEST)
     shares = ((max(least[0], int(share * train)), max(least[1], int(share * judging))) for share in SHARES)
     return list(dict.fromkeys([*shares, least]))
 

@@ -56,7 +56,7 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
     if first is None and (session.request.asked.quick or rehearsed.too_short()):
         given = argument("time", written(session.budget_seconds or 0.0))
         listener(Message(f"{given} leaves no time for anything; {LATE}.", warning=True))
-        first = first_classifier(run, rehearsed.validating, listener, seconds=LATE_SECONDS, after=0, least=True)
+        first = first_classifier(run, rehearsed.validating, listener, seconds=LATE_SECONDS, after=0, late=True)
     if first is None:
         listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
         return None, ""

@@ -29,7 +29,7 @@ from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
-from vitral.training.candidates.time import Affordable, affordable, fewest
+from vitral.training.candidates.time import Affordable, affordable, least
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import FIRST, FIRST_FILE
@@ -77,7 +77,7 @@ class First:
 
 
 def first_classifier(
-    run: Run, validating: Source | None, listener: Listener, *, seconds: float, after: int, least: bool = False
+    run: Run, validating: Source | None, listener: Listener, *, seconds: float, after: int, late: bool = False
 ) -> First | None:
     """Return a run's first classifier, which is in its folder then; None where there is no time for one.
 
@@ -87,7 +87,7 @@ def first_classifier(
         listener: hears how good it is.
         seconds: that it may take.
         after: images that are yet to be put through it in that time, for scores and report.
-        least: whether it is fitted on the pixels of the fewest images where there is no time for more.
+        late: whether it is fitted on the pixels of the fewest images where there is no time for more.
     """
     begun = _kept(run)
     if begun is not None:
@@ -98,8 +98,8 @@ def first_classifier(
         )
         judging = 0 if validating is None else len(validating)
         may = affordable(run, train, seconds, others=judging + after, trained=run.plan.origin == "weights")
-        if may is None and least:
-            may = fewest(run, train)
+        if may is None and late:
+            may = least(run, train)
         if may is None:
             return None
         first = _made(run, may, validating, listener)

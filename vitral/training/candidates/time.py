@@ -6,11 +6,10 @@ from functools import partial
 
 from vitral import distributed
 from vitral.data.source import Source
-from vitral.evaluation.features import SHARES, Stopwatch, fit_units, image_seconds, thinned, unit_seconds
+from vitral.evaluation.features import SHARES, Stopwatch, fewest, fit_units, image_seconds, thinned, unit_seconds
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 
-FEWEST = 30  # images to fit on, fewer than which are taken only where there are no more
 FEW = 4  # images that say how long one takes to judge by
 
 
@@ -47,13 +46,9 @@ def affordable(run: Run, train: Source, seconds: float, *, others: int, trained:
     return None
 
 
-def fewest(run: Run, train: Source) -> Affordable:
+def least(run: Run, train: Source) -> Affordable:
     """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
-    return Affordable(thinned(train, _fewest(run, train)), network=False)
-
-
-def _fewest(run: Run, train: Source) -> int:
-    return min(len(train), max(FEWEST, len(run.data.class_names)))
+    return Affordable(thinned(train, fewest(len(train), len(run.data.class_names))), network=False)
 
 
 def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
@@ -68,7 +63,7 @@ def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, networ
     unit = unit_seconds()
     for share in SHARES:
         count = int(share * len(train))
-        if count < _fewest(run, train):
+        if count < fewest(len(train), classes):
             return None
         fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
         if count * an_image + others * scoring + fitting <= stopwatch.left():

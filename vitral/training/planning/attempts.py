@@ -106,16 +106,16 @@ def plan_attempts(
     if only_method(situation) is not None:
         return ()
     ways = [way for way in COST if _possible(way, weights, finer)]
-    paying = [way for way in FIRST_TO_PAY if way in ways]
-    several = [[way for way in COST if way in paying[:count]] for count in range(len(paying), 0, -1)]
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
             if _updates(PATIENCE_SECONDS, recipe, tried, images_per_second) >= (recipe.steps or 0):
                 return _attempts(tried, weights, finer)
         return _attempts([ALL], weights, finer)
     seconds = TRAINING_SHARE * situation.budget_seconds
-    for tried in several:
-        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, len(tried)):
+    paying = [way for way in FIRST_TO_PAY if way in ways]
+    for count in range(len(paying), 0, -1):
+        tried = [way for way in COST if way in paying[:count]]
+        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, count):
             return _attempts(tried, weights, finer)
     return ()
 
