@@ -8,8 +8,8 @@ from vitral.classifier.load import refuse_unknown
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
 from vitral.training.planning.published_start import is_free
-from vitral.weights.named.fetch import SWITCHED_OFF, kept
-from vitral.weights.named.reach import answering, host, may_fetch
+from vitral.weights.named.fetch import kept
+from vitral.weights.named.reach import SWITCHED_OFF, answering, host, may_fetch
 from vitral.weights.named.row import Row, rows
 
 AUTO = "auto"

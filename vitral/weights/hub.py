@@ -12,7 +12,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 
 from vitral.errors import WeightsError
 from vitral.layout import CLASSIFIER_FILES, DESCRIPTION
-from vitral.weights.named.fetch import SWITCHED_OFF
+from vitral.weights.named.reach import SWITCHED_OFF
 from vitral.weights.recognize import CONFIG, PREPROCESSOR, WEIGHT_FILES
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer

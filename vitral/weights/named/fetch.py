@@ -28,12 +28,11 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
-from vitral.advice import argument
 from vitral.errors import WeightsError, one_line
 from vitral.events import Listener, Message
 from vitral.layout import cache
 from vitral.weights.download import Order, Refused, download
-from vitral.weights.named.reach import host, may_fetch
+from vitral.weights.named.reach import SWITCHED_OFF, host, may_fetch
 from vitral.weights.named.row import Row
 from vitral.weights.recognize import CONFIG, PREPROCESSOR
 
@@ -41,7 +40,6 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 # A file's ETag on the Hub: Git's hash of a small one, the SHA-256 of a large one.
 ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}", re.IGNORECASE)
 SHA256_DIGITS = 64
-SWITCHED_OFF = f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
 UNFINISHED = ".vitral"  # folder in a repository's cache for what is not whole yet
 # Where a layout keeps preprocessing and class names, next to the weights.
 COMPANIONS = {"timm": (CONFIG,), "transformers": (CONFIG, PREPROCESSOR)}

@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session  # type: ignore[attr-defined]
 
+from vitral.advice import argument
 from vitral.weights.named.row import Row
 
 ANSWER_SECONDS = 3.0  # that a server may take to answer before it counts as out of reach
+SWITCHED_OFF = f"fetching is switched off (by {argument('offline', True)} or HF_HUB_OFFLINE)"
 
 
 def host(row: Row) -> str:
