@@ -4,7 +4,6 @@ import hashlib
 
 import numpy as np
 from jaxtyping import Int64, UInt8
-from sklearn.datasets import load_digits
 
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
@@ -57,6 +56,8 @@ class DigitSource:
 
 def open_digits() -> DataSet:
     """Return the digits: about 1,257 to train on, 180 to validate and 360 to test, stratified by class."""
+    from sklearn.datasets import load_digits  # two seconds of start-up for all other data
+
     loaded = load_digits()
     pixels = np.rint(loaded.images * (255 / 16)).astype(np.uint8)
     labels = loaded.target.astype(np.int64)

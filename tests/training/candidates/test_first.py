@@ -19,7 +19,9 @@ from vitral.events import Event, Message, Progress
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.training.candidates.choice import PIXELS, PROBE
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
+from vitral.training.candidates.first import poor_start
 from vitral.training.planning import rehearsal
 from vitral.training.result import RunResult
 from vitral.training.step import Step
@@ -305,3 +307,26 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     image = str(tmp_path / "photos" / "dark" / "0.png")
     assert main(["predict", image, "--classifier", run]) == 0
     assert "dark" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("pixels", "probe", "poor"),
+    [(0.068, 0.118, True), (0.068, 0.112, True), (0.068, 0.912, False), (0.95, 0.939, True), (0.5, 0.62, False)],
+)
+def test_weights_whose_features_say_no_more_than_pixels_are_called_no_help(
+    pixels: float, probe: float, *, poor: bool
+) -> None:
+    line = poor_start(Candidate(PIXELS, pixels, 296), Candidate(PROBE, probe, 296), SINGLE_LABEL.headline)
+    assert (line is not None) == poor
+    if line is not None:
+        assert f"{probe:.1%} ±" in line
+        assert f"{pixels:.1%} ±" in line
+        assert "Without `source` a network learns from scratch" in line
+
+
+def test_a_start_that_does_not_help_is_warned_of_before_training(tmp_path: Path) -> None:
+    said: list[Event] = []
+    start = a_start(tmp_path / "start")
+    tune(shades(tmp_path / "photos"), tmp_path / "run", source=start, listener=said.append)
+    warned = [event.text for event in said if isinstance(event, Message) and event.warning]
+    assert any(line.startswith("These weights hardly help with such images") for line in warned)

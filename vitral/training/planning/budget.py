@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 WINDOW = 200  # updates whose mean time says what the next will take
 WARM_STEPS = 3  # updates before the first plan: they allocate and compile, and say little of the pace
 SLOW_SHARE = 0.1  # of the time left, that the first updates may take before they are planned by in spite of that
-VALIDATION_SHARE = 0.05  # of the training's time, at most
+VALIDATION_SHARE = 0.03  # of the training's time, at most
 VALIDATIONS = 10  # in a run, at most
 PROBES = 3  # measurements of the machine's slowness, whose mean counts
 UNCHANGED = 20  # a plan may be off by the 20th part of the updates left without being changed
@@ -75,7 +75,7 @@ class Pacing:
 
 
 def pace(costs: Costs, *, step: int, total: int, validated: int, most: int, left: float, elapsed: float) -> Pacing:
-    """Plan the rest of a run: as many updates as fit, at least one in all, and validations of a twentieth of their time.
+    """Plan the rest of a run: as many updates as fit, at least one in all, and validations of a small share of their time.
 
     Args:
         costs: what things take.
