@@ -9,6 +9,7 @@ result = vitral.finetune("photos/", time="10m")     # a folder with one sub-fold
 classifier = vitral.load("runs/photos/classifier")  # or "vit-s14@dinov2", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
 vitral.evaluate(classifier, "photos/")
+vitral.compare("runs/photos-2", "runs/photos", "photos/")
 vitral.explain(classifier, "photo.jpg")
 vitral.convert("runs/photos", "for-transformers/", format="transformers")
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from vitral.classifier.load import load as load
     from vitral.classifier.push import push as push
     from vitral.errors import VitralError as VitralError
+    from vitral.evaluation.compare import compare as compare
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import list_models as list_models
@@ -41,6 +43,7 @@ _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
     "check": "vitral.checks.check_data:check_data",
+    "compare": "vitral.evaluation.compare",
     "convert": "vitral.classifier.convert",
     "create_model": "vitral.models.create",
     "evaluate": "vitral.evaluation.evaluate",
@@ -60,6 +63,7 @@ __all__ = [
     "Classifier",
     "VitralError",
     "check",
+    "compare",
     "convert",
     "create_model",
     "evaluate",

@@ -24,6 +24,7 @@ FLAGS = {
         " --resume --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
+    "compare": "--classes --data --json --skip-bad-images --split",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",

@@ -73,6 +73,14 @@ COMMANDS = {
         ),
         "Classes are matched by name. Of the classifier's training data, only the images that training left out are scored.",
     ),
+    "compare": Command(
+        "Decide between two classifiers on the same images: better, worse or not decided.",
+        (
+            ("vitral compare runs/photos-2 runs/photos --data photos/", "is the new one better?"),
+            ("vitral compare runs/a runs/b --data new/ --json", "for programs, class by class"),
+        ),
+        "By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
+    ),
     "predict": Command(
         "Say what is in images, with probabilities.",
         (

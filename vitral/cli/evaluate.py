@@ -70,12 +70,13 @@ def show(evaluation: Result) -> None:
     for line in evaluation.lines():
         print_line(line)
     for table in evaluation.tables():
-        _show_table(table)
+        show_table(table)
     for mistake in evaluation.mistakes[:SHOWN_MISTAKES]:
         print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
 
 
-def _show_table(table: Table) -> None:
+def show_table(table: Table) -> None:
+    """Print a table with its title and its note."""
     print_line(table.title)
     rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
     print_table([column.lower() for column in table.columns], rows)

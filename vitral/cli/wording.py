@@ -27,6 +27,7 @@ ARGUMENTS = (
 )
 COMMANDS = {
     "check": "check",
+    "compare": "compare",
     "evaluate": "evaluate",
     "explain": "explain",
     "finetune": "finetune",

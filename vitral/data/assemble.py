@@ -66,7 +66,7 @@ class Opening:
 
     class_names: Sequence[str] | None = None
     skip_bad_images: bool = False
-    trained_on: str | None = None
+    trained_on: Collection[str] | None = None
     listener: Listener = ignore
     verify: bool = True
     classes: Reading | None = None
@@ -89,7 +89,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     names = _class_names(listing, entries, how.class_names, notes, unread)
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
-    whole = how.trained_on is not None and how.trained_on not in fingerprints
+    whole = how.trained_on is not None and not set(how.trained_on) & set(fingerprints)
     splits = share_out(entries, names, notes, contents, whole=whole)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(

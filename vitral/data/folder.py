@@ -51,7 +51,8 @@ def open_folder(
         DataError: the folder is not a dataset, or its classes do not match `class_names`.
         ImageError: images cannot be read; the first are named, all are counted.
     """
-    how = Opening(class_names, skip_bad_images, trained_on, listener, classes=classes)
+    trained = None if trained_on is None else (trained_on,)
+    how = Opening(class_names, skip_bad_images, trained, listener, classes=classes)
     return assemble(list_folder(folder, how=how), how)
 
 

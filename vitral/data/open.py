@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
@@ -35,7 +35,7 @@ def open_data(
     class_names: Sequence[str] | None = None,
     classes: Reading | None = None,
     skip_bad_images: bool = False,
-    trained_on: str | None = None,
+    trained_on: str | Collection[str] | None = None,
     verify: bool = True,
     listener: Listener = ignore,
 ) -> DataSet:
@@ -58,8 +58,9 @@ def open_data(
         classes: in nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
             together ("path"); None detects it, and a note says what was detected.
         skip_bad_images: leave out images that cannot be read, and list them, instead of raising an error.
-        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data: data
-            without splits are then split as for training if they are the same, otherwise all of them are scored.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or several
+            classifiers': data without splits are then split as for training if they are the same as one of these, otherwise
+            all of them are scored.
         verify: whether images are decoded beforehand, to make sure that they can be read.
         listener: receives the progress of checking.
 
@@ -68,7 +69,8 @@ def open_data(
         ImageError: images cannot be read.
     """
     name = str(spec)
-    how = Opening(class_names, skip_bad_images, trained_on, listener, verify, check_reading(classes))
+    trained = (trained_on,) if isinstance(trained_on, str) else trained_on
+    how = Opening(class_names, skip_bad_images, trained, listener, verify, check_reading(classes))
     if name == DIGITS:
         return _in_order(open_digits(), class_names)
     if (own := plugins.registered("data").get(name.partition(":")[0])) is not None:

@@ -1,6 +1,6 @@
 """Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -56,20 +56,52 @@ def evaluate(
         ImageError: an image cannot be read.
     """
     classifier = as_classifier(classifier, listener)
+    data, split = open_split(
+        data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    )
+    columns = _match(data, classifier.class_names)
+    return evaluate_source(
+        classifier, data.splits[split], columns=columns, batch_size=batch_size, workers=workers, listener=listener
+    )
+
+
+def open_split(
+    data: DataSet | str | Path,
+    classifiers: Sequence[Classifier],
+    *,
+    split: str | None,
+    classes: Reading | None,
+    skip_bad_images: bool,
+    listener: Listener,
+) -> tuple[DataSet, str]:
+    """Return the dataset that classifiers of one task are scored on, and the name of the split.
+
+    Args:
+        data: what `open_data` takes, or a dataset already open.
+        classifiers: data without splits that one of them was trained on are split as for its training.
+        split: see `evaluate`.
+        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress, notes and warnings.
+
+    Raises:
+        DataError: no such data or split, or a class that no classifier knows.
+        ImageError: an image cannot be read.
+    """
     if not isinstance(data, DataSet):
         if split is not None and split not in SPLITS:  # said before an image is read
             raise DataError(f"There is no split '{split}', only {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         data = open_data(
             data,
-            class_names=classifier.class_names,
+            class_names=tuple(dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)),
             classes=classes,
             skip_bad_images=skip_bad_images,
-            trained_on=str(classifier.provenance.training.get("data_fingerprint", "")),
+            trained_on=[trained_on(classifier) for classifier in classifiers],
             listener=listener,
         )
         for note in data.notes:
             listener(Message(note))
-    data = data.for_task(classifier.task)
+    data = data.for_task(classifiers[0].task)
     if split is None:
         split = data.scored_split()
         if split == "train":
@@ -82,10 +114,12 @@ def evaluate(
     if split not in data.splits:
         known = ", ".join(data.splits)
         raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
-    columns = _match(data, classifier.class_names)
-    return evaluate_source(
-        classifier, data.splits[split], columns=columns, batch_size=batch_size, workers=workers, listener=listener
-    )
+    return data, split
+
+
+def trained_on(classifier: Classifier) -> str:
+    """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
+    return str(classifier.provenance.training.get("data_fingerprint", ""))
 
 
 def evaluate_source(

@@ -17,6 +17,7 @@ from vitral.data.subset import Subset
 from vitral.errors import ModelError
 from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fewest, fit_units, thinned
 from vitral.evaluation.fewshot import LEAST_TEST
+from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
@@ -24,7 +25,6 @@ from vitral.tasks.metrics import wilson_interval
 TIMED, TIMED_JUDGED = 8, 4  # images that say how long one takes, to learn from and to judge by
 LONG = 4.0  # seconds for those, which set-up would not explain
 ABOUT_AS_FAST = 1.25  # ratio of two measured times that says nothing
-RARE = 20  # one in so many: how seldom chance alone may make two starts differ, for them to be told apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +211,7 @@ def surely_better(one: Probed, other: Probed) -> bool:
     fair = len(one.left_out) == len(other.left_out)
     ours, others = (torch.cat([each.right, each.left_out]) if fair else each.right for each in (one, other))
     mine, theirs = int((ours & ~others).sum()), int((others & ~ours).sum())
-    images = mine + theirs
-    tail = sum(math.comb(images, count) for count in range(theirs + 1))
-    return mine > theirs and 2 * RARE * tail < 2**images
+    return mine > theirs and mcnemar_exact(mine, theirs) < LEVEL
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,263 @@
+"""What two classifiers are worth beside each other: the verdict, the figures that a user can act on, and their tables."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from vitral.evaluation.paired import LEVEL
+from vitral.notebook import table
+from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Table
+
+Outcome = Literal["better", "worse", "not decided"]
+SHOWN_IMAGES = 3  # of each kind, that one classifier alone gets right
+SMALLEST_SHOWN = 0.001  # of probabilities of chance
+
+
+def outcome(only_first: int, only_second: int, p_value: float) -> Outcome:
+    """Return what the first classifier is beside the second, by the probability that their difference is chance."""
+    if p_value >= LEVEL:
+        return "not decided"
+    return "better" if only_first > only_second else "worse"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two classifiers.
+
+    Attributes:
+        name: as it was given.
+        top1: share of images that it gets right, 0 to 1.
+        top1_interval: Wilson's 95 % interval of that.
+        alone: images that it gets right and the other does not.
+        ece: expected calibration error, 0 to 1.
+        nll: mean negative log-likelihood of the true class in nats.
+        parameters: of its network; None if it does not run in torch.
+    """
+
+    name: str
+    top1: float
+    top1_interval: tuple[float, float]
+    alone: int
+    ece: float
+    nll: float
+    parameters: int | None
+
+
+@dataclass(frozen=True)
+class ClassDifference:
+    """The two classifiers on the images of one class.
+
+    Attributes:
+        name: of the class.
+        images: of it.
+        first: share of them that the first gets right, 0 to 1.
+        second: share that the second gets right.
+        only_first: images that the first alone gets right.
+        only_second: images that the second alone gets right.
+        p_value: probability of such a difference by chance, by McNemar's exact test, corrected for all classes by Holm's method.
+        verdict: what the first is beside the second.
+    """
+
+    name: str
+    images: int
+    first: float
+    second: float
+    only_first: int
+    only_second: int
+    p_value: float
+    verdict: Outcome
+
+
+@dataclass(frozen=True)
+class OneRight:
+    """An image that only one of the two gets right.
+
+    Attributes:
+        index: its position in the split.
+        description: its file, or its name in a built-in set.
+        truth: the name of its class.
+        answer: what the other takes it for.
+        probability: that the other gives its answer, 0 to 1.
+    """
+
+    index: int
+    description: str
+    truth: str
+    answer: str
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Two classifiers on the same images.
+
+    Attributes:
+        verdict: what the first is beside the second: "better", "worse" or "not decided".
+        data: the dataset's name.
+        split: of it.
+        images: that both were asked, each counted once.
+        first: the first classifier.
+        second: the second.
+        difference: the first's accuracy less the second's, -1 to 1.
+        difference_interval: its 95 % interval by a paired bootstrap of 10,000 resamples with a fixed seed.
+        p_value: probability of such a difference by chance, by McNemar's exact test, two-sided.
+        both_right: images that both get right.
+        both_wrong: images that both get wrong.
+        same_answer: share of the images to which both give the same answer, right or wrong.
+        images_needed: images that would tell them apart four times in five if they differ as on these; None where they are told
+            apart, or do not differ.
+        classes: every class that has images, the surest difference first.
+        only_first: images that the first alone gets right, those first on which the second is surest; at most 50.
+        only_second: the same of the second.
+        unshared: classes that only one of the classifiers knows: its name for the first and for the second, one of them empty.
+        remarks: what must be known of the figures, one line each.
+    """
+
+    verdict: Outcome
+    data: str
+    split: str
+    images: int
+    first: Side
+    second: Side
+    difference: float
+    difference_interval: tuple[float, float]
+    p_value: float
+    both_right: int
+    both_wrong: int
+    same_answer: float
+    images_needed: int | None
+    classes: tuple[ClassDifference, ...]
+    only_first: tuple[OneRight, ...]
+    only_second: tuple[OneRight, ...]
+    unshared: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the verdict in one line; `print` shows the tables, too."""
+        return f"Comparison: {self.sentence()}"
+
+    def __str__(self) -> str:
+        """Return the verdict with its figures, one line each."""
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        figures = self._figures()
+        rows = [(name, f"{first}, {second}") for name, first, second, *_ in figures.rows]
+        names = ("", f"{self.first.name}, {self.second.name}")
+        return table("Comparison", [("Verdict", self.sentence()), names, *rows])
+
+    def sentence(self) -> str:
+        """Return the verdict and why, in one sentence."""
+        first, second = self.first, self.second
+        of = f"of {self.images:,} {self.split} images"
+        shares = f"{first.top1:.2%} against {second.top1:.2%} {of} are right"
+        if first.alone == second.alone == 0:
+            return f"Not decided: {first.name} and {second.name} are right on the same images, {first.top1:.2%} {of}."
+        reason = f"{shares}, {self._apart()}; {shown_p(self.p_value)} by McNemar's exact test"
+        if self.verdict == "not decided":
+            return f"Not decided between {first.name} and {second.name}: {reason}."
+        return f"{first.name} is {self.verdict} than {second.name}: {reason}."
+
+    def _apart(self) -> str:
+        low, high = self.difference_interval
+        return f"{100 * self.difference:+.2f} points (95 % interval {100 * low:+.2f} to {100 * high:+.2f})"
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the tables, the verdict first."""
+        needed = f"About {self.images_needed or 0:,} images would tell them apart, if they differ as on these."
+        return (
+            self.sentence(),
+            *([needed] if self.images_needed is not None else []),
+            f"Both right {self.both_right:,}, both wrong {self.both_wrong:,}, one alone right "
+            f"{self.first.alone:,} and {self.second.alone:,}; the same answer to {self.same_answer:.1%} of the images.",
+            *self.remarks,
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the two side by side, the classes on which they differ, and classes that only one of them knows."""
+        unshared = Table(
+            "Classes that only one of them knows",
+            (self.first.name, self.second.name),
+            tuple((first or NO_VALUE, second or NO_VALUE) for first, second in self.unshared[:MOST_ROWS]),
+            names=2,
+        )
+        return (
+            self._figures(),
+            *([self._by_class()] if any(one.only_first or one.only_second for one in self.classes) else []),
+            *([unshared] if self.unshared else []),
+        )
+
+    def _figures(self) -> Table:
+        one, other = self.first, self.second
+        intervals = (f"{low:.2%} to {high:.2%}" for low, high in (one.top1_interval, other.top1_interval))
+        return Table(
+            "Side by side",
+            ("", one.name, other.name, "Difference"),
+            (
+                ("Accuracy", f"{one.top1:.2%}", f"{other.top1:.2%}", f"{100 * self.difference:+.2f}"),
+                ("95 % interval", *intervals, ""),
+                ("Right alone", f"{one.alone:,}", f"{other.alone:,}", f"{one.alone - other.alone:+,}"),
+                ("Calibration error", f"{one.ece:.4f}", f"{other.ece:.4f}", f"{one.ece - other.ece:+.4f}"),
+                ("Negative log-likelihood", f"{one.nll:.4f}", f"{other.nll:.4f}", f"{one.nll - other.nll:+.4f}"),
+                ("Parameters", _count(one.parameters), _count(other.parameters), ""),
+            ),
+        )
+
+    def _by_class(self) -> Table:
+        apart = [one for one in self.classes if one.only_first or one.only_second]
+        alike = len(self.classes) - len(apart)
+        rest = len(apart) - MOST_ROWS
+        notes = (
+            f"{alike:,} {_classes(alike)} on which both are right on the same images." if alike else "",
+            f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
+        )
+        return Table(
+            "By class, the surest difference first",
+            ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
+            tuple(
+                (
+                    one.name,
+                    f"{one.first:.1%}",
+                    f"{one.second:.1%}",
+                    f"{one.only_first} : {one.only_second}",
+                    f"{one.p_value:.3f}",
+                    f"{one.images:,}",
+                    one.verdict,
+                )
+                for one in apart[:MOST_ROWS]
+            ),
+            note=" ".join(filter(None, notes)),
+            foldable=True,
+        )
+
+    def examples(self, most: int = SHOWN_IMAGES) -> tuple[str, ...]:
+        """Return some images that only one of the two gets right, one line each."""
+        return (
+            *_examples(self.first.name, self.second.name, self.only_first[:most]),
+            *_examples(self.second.name, self.first.name, self.only_second[:most]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values, the verdict first."""
+        return asdict(self)
+
+
+def shown_p(p_value: float) -> str:
+    """Return a probability of chance as it is written for people."""
+    return f"p < {SMALLEST_SHOWN}" if p_value < SMALLEST_SHOWN else f"p = {p_value:.3f}"
+
+
+def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:
+    return [
+        f"{one.description}: {one.truth}, as {right} says; {wrong} says {one.answer} {one.probability:.1%}"
+        for one in images
+    ]
+
+
+def _classes(count: int) -> str:
+    return "class" if count == 1 else "classes"
+
+
+def _count(parameters: int | None) -> str:
+    return NO_VALUE if parameters is None else f"{parameters:,}"

@@ -1,0 +1,76 @@
+"""Two classifiers on the same images: what chance alone explains of their difference, and how large it may be.
+
+Only images that one of the two alone gets right tell them apart. By chance each of these would fall to either side alike, which
+is McNemar's test (Psychometrika 12, 1947) in its exact form, the binomial distribution; the interval of the difference is the
+percentile bootstrap over images (Efron, 1979).
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from vitral.seeds import generator
+from vitral.tasks.chance import Z_95
+
+LEVEL = 0.05  # how seldom chance alone may tell two classifiers apart
+RESAMPLES = 10_000
+SEED = 0  # the same interval on every machine, whenever it is computed
+Z_POWER = 0.8416212335729143  # the normal distribution's 80 % point
+
+
+def mcnemar_exact(only_first: int, only_second: int) -> float:
+    """Return how probable a difference as large as this is by chance alone, two-sided, 0 to 1.
+
+    Args:
+        only_first: images that the first alone gets right.
+        only_second: images that the second alone gets right.
+    """
+    from scipy.special import bdtr  # half a second of start-up for all who compare nothing
+
+    images = only_first + only_second
+    return 1.0 if images == 0 else min(1.0, 2 * float(bdtr(min(only_first, only_second), images, 0.5)))
+
+
+def difference_interval(only_first: int, only_second: int, images: int) -> tuple[float, float]:
+    """Return the 95 % interval of the first's share of right answers less the second's, -1 to 1, by a paired bootstrap.
+
+    To draw as many images with replacement is to draw how many of them the first alone gets right, the second alone, and
+    both or neither, from the multinomial distribution of their shares.
+
+    Args:
+        only_first: images that the first alone gets right.
+        only_second: images that the second alone gets right.
+        images: all of them.
+    """
+    shares = np.array([only_first, only_second, images - only_first - only_second]) / images
+    drawn = generator(SEED, "paired bootstrap").multinomial(images, shares, size=RESAMPLES)
+    low, high = np.quantile((drawn[:, 0] - drawn[:, 1]) / images, [0.025, 0.975]).tolist()
+    return low, high
+
+
+def images_needed(only_first: int, only_second: int, images: int) -> int | None:
+    """Return how many images would tell the two apart four times in five, if they differ as on these.
+
+    None without a difference. By Connor's formula for McNemar's test (Biometrics 43, 1987).
+
+    Args:
+        only_first: images that the first alone gets right.
+        only_second: images that the second alone gets right.
+        images: all of them.
+    """
+    if only_first == only_second:
+        return None
+    apart, difference = (only_first + only_second) / images, abs(only_first - only_second) / images
+    root = Z_95 * math.sqrt(apart) + Z_POWER * math.sqrt(max(apart - difference**2, 0.0))
+    return math.ceil((root / difference) ** 2)
+
+
+def holm(probabilities: Sequence[float]) -> list[float]:
+    """Return probabilities of chance corrected for how many there are, so that all below a level hold together (Holm, 1979)."""
+    order = sorted(range(len(probabilities)), key=lambda index: probabilities[index])
+    corrected, largest = [1.0] * len(order), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * probabilities[index]))
+        corrected[index] = largest
+    return corrected
