@@ -54,7 +54,8 @@ class ClassDifference:
         second: share that the second gets right.
         only_first: images that the first alone gets right.
         only_second: images that the second alone gets right.
-        p_value: probability of such a difference by chance, by McNemar's exact test, corrected for all classes by Holm's method.
+        p_value: probability of such a difference by chance, by McNemar's exact test, corrected for all
+            classes by Holm's method.
         verdict: what the first is beside the second.
     """
 
@@ -213,7 +214,7 @@ class Comparison:
             f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
         )
         return Table(
-            "By class, the surest difference first",
+            "By class, the surest difference first (p by Holm's method for all classes)",
             ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
             tuple(
                 (
