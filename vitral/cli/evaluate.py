@@ -32,7 +32,8 @@ def evaluate(
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
     Args:
-        data: class folders, .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits", as 'finetune' takes them.
+        data: what 'finetune' takes: class folders, .zip, .csv, .parquet, shards, hf:OWNER/NAME; imagenet:FOLDER,
+            imagenet-real:, imagenet-v2:, cifar10:, cifar100:, pets:, flowers102: in their authors' form.
         classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation if there is no test.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.

@@ -1,4 +1,4 @@
-"""A zip or tar file with one folder per class inside; nothing is unpacked, images are read in offset.
+"""A zip or tar file with one folder per class inside; nothing is unpacked, images are read where they are.
 
 Only regular files count, by their index in the archive; a member's name is never used as a path. As in a folder, what
 Vitral wrote is not data.
@@ -120,6 +120,10 @@ class TarImages:
         """Return archive and member, such as "photos.tar:cats/1.jpg"."""
         return f"{self._title}:{self._names[index]}"
 
+    def location(self, index: int) -> tuple[Path, int]:
+        """Return the uncompressed file and the offset of a member's first byte in it."""
+        return self._path, int(self._offsets[index])
+
 
 def _open_bytes(path: str) -> BinaryIO:
     return open(path, "rb")
@@ -136,7 +140,7 @@ def list_archive(path: Path, how: Opening) -> Listing:
     Raises:
         DataError: it is not an archive, damaged, a bomb, or written by Vitral.
     """
-    members, store = _open_archive(path)
+    members, store = open_archive(path)
     return _list_members(path, members, store, how)
 
 
@@ -146,20 +150,53 @@ def archive_images(path: Path) -> tuple[Store, list[int]]:
     Raises:
         DataError: it is not an archive, damaged, or a bomb.
     """
-    members, store = _open_archive(path)
+    members, store = open_archive(path)
     parts = [_parts(member) for member in members]
     ours = _ours(members, parts, store)
     images = [index for index, name in enumerate(parts) if _is_image(name) and not _is_in(name, ours)]
     return store, sorted(images, key=lambda index: members[index].name)
 
 
-def _open_archive(path: Path) -> tuple[Sequence[Member], "ZipImages | TarImages"]:
+def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member], "ZipImages | TarImages"]:
+    """Return the regular files of an archive, and what reads them.
+
+    Args:
+        path: a .zip or .tar file, which may be compressed.
+        nested: whether a tar in a tar stands for the files in it, as in ImageNet's: "n01440764.tar" for "n01440764/...".
+
+    Raises:
+        DataError: it is not an archive, damaged, or a bomb.
+    """
     if path.name.lower().endswith(ZIP_SUFFIXES):
         members = _zip_members(path)
         return members, ZipImages(path, [member.name for member in members])
     plain = _plain_tar(path)
     members = tar_members(path, plain)
+    if nested:
+        members = [inner for member in members for inner in _inside(path, plain, member)]
     return members, TarImages(path, plain, members)
+
+
+def _inside(title: Path, plain: Path, member: Member) -> list[Member]:
+    """Return the files of a tar in a tar, with their offsets in the outer one; any other file as it is."""
+    if not member.name.endswith(".tar"):
+        return [member]
+    inside = []
+    try:
+        with open(plain, "rb") as file:
+            file.seek(member.offset)
+            for info in headers(file):
+                if info.offset_data + info.size > member.offset + member.size:
+                    raise tarfile.ReadError("it is cut short")
+                if regular(info):
+                    inside.append(
+                        Member(f"{member.name.removesuffix('.tar')}/{info.name}", info.size, info.offset_data)
+                    )
+    except UNREADABLE as error:
+        raise DataError(
+            f"'{member.name}' in '{title}' cannot be read as a tar file ({error}); fetch it again."
+        ) from error
+    return inside
 
 
 def _parts(member: Member) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from vitral import distributed
 from vitral.advice import argument, function
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
-from vitral.data.names import ALL, NAMED, natural_key, some, unread_classes
-from vitral.data.share import share_out
+from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
+from vitral.data.share import SHARE, share_out
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.threads import in_threads
@@ -44,6 +44,7 @@ class Listing:
         bad: entries that are already known to be bad: name and reason.
         bad_classes: their classes.
         reading: which folder named the class, where folders are nested.
+        held_out: the share of the training images that become a validation split where the data have none.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Listing:
     bad: tuple[BadImage, ...] = ()
     bad_classes: frozenset[str] = frozenset()
     reading: Reading | None = None
+    held_out: float = SHARE
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
     whole = how.trained_on is not None and not set(how.trained_on) & set(fingerprints)
-    splits = share_out(entries, names, notes, contents, whole=whole)
+    splits = share_out(entries, names, notes, contents, whole=whole, held_out=listing.held_out)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name,
@@ -200,6 +202,8 @@ def _class_names(
     if wanted is not None:
         return _wanted_names(title, everything, wanted, notes)
     base = classes.get("train", classes.get(ALL, set()))
+    if "train" not in classes and ALL not in classes and classes:
+        raise DataError(f"'{title}' has no training images, only {' and '.join(classes)}: it is for scoring.")
     if len(base) < listing.task.fewest_classes:
         what = f"only one class ('{next(iter(base))}')" if base else "no classes"
         needs = (
@@ -228,7 +232,7 @@ def _wanted_names(title: str, names: set[str], wanted: Sequence[str], notes: lis
     if unknown := sorted(names - set(wanted), key=natural_key):
         raise DataError(
             f"The classifier does not know the class '{unknown[0]}'{_more(unknown, names)} of '{title}'."
-            f"{did_you_mean(unknown[0], wanted)}"
+            f"{did_you_mean(unknown[0], wanted)} {side_by_side(wanted, names)}"
         )
     if not names:
         raise DataError(f"'{title}' holds no images in classes.")

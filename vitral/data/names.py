@@ -42,6 +42,11 @@ def some(names: Collection[str]) -> str:
     return ", ".join(first) + (f", … ({len(names)} in all)" if len(names) > len(first) else "")
 
 
+def side_by_side(known: Collection[str], named: Collection[str]) -> str:
+    """Return a sentence that shows a classifier's classes beside the data's, where they do not match."""
+    return f"The classifier has {some(known)}; the data have {some(named)}."
+
+
 def unread_classes(named: Collection[str], read: Collection[str]) -> list[str]:
     """Return a note on the classes without a readable image; none where every class has one."""
     missing = set(named) - set(read)

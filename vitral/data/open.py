@@ -14,6 +14,7 @@ from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
 from vitral.data.generated import PRESETS, open_generated
 from vitral.data.hub import HUB, STREAM, is_saved, list_hub, list_parquet_tree, list_saved, list_stream
+from vitral.data.published.registry import PUBLISHED, is_published, list_published, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
@@ -47,6 +48,7 @@ def open_data(
     | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... next to the images |
+    | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.published.registry`) |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | a plugin's | NAME, or NAME:TEXT |
@@ -96,7 +98,9 @@ def is_data_name(spec: str) -> bool:
     """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
         return spec.lower().endswith(SUFFIXES)
-    return is_built_in(spec) or spec.startswith((HUB, STREAM)) or is_address(spec) or RANGE.search(spec) is not None
+    if is_built_in(spec) or is_published(spec) or is_address(spec):
+        return True
+    return spec.startswith((HUB, STREAM)) or RANGE.search(spec) is not None
 
 
 def list_data(spec: str, how: Opening) -> Listing:
@@ -107,6 +111,8 @@ def list_data(spec: str, how: Opening) -> Listing:
     """
     if not spec.strip():
         raise DataError("Name the data: a folder, a file, an address, or a built-in dataset such as digits.")
+    if is_published(spec) and look_at(spec) is None:
+        return list_published(spec, how)
     if spec.startswith(HUB):
         return list_hub(spec)
     if spec.startswith(STREAM):
@@ -117,7 +123,7 @@ def list_data(spec: str, how: Opening) -> Listing:
         return _list_address(spec, how.listener)
     path = Path(spec)
     if look_at(path) is None:
-        built_in = (DIGITS, *PRESETS, *plugins.registered("data"))
+        built_in = (DIGITS, *PRESETS, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
         hint = did_you_mean(spec, built_in)
         raise DataError(
             f"There is no folder '{_short(spec)}' and no dataset of that name ({', '.join(built_in)}).{hint}"
@@ -130,6 +136,7 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
         return list_saved(folder)
     walked = walk(folder)
+    refuse_unnamed(folder, walked.files)
     # Tables and shards describe what is next to them, which may well be folders of images.
     if files := _tables_alone(folder, walked):
         return list_tables(str(folder), folder.resolve().name, files)

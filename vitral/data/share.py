@@ -24,6 +24,7 @@ def share_out(
     contents: Mapping[int, str],
     *,
     whole: bool,
+    held_out: float = SHARE,
 ) -> dict[str, list[Entry]]:
     """Return the images by "train", "validation" and "test": the data's own splits, or stratified by class.
 
@@ -33,6 +34,7 @@ def share_out(
         notes: decisions are added here.
         contents: hashes of the images' bytes by store index; an image without one equals no other.
         whole: whether data without splits are all for scoring.
+        held_out: the share of the training images for validation where there are no images for it.
     """
     splits = dict(entries)
     if ALL in entries and whole:
@@ -45,8 +47,9 @@ def share_out(
         )
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
     elif "train" in entries and "validation" not in entries:
-        train, validation = _stratify(entries["train"], names, (SHARE,), contents, notes)
-        notes.append("No val/ folder, so 10 % of the training images of each class became the validation split.")
+        train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
+        share = f"{held_out * 100:.0f} %"
+        notes.append(f"No val/ folder, so {share} of the training images of each class became the validation split.")
         splits = {**entries, "train": train, "validation": validation}
     if "test" not in splits:
         notes.append("No test/ folder: scores are on the validation split.")

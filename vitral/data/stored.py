@@ -40,6 +40,32 @@ class Entry(NamedTuple):
     size: int
 
 
+class JoinedStores:
+    """Several stores as one: the images of each after those of the one before.
+
+    Args:
+        stores: each with the number of its images.
+    """
+
+    def __init__(self, stores: Sequence[tuple[Store, int]]) -> None:
+        self._stores = [store for store, _ in stores]
+        self._ends = np.cumsum([count for _, count in stores], dtype=np.int64)
+
+    def read(self, index: int) -> bytes | Path:
+        """Return an image's encoded bytes, or the path of the file that holds them."""
+        store, own = self._find(index)
+        return store.read(own)
+
+    def name(self, index: int) -> str:
+        """Return what an image's own store calls it."""
+        store, own = self._find(index)
+        return store.name(own)
+
+    def _find(self, index: int) -> tuple[Store, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return self._stores[number], index - (0 if number == 0 else int(self._ends[number - 1]))
+
+
 class Strings:
     """Many strings in one buffer.
 

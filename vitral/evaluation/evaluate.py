@@ -11,6 +11,7 @@ from torch import Tensor
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
+from vitral.data.names import side_by_side
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
@@ -18,7 +19,9 @@ from vitral.errors import DataError, did_you_mean
 from vitral.events import Listener, Message, ignore
 from vitral.inference.batching import collect
 from vitral.progress import show
-from vitral.tasks.task import Result, Targets
+from vitral.tasks.any_label import ANY_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Result, Targets, Task
 
 BATCH_SIZE = 64
 SPLITS = ("train", "validation", "test")
@@ -61,7 +64,13 @@ def evaluate(
     )
     columns = _match(data, classifier.class_names)
     return evaluate_source(
-        classifier, data.splits[split], columns=columns, batch_size=batch_size, workers=workers, listener=listener
+        classifier,
+        data.splits[split],
+        columns=columns,
+        task=data.task,
+        batch_size=batch_size,
+        workers=workers,
+        listener=listener,
     )
 
 
@@ -101,7 +110,7 @@ def open_split(
         )
         for note in data.notes:
             listener(Message(note))
-    data = data.for_task(classifiers[0].task)
+    data = data.for_task(_scored_as(data, classifiers[0]))
     if split is None:
         split = data.scored_split()
         if split == "train":
@@ -122,11 +131,17 @@ def trained_on(classifier: Classifier) -> str:
     return str(classifier.provenance.training.get("data_fingerprint", ""))
 
 
+def _scored_as(data: DataSet, classifier: Classifier) -> Task:
+    """Return the task by which a classifier's answers are scored: its own, or that of data of which any label is right."""
+    return ANY_LABEL if data.task == ANY_LABEL and classifier.task == SINGLE_LABEL else classifier.task
+
+
 def evaluate_source(
     classifier: Classifier,
     source: Source,
     *,
     columns: Int64[np.ndarray, " data_classes"] | None = None,
+    task: Task | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     limit: int | None = None,
@@ -138,6 +153,7 @@ def evaluate_source(
         classifier: what to score.
         source: images and labels.
         columns: the classifier's class for each class of the source; None where they are the same.
+        task: by which the answers are scored; None for the classifier's own.
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
@@ -149,15 +165,18 @@ def evaluate_source(
     if columns is not None:
         source = Renumbered(source, columns)
     probabilities, targets = predict_probabilities(
-        classifier, source, batch_size=batch_size, workers=workers, limit=limit, listener=listener
+        classifier, source, task=task, batch_size=batch_size, workers=workers, limit=limit, listener=listener
     )
-    return classifier.task.score(probabilities, targets, class_names=classifier.class_names, describe=source.describe)
+    return (task or classifier.task).score(
+        probabilities, targets, class_names=classifier.class_names, describe=source.describe
+    )
 
 
 def predict_probabilities(
     classifier: Classifier,
     source: Source,
     *,
+    task: Task | None = None,
     batch_size: int = BATCH_SIZE,
     workers: int = 0,
     limit: int | None = None,
@@ -169,6 +188,7 @@ def predict_probabilities(
     Args:
         classifier: the network with its preprocessing.
         source: images and labels.
+        task: what the labels are; None for the classifier's own.
         batch_size: images computed at once.
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
@@ -188,7 +208,7 @@ def predict_probabilities(
         limit=limit,
         purpose="evaluate",
         listener=listener,
-        encode=partial(classifier.task.encode, num_classes=len(classifier.class_names)),
+        encode=partial((task or classifier.task).encode, num_classes=len(classifier.class_names)),
         stop=stop,
     )
 
@@ -202,6 +222,7 @@ def _columns(data: DataSet, columns: dict[str, int]) -> Iterator[int]:
     for name in data.class_names:
         if name not in columns:
             raise DataError(
-                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)}"
+                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
+                f"{side_by_side(columns, data.class_names)}"
             )
         yield columns[name]

@@ -1,0 +1,368 @@
+"""Published datasets in their authors' own forms: the right images with the right labels in the right splits."""
+
+import gzip
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.published.written import (
+    CIFAR10,
+    PETS,
+    SYNSETS,
+    cifar10_files,
+    cifar100_files,
+    devkit_files,
+    flowers_files,
+    imagenet_archives,
+    imagenet_folders,
+    jpeg,
+    matlab,
+    meta_mat,
+    pets_files,
+    pixels,
+    real_json,
+    tar_of,
+    training_files,
+    v2_files,
+    validation_files,
+    write,
+)
+from vitral.data.open import open_data
+from vitral.data.published.imagenet_classes import in_words_of, synsets
+from vitral.data.source import DataSet
+from vitral.errors import DataError, VitralError
+from vitral.images.decode import read_image
+
+Files = Mapping[str, bytes]
+NUMBERED = [f"class {index}" for index in range(1000)]  # as weights without names have them
+
+
+def labels(data: DataSet, split: str) -> list[str]:
+    return [data.class_names[label] for label in data.splits[split].labels().tolist()]
+
+
+def same(data: DataSet, split: str, expected: Sequence[np.ndarray]) -> None:
+    source = data.splits[split]
+    assert len(source) == len(expected)
+    for index, image in enumerate(expected):
+        np.testing.assert_array_equal(source.image(index), image)
+
+
+def test_cifar10_is_read_bit_for_bit_and_in_order(tmp_path: Path) -> None:
+    write(tmp_path, cifar10_files())
+    data = open_data(f"cifar10:{tmp_path}/cifar-10-batches-bin")
+    assert data.class_names == CIFAR10
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 90, "validation": 10, "test": 20}
+    same(data, "test", [pixels(500 + number) for number in range(20)])
+    assert labels(data, "test") == [CIFAR10[number % 10] for number in range(20)]
+    # Two percent of the training images are held out, at least one of each class; the others keep their order.
+    held_out, train = data.splits["validation"], data.splits["train"]
+    names = sorted(source.describe(index) for source in (held_out, train) for index in range(len(source)))
+    assert len(set(names)) == 100
+    assert train.describe(0).endswith(":data_batch_1.bin[0]") or held_out.describe(0).endswith(":data_batch_1.bin[0]")
+    assert "100 train images, where the published CIFAR-10 has 50,000: not the figures of papers." in data.notes
+
+
+def test_the_authors_archive_is_read_as_it_is(tmp_path: Path) -> None:
+    packed = tmp_path / "cifar-10-binary.tar.gz"
+    packed.write_bytes(tar_of(cifar10_files(), "w:gz"))
+    (tmp_path / "unpacked").mkdir()
+    plain = open_data(f"cifar10:{write(tmp_path / 'unpacked', cifar10_files())}")
+    for place in (packed, tmp_path):  # the archive, and a folder that holds it beside what was unpacked of it
+        data = open_data(f"cifar10:{place}")
+        assert data.inventory == plain.inventory
+        same(data, "test", [pixels(500 + number) for number in range(20)])
+
+
+def test_both_labels_of_cifar100(tmp_path: Path) -> None:
+    write(tmp_path, cifar100_files())
+    fine, coarse = open_data(f"cifar100:{tmp_path}"), open_data(f"cifar100-coarse:{tmp_path}")
+    assert labels(fine, "test") == [f"fine{number}" for number in range(100)]
+    assert labels(coarse, "test") == [f"coarse{number // 5}" for number in range(100)]
+    same(fine, "test", [pixels(number) for number in range(100)])
+
+
+def test_pets_have_the_authors_splits_and_the_order_of_their_numbers(tmp_path: Path) -> None:
+    data = open_data(f"pets:{write(tmp_path, pets_files())}")
+    assert data.class_names == PETS
+    assert labels(data, "test") == [breed for breed in PETS for _ in range(3)]
+    same(data, "test", [read_image(jpeg(100 * number + image)) for number in (1, 2, 3) for image in (6, 7, 8)])
+    assert len(data.splits["train"]) + len(data.splits["validation"]) == 15
+
+
+def test_pets_archives_are_read_as_they_are(tmp_path: Path) -> None:
+    files = pets_files()
+    for part in ("images", "annotations"):
+        inside = {name: content for name, content in files.items() if name.startswith(part)}
+        (tmp_path / f"{part}.tar.gz").write_bytes(tar_of(inside, "w:gz"))
+    data = open_data(f"pets:{tmp_path}")
+    assert labels(data, "test") == [breed for breed in PETS for _ in range(3)]
+
+
+def test_flowers_train_on_the_small_split_and_test_on_the_large_one(tmp_path: Path) -> None:
+    data = open_data(f"flowers102:{write(tmp_path, flowers_files())}")
+    assert len(data.class_names) == 102
+    assert {name: len(split) for name, split in data.splits.items()} == {"train": 3, "validation": 3, "test": 6}
+    assert labels(data, "train") == ["7", "1", "102"]  # of the images 9, 1 and 2
+    same(data, "train", [read_image(jpeg(number)) for number in (9, 1, 2)])
+
+
+def test_flowers_archive_is_read_beside_the_labels(tmp_path: Path) -> None:
+    files = flowers_files()
+    images = {name: content for name, content in files.items() if name.startswith("jpg/")}
+    write(tmp_path, {name: content for name, content in files.items() if name not in images})
+    (tmp_path / "102flowers.tgz").write_bytes(tar_of(images, "w:gz"))
+    same(open_data(f"flowers102:{tmp_path}"), "train", [read_image(jpeg(number)) for number in (9, 1, 2)])
+
+
+def arranged(files: Files) -> dict[str, bytes]:
+    """ImageNet as most people keep it: the validation images in folders of their classes."""
+    classes = ("n01440764", "n15075141", "n01443537", "n01440764", "n15075141")
+    images = zip(classes, validation_files().items(), strict=True)
+    moved = {f"val/{synset}/{name}": content for synset, (name, content) in images}
+    return {**{name: content for name, content in files.items() if name.startswith("train/")}, **moved}
+
+
+@pytest.mark.parametrize("files", [imagenet_folders(), imagenet_archives(), arranged(imagenet_folders())])
+def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files) -> None:
+    data = open_data(f"imagenet:{write(tmp_path, files)}")
+    assert data.class_names == synsets()
+    # The devkit numbers the classes in an order of its own.
+    assert data.splits["test"].labels().tolist() == [0, 999, 1, 0, 999]
+    same(data, "test", [read_image(jpeg(900 + number)) for number in range(1, 6)])
+    trained = [
+        (data.splits[split].describe(index).rpartition("/")[2], label)
+        for split in ("train", "validation")
+        for index, label in enumerate(data.splits[split].labels().tolist())
+    ]
+    of_synset = {synset: index for index, (synset, _) in SYNSETS.items()}
+    expected = [(name, of_synset[synset]) for synset, images in training_files().items() for name in images]
+    assert sorted(trained) == sorted(expected)
+    first = data.splits["train"]
+    name = first.describe(0).rpartition("/")[2].removesuffix(".JPEG")
+    seed = 1000 * of_synset[name.split("_")[0]] + int(name.split("_")[1])
+    np.testing.assert_array_equal(first.image(0), read_image(jpeg(seed)))
+
+
+def test_imagenet_for_scoring_alone_needs_no_training_images(tmp_path: Path) -> None:
+    files = {name: content for name, content in imagenet_archives().items() if "train" not in name}
+    data = open_data(f"imagenet:{write(tmp_path, files)}", class_names=NUMBERED)
+    assert list(data.splits) == ["test"]
+    assert data.splits["test"].labels().tolist() == [0, 999, 1, 0, 999]
+    with pytest.raises(DataError, match="no training images, only test"):
+        open_data(f"imagenet:{tmp_path}")
+
+
+def test_images_of_reassessed_imagenet_without_a_label_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, {**imagenet_archives(), "real.json": real_json([[0], [], [7, 3], [999], []])})
+    data = open_data(f"imagenet-real:{tmp_path}", class_names=NUMBERED)
+    source = data.splits["test"]
+    assert [source.label(index) for index in range(len(source))] == [(0,), (3, 7), (999,)]
+    same(data, "test", [read_image(jpeg(900 + number)) for number in (1, 3, 4)])
+    assert any(note.startswith("2 of the 5 images have no right label") for note in data.notes)
+
+
+def test_the_folders_of_imagenet_v2_are_indices(tmp_path: Path) -> None:
+    write(tmp_path, v2_files())
+    (tmp_path / "packed").mkdir()
+    packed = tmp_path / "packed" / "imagenetv2-matched-frequency.tar.gz"
+    packed.write_bytes(tar_of(v2_files(), "w:gz"))
+    for place in (tmp_path / "imagenetv2-matched-frequency-format-val", packed, packed.parent):
+        data = open_data(f"imagenet-v2:{place}", class_names=synsets())
+        assert data.splits["test"].labels().tolist() == [0, 0, 2, 2, 10, 10, 999, 999]  # not 0, 10, 2: by number
+        same(data, "test", [read_image(jpeg(10 * index + image)) for index in (0, 2, 10, 999) for image in (0, 1)])
+
+
+def test_classifiers_name_imagenets_classes_in_several_ways() -> None:
+    transformers = [names.split(",")[0].replace("_", " ") for _, names in IMAGENET]
+    transformers[134], transformers[517] = "crane (134)", "crane (517)"
+    transformers[7] = "rooster"  # one that another source spells in another way
+    whole = [names for _, names in IMAGENET]
+    for known in (NUMBERED, [str(index) for index in range(1000)], transformers, whole):
+        assert in_words_of(known) == tuple(known)
+    assert in_words_of(None) == synsets() == in_words_of(["n01440764", "n01443537"])
+    for wrong in (transformers[::-1], ["cat", "dog"], NUMBERED[:999]):
+        with pytest.raises(DataError, match="not ImageNet's 1,000") as caught:
+            in_words_of(wrong)
+        assert f"it has {wrong[0]}, {wrong[1]}" in str(caught.value)
+        assert "ImageNet has tench, goldfish, great white shark" in str(caught.value)
+
+
+IMAGENET = [
+    line.split("\t") for line in (Path("vitral") / "data/published/imagenet_classes.txt").read_text().splitlines()
+]
+
+
+def without(files: Files, name: str) -> dict[str, bytes]:
+    assert any(path.endswith(name) for path in files)
+    return {path: content for path, content in files.items() if not path.endswith(name)}
+
+
+def changed(files: Files, name: str, change: Callable[[bytes], bytes]) -> dict[str, bytes]:
+    assert any(path.endswith(name) for path in files)
+    return {path: change(content) if path.endswith(name) else content for path, content in files.items()}
+
+
+BAD: dict[str, tuple[str, Files, str]] = {
+    "a batch is missing": (
+        "cifar10",
+        without(cifar10_files(), "data_batch_3.bin"),
+        "no 'data_batch_3.bin'; unpack cifar-10",
+    ),
+    "a batch is cut short": (
+        "cifar10",
+        changed(cifar10_files(), "batch_2.bin", lambda content: content[:-7]),
+        "has 61,453 bytes, which is no whole number of images",
+    ),
+    "a label is beyond the classes": (
+        "cifar10",
+        changed(cifar10_files(), "test_batch.bin", lambda content: b"\x0b" + content[1:]),
+        "has the label 11, but CIFAR-10 has only 10 classes",
+    ),
+    "the names are of something else": (
+        "cifar100",
+        changed(cifar100_files(), "fine_label_names.txt", lambda content: b"cat\ndog"),
+        "names 2 classes; CIFAR-100 has 100",
+    ),
+    "pickles": (
+        "cifar10",
+        {"cifar-10-batches-py/data_batch_1": pickle.dumps({b"data": 1}), "cifar-10-batches-py/test_batch": b""},
+        "download the binary version, cifar-10-binary.tar.gz",
+    ),
+    "a pet's image is missing": ("pets", without(pets_files(), "Bengal_7.jpg"), "has no images/Bengal_7.jpg, named in"),
+    "a list of pets is missing": ("pets", without(pets_files(), "/trainval.txt"), "has no 'annotations/trainval.txt'"),
+    "a breed has two names": (
+        "pets",
+        changed(pets_files(), "/test.txt", lambda content: content.replace(b" 3 ", b" 1 ")),
+        "gives breed 1 two names, 'Abyssinian' and 'Bengal'",
+    ),
+    "flowers without labels": ("flowers102", without(flowers_files(), "imagelabels.mat"), "no 'imagelabels.mat'; put"),
+    "a flower is missing": ("flowers102", without(flowers_files(), "image_00012.jpg"), "has 12 labels for 11 images"),
+    "too few labels": (
+        "flowers102",
+        changed(flowers_files(), "imagelabels.mat", lambda content: matlab(labels=np.ones((1, 9), np.uint8))),
+        "has 9 labels for 12 images",
+    ),
+    "a flower's class is unknown": (
+        "flowers102",
+        changed(flowers_files(), "imagelabels.mat", lambda content: matlab(labels=np.full((1, 12), 103, np.uint8))),
+        "has the label 103; the classes are 1 to 102",
+    ),
+    "a split names a flower that is not there": (
+        "flowers102",
+        changed(flowers_files(), "setid.mat", lambda content: matlab(trnid=[1], valid=[2], tstid=[77])),
+        "no jpg/image_00077.jpg, named in setid.mat",
+    ),
+    "damaged labels": (
+        "flowers102",
+        changed(flowers_files(), "setid.mat", lambda content: content[:150]),
+        "'setid.mat' in .* cannot be read as a MATLAB file",
+    ),
+    "no devkit": (
+        "imagenet",
+        without(imagenet_archives(), "devkit_t12.tar.gz"),
+        "put ILSVRC2012_devkit_t12.tar.gz there",
+    ),
+    "half a devkit": ("imagenet", without(imagenet_folders(), "meta.mat"), "no 'meta.mat'; put ILSVRC2012_devkit"),
+    "a validation image is missing": (
+        "imagenet",
+        without(imagenet_folders(), "val_00000003.JPEG"),
+        "has labels for 5 images, but there are 4 validation images",
+    ),
+    "a number of no class": (
+        "imagenet",
+        changed(imagenet_folders(), "ground_truth.txt", lambda content: content.replace(b"987", b"1001", 1)),
+        "Line 2 of 'ILSVRC2012_validation_ground_truth.txt' in .* is '1001', no number of a class",
+    ),
+    "a folder of no class": (
+        "imagenet",
+        {**imagenet_folders(), "train/n00001740/n00001740_1.JPEG": jpeg(1)},
+        "folder n00001740/, which is none of ImageNet's 1,000 classes",
+    ),
+    "an inner tar is cut short": (
+        "imagenet",
+        {"ILSVRC2012_img_train.tar": tar_of({"n01440764.tar": tar_of(training_files()["n01440764"])[:600]})},
+        "'n01440764.tar' in .* cannot be read as a tar file",
+    ),
+    "nothing of it": ("imagenet", {"notes.txt": b"empty"}, "is not a complete ImageNet: it has no images of it"),
+    "a validation image twice": (
+        "imagenet",
+        {**imagenet_folders(), "copy/ILSVRC2012_val_00000001.JPEG": jpeg(1)},
+        "holds a validation image twice",
+    ),
+    "no reassessed labels": ("imagenet-real", imagenet_archives(), "no 'real.json'; fetch it from"),
+    "reassessed labels of the wrong length": (
+        "imagenet-real",
+        {**imagenet_archives(), "real.json": real_json([[1]] * 6)},
+        "'real.json' has labels for 6 images, but there are 5 validation images",
+    ),
+    "a reassessed label is beyond the classes": (
+        "imagenet-real",
+        {**imagenet_archives(), "real.json": real_json([[1], [1000], [], [], []])},
+        "has the class 1000 for image 2; they are 0 to 999",
+    ),
+    "reassessed labels are cut short": (
+        "imagenet-real",
+        {**imagenet_archives(), "real.json": b"[[1], [2"},
+        "cannot be read as JSON",
+    ),
+    "several sets of ImageNet-V2": (
+        "imagenet-v2",
+        {**v2_files(), **{f"imagenetv2-top-images-format-val/{name}": b"" for name in ("1/1.jpeg",)}},
+        "holds several sets of images",
+    ),
+    "a folder beyond the classes": ("imagenet-v2", {"set/1000/0.jpeg": jpeg(1)}, "has a folder 1000/, but"),
+    "nothing of ImageNet-V2": ("imagenet-v2", validation_files(), "no images in folders 0/ to 999/"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_each_incomplete_set_is_one_line(tmp_path: Path, name: str) -> None:
+    dataset, files, message = BAD[name]
+    wanted = None if dataset in ("cifar10", "cifar100", "pets", "flowers102") else NUMBERED
+    with pytest.raises(DataError, match=message) as caught:
+        open_data(f"{dataset}:{write(tmp_path, files)}", class_names=wanted)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_python_archive_is_refused_by_name_unopened(tmp_path: Path) -> None:
+    path = tmp_path / "cifar-10-python.tar.gz"
+    path.write_bytes(gzip.compress(b"whatever"))
+    with pytest.raises(DataError, match="download the binary version, cifar-10-binary.tar.gz"):
+        open_data(f"cifar10:{path}")
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        (cifar10_files(), "cifar10"),
+        (cifar100_files(), "cifar100"),
+        (pets_files(), "pets"),
+        (flowers_files(), "flowers102"),
+    ],
+)
+def test_a_published_dataset_that_is_not_named_says_how_to_name_it(tmp_path: Path, files: Files, name: str) -> None:
+    with pytest.raises(DataError, match=f"name it so: {name}:{tmp_path}"):
+        open_data(write(tmp_path, files))
+
+
+@pytest.mark.parametrize("spec", ["cifar10", "cifar10:", "pets:/nowhere", "cifar12:x", "imagenet:tests/conftest.py"])
+def test_a_dataset_that_is_not_there_is_one_line(spec: str) -> None:
+    with pytest.raises(VitralError) as caught:
+        open_data(spec)
+    assert "\n" not in str(caught.value)
+
+
+def test_classes_that_do_not_match_are_shown_side_by_side(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match="The classifier has cat, dog; the data have Abyssinian, Bengal, american_bulldog"
+    ):
+        open_data(f"pets:{write(tmp_path, pets_files())}", class_names=["cat", "dog"])
+
+
+def test_the_devkit_is_read_as_its_authors_write_it() -> None:
+    assert b"ILSVRC2012_ID" in meta_mat()
+    assert len(devkit_files()) == 2

@@ -1,0 +1,184 @@
+"""CIFAR-10 and CIFAR-100 in their binary form: records of one or two label bytes and 3 x 32 x 32 bytes of colour planes.
+
+The form is described at https://www.cs.toronto.edu/~kriz/cifar.html. The pickles of the Python form are never opened.
+"""
+
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vitral.data.archive import Member, TarImages
+from vitral.data.assemble import Listing
+from vitral.data.published.tree import Tree, counted
+from vitral.data.stored import Entry, JoinedStores, Store
+from vitral.errors import DataError
+
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+HELD_OUT = 0.02  # of the training images, as in the paper's development splits
+
+
+@dataclass(frozen=True)
+class Form:
+    """How one of the datasets is given out.
+
+    Attributes:
+        title: its name for people.
+        archive: the authors' archive, without suffix.
+        pickles: what the Python form is called, as patterns of paths.
+        train: the files of training images.
+        test: the file of test images.
+        names: the text with the class names.
+        labels: label bytes of a record.
+        label: which of them is the class.
+        classes: how many there are.
+    """
+
+    title: str
+    archive: str
+    pickles: str
+    train: tuple[str, ...]
+    test: str
+    names: str
+    labels: int = 1
+    label: int = 0
+    classes: int = 10
+
+
+CIFAR10 = Form(
+    title="CIFAR-10",
+    archive="cifar-10-binary",
+    pickles=r"data_batch_\d|cifar-10-python\.tar(?:\.gz)?",
+    train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+    test="test_batch.bin",
+    names="batches.meta.txt",
+)
+CIFAR100 = Form(
+    title="CIFAR-100",
+    archive="cifar-100-binary",
+    pickles=r"cifar-100-python/(?:train|test|meta)|cifar-100-python\.tar(?:\.gz)?",
+    train=("train.bin",),
+    test="test.bin",
+    names="fine_label_names.txt",
+    labels=2,
+    label=1,
+    classes=100,
+)
+CIFAR100_COARSE = Form(
+    title="CIFAR-100",
+    archive=CIFAR100.archive,
+    pickles=CIFAR100.pickles,
+    train=CIFAR100.train,
+    test=CIFAR100.test,
+    names="coarse_label_names.txt",
+    labels=2,
+    label=0,
+    classes=20,
+)
+TRAIN, TEST = 50_000, 10_000  # images of each of them
+# A bitmap's two headers: 24 bits a pixel, uncompressed; of a negative height, which puts the first row first.
+HEADER = struct.pack("<2sIHHI", b"BM", 54 + PIXELS, 0, 0, 54) + struct.pack(
+    "<IiiHHIIiiII", 40, SIDE, -SIDE, 1, 24, 0, PIXELS, 0, 0, 0, 0
+)
+
+
+class Bitmaps:
+    """Images that are stored as planes of red, green and blue, given as bitmaps, which loses nothing.
+
+    Args:
+        planes: the stored bytes.
+    """
+
+    def __init__(self, planes: Store) -> None:
+        self._planes = planes
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a bitmap.
+
+        Raises:
+            ImageError: its file is cut short.
+        """
+        planes = self._planes.read(index)
+        assert isinstance(planes, bytes)
+        return HEADER + np.frombuffer(planes, dtype=np.uint8).reshape(3, -1)[::-1].T.tobytes()
+
+    def name(self, index: int) -> str:
+        """Return the file with the image's index in it, such as "test_batch.bin[17]" after the folder."""
+        return self._planes.name(index)
+
+
+def list_cifar(form: Form, path: Path) -> Listing:
+    """Return the images of CIFAR-10 or CIFAR-100: a folder of the binary files, one that holds it, or the authors' archive.
+
+    Raises:
+        DataError: it is the Python form, or a file is missing, cut short or has a label that there is not.
+    """
+    _refuse_pickles(form, path)
+    tree = Tree(path, form.title, {form.archive: re.escape(form.train[0])})
+    if not tree.matching(re.escape(form.test)) and tree.matching(form.pickles):
+        raise _pickles(form, path)
+    names = tuple(tree.lines(_one(tree, form, form.names)))
+    if len(names) != form.classes:
+        raise DataError(f"'{form.names}' in '{path}' names {len(names)} classes; {form.title} has {form.classes}.")
+    files: list[tuple[Store, int]] = []
+    entries: dict[str, list[Entry]] = {}
+    first = 0
+    for split, file in [*(("train", name) for name in form.train), ("test", form.test)]:
+        store, labels = _records(tree, form, file)
+        entries.setdefault(split, []).extend(
+            Entry(first + number, f"{file}[{number}]", (names[label],), PIXELS) for number, label in enumerate(labels)
+        )
+        files.append((store, len(labels)))
+        first += len(labels)
+    return Listing(
+        title=str(path),
+        name=form.title.lower().replace("-", ""),
+        store=Bitmaps(JoinedStores(files)),
+        entries=entries,
+        class_names=names,
+        notes=counted(entries, {"train": TRAIN, "test": TEST}, form.title),
+        held_out=HELD_OUT,
+    )
+
+
+def _one(tree: Tree, form: Form, file: str) -> int:
+    return tree.one(
+        re.escape(file), named=f"'{file}'", advice=f"unpack {form.archive}.tar.gz there, the binary version"
+    )
+
+
+def _refuse_pickles(form: Form, path: Path) -> None:
+    if re.fullmatch(form.pickles, path.name) and path.is_file():
+        raise _pickles(form, path)
+
+
+def _pickles(form: Form, path: Path) -> DataError:
+    return DataError(
+        f"'{path}' holds the Python version of {form.title}, pickles, which can run any program when they are opened; "
+        f"download the binary version, {form.archive}.tar.gz."
+    )
+
+
+def _records(tree: Tree, form: Form, file: str) -> tuple[Store, list[int]]:
+    """Return the images of one file, and their labels."""
+    index = _one(tree, form, file)
+    plain, start = tree.location(index)
+    size, record = tree.files[index].size, form.labels + PIXELS
+    if size == 0 or size % record:
+        raise DataError(
+            f"'{tree.store.name(index)}' has {size:,} bytes, which is no whole number of images of {record:,} bytes each: "
+            f"it is cut short or not {form.title}'s binary version; fetch {form.archive}.tar.gz again."
+        )
+    values = np.fromfile(plain, dtype=np.uint8, count=size, offset=start).reshape(-1, record)
+    labels: list[int] = values[:, form.label].tolist()
+    if wrong := [number for number, label in enumerate(labels) if label >= form.classes]:
+        raise DataError(
+            f"Image {wrong[0]} in '{tree.store.name(index)}' has the label {labels[wrong[0]]}, but {form.title} has only "
+            f"{form.classes} classes: the file is damaged; fetch {form.archive}.tar.gz again."
+        )
+    offsets = range(start + form.labels, start + size, record)
+    members = [Member(f"{file}[{number}]", PIXELS, offset) for number, offset in enumerate(offsets)]
+    return TarImages(tree.title, plain, members), labels

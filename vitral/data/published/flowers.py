@@ -1,0 +1,74 @@
+"""Oxford Flowers 102: jpg/image_00001.jpg and on, with their classes in imagelabels.mat and the splits in setid.mat.
+
+The paper's splits are the authors' own of 2008: `trnid` for training, `valid` for validation, `tstid`, the largest, for the
+test. The authors give the classes numbers, 1 to 102, and no names.
+"""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from vitral.data.assemble import Listing
+from vitral.data.names import some
+from vitral.data.published.matlab import read_matlab
+from vitral.data.published.tree import Tree, counted
+from vitral.data.stored import Entry
+from vitral.errors import DataError
+
+TITLE = "Oxford Flowers 102"
+IMAGE = r"jpg/image_(\d+)\.jpe?g"
+CLASSES = 102
+SPLITS = {"train": "trnid", "validation": "valid", "test": "tstid"}
+PUBLISHED = {"train": 1020, "validation": 1020, "test": 6149}
+
+
+def list_flowers(path: Path) -> Listing:
+    """Return the images of Oxford Flowers 102: a folder with jpg/ or 102flowers.tgz, imagelabels.mat and setid.mat.
+
+    Raises:
+        DataError: a file is missing or damaged, or there are not as many labels as images.
+    """
+    tree = Tree(path, TITLE, {"102flowers": IMAGE})
+    images = {int(match[1]): index for index, match in tree.matching(IMAGE)}
+    if not images:
+        raise tree.incomplete("images", "unpack 102flowers.tgz there")
+    labels = _numbers(tree, "imagelabels.mat", "labels")
+    if len(labels) != len(images):
+        raise DataError(
+            f"'imagelabels.mat' in '{path}' has {len(labels):,} labels for {len(images):,} images; fetch 102flowers.tgz "
+            "and imagelabels.mat again, both of the same version."
+        )
+    if wrong := sorted(set(labels.tolist()) - set(range(1, CLASSES + 1))):
+        raise DataError(f"'imagelabels.mat' in '{path}' has the label {wrong[0]}; the classes are 1 to {CLASSES}.")
+    entries = {split: _entries(tree, images, labels, name) for split, name in SPLITS.items()}
+    return Listing(
+        title=str(path),
+        name="flowers102",
+        store=tree.store,
+        entries=entries,
+        class_names=tuple(str(number) for number in range(1, CLASSES + 1)),
+        notes=counted(entries, PUBLISHED, TITLE),
+    )
+
+
+def _numbers(tree: Tree, file: str, variable: str) -> Int64[np.ndarray, " numbers"]:
+    index = tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} beside jpg/")
+    where = f"'{file}' in '{tree.title}'"
+    values = np.asarray(read_matlab(io.BytesIO(tree.content(index)), where).get(variable))
+    if values.dtype.kind not in "iuf" or not values.size:
+        raise DataError(f"{where} has no numbers '{variable}'; it is not {TITLE}'s, fetch it again.")
+    return values.ravel().astype(np.int64)
+
+
+def _entries(tree: Tree, images: dict[int, int], labels: Int64[np.ndarray, " images"], variable: str) -> list[Entry]:
+    numbers = _numbers(tree, "setid.mat", variable).tolist()
+    if missing := [f"jpg/image_{number:05d}.jpg" for number in numbers if number not in images or number > len(labels)]:
+        raise tree.incomplete(f"{some(missing)}, named in setid.mat", "unpack 102flowers.tgz there")
+    return [
+        Entry(
+            images[number], f"jpg/image_{number:05d}.jpg", (str(labels[number - 1]),), tree.files[images[number]].size
+        )
+        for number in numbers
+    ]

@@ -1,0 +1,233 @@
+"""ImageNet as its authors give it out (ILSVRC 2012), its reassessed labels (ReaL), and ImageNet-V2.
+
+| what | form |
+|---|---|
+| training | ILSVRC2012_img_train.tar, a tar with one tar a class, or folders n01440764/ and on |
+| validation, on which papers report | ILSVRC2012_img_val.tar, or its images, with the devkit; or in folders n01440764/ |
+| devkit | ILSVRC2012_devkit_t12.tar.gz, or unpacked: ILSVRC2012_validation_ground_truth.txt and meta.mat |
+| ReaL | real.json of github.com/google-research/reassessed-imagenet |
+| ImageNet-V2 | imagenetv2-matched-frequency.tar.gz or another of the three, or unpacked: folders 0/ to 999/ |
+
+Nothing is unpacked, tars in a tar neither.
+"""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from vitral.data.assemble import Listing, Opening
+from vitral.data.names import some, split_named
+from vitral.data.published.imagenet_classes import COUNT, in_words_of, synsets
+from vitral.data.published.matlab import read_matlab
+from vitral.data.published.tree import Tree, counted
+from vitral.data.stored import Entry
+from vitral.errors import DataError
+from vitral.tasks.any_label import ANY_LABEL
+
+TITLE = "ImageNet"
+TRAINING = r"(n\d{8})/[^/]+\.jpe?g"
+VALIDATION = r"(?:(n\d{8})/)?ILSVRC2012_val_(\d+)\.jpe?g"
+TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
+DEVKIT = "put ILSVRC2012_devkit_t12.tar.gz there"
+ARCHIVES = {
+    "ILSVRC2012_img_train": r"train/n\d{8}/[^/]+\.jpe?g",
+    "ILSVRC2012_img_val": r"ILSVRC2012_val_\d+\.jpe?g",
+    "ILSVRC2012_devkit_t12": re.escape(TRUTH),
+}
+PUBLISHED = {"train": 1_281_167, "test": 50_000}
+HELD_OUT = 0.01  # of the training images, as in the paper's development splits
+REAL, REAL_TITLE = "real.json", "ImageNet with reassessed labels (ReaL)"
+V2_TITLE = "ImageNet-V2"
+V2_IMAGE = r"(\d+)/[^/]+\.jpe?g"
+V2_PUBLISHED = {"test": 10_000}
+
+
+def list_imagenet(path: Path, how: Opening) -> Listing:
+    """Return ImageNet's images: its validation images are the split "test", since the results of papers are on them.
+
+    Raises:
+        DataError: the labels of the validation images are missing or not as many, or there are no images.
+    """
+    tree = Tree(path, TITLE, ARCHIVES)
+    names = dict(zip(synsets(), in_words_of(how.class_names), strict=True))
+    validation = _validation(tree)
+    train = _training(tree, names, {index for index, _ in validation.values()})
+    if not train and not validation:
+        raise tree.incomplete(
+            "images of it", "put ILSVRC2012_img_val.tar or ILSVRC2012_img_train.tar there, or their folders"
+        )
+    entries = {"train": train} if train else {}
+    if validation:
+        entries["test"] = _labelled(tree, validation, names)
+    return Listing(
+        title=str(path),
+        name="imagenet",
+        store=tree.store,
+        entries=entries,
+        class_names=tuple(names.values()),
+        notes=counted(entries, PUBLISHED, TITLE),
+        held_out=HELD_OUT,
+    )
+
+
+def list_imagenet_real(path: Path, how: Opening) -> Listing:
+    """Return ImageNet's validation images with all the labels that are right for each; those without any are left out.
+
+    Raises:
+        DataError: real.json is missing or damaged, or has not as many labels as there are images.
+    """
+    tree = Tree(path, REAL_TITLE, {name: unpacked for name, unpacked in ARCHIVES.items() if "val" in name})
+    names = in_words_of(how.class_names)
+    images = [index for index, _ in _validation(tree).values()]
+    if not images:
+        raise tree.incomplete("validation images", "put ILSVRC2012_img_val.tar there, or unpack it there")
+    index = tree.one(
+        re.escape(REAL), named=f"'{REAL}'", advice="fetch it from github.com/google-research/reassessed-imagenet"
+    )
+    labels = _real_labels(tree.content(index), f"'{REAL}' in '{path}'")
+    _same_length(len(labels), len(images), REAL, path)
+    entries = [
+        Entry(image, _short(tree, image), tuple(names[label] for label in right), tree.files[image].size)
+        for image, right in zip(images, labels, strict=True)
+        if right
+    ]
+    unlabelled = len(images) - len(entries)
+    return Listing(
+        title=str(path),
+        name="imagenet-real",
+        store=tree.store,
+        entries={"test": entries},
+        class_names=names,
+        task=ANY_LABEL,
+        notes=(
+            *counted({"test": images}, {"test": PUBLISHED["test"]}, TITLE),
+            f"{unlabelled:,} of the {len(images):,} images have no right label among the {COUNT:,} and are left out.",
+        ),
+    )
+
+
+def list_imagenet_v2(path: Path, how: Opening) -> Listing:
+    """Return ImageNet-V2's images, whose folders are the classes' indices in the official order.
+
+    Raises:
+        DataError: there are no such folders, a number is no class, or there are several of the three sets.
+    """
+    tree = Tree(path, V2_TITLE, {r"imagenetv2-[a-z0-9.-]+": V2_IMAGE})
+    names = in_words_of(how.class_names)
+    images = [(index, int(match[1])) for index, match in tree.matching(V2_IMAGE)]
+    if not images:
+        raise tree.incomplete("images in folders 0/ to 999/", "unpack imagenetv2-matched-frequency.tar.gz there")
+    folders = {tree.files[index].path.rpartition("/")[0].rpartition("/")[0] or "." for index, _ in images}
+    if len(folders) > 1:
+        raise DataError(f"'{path}' holds several sets of images (in {some(folders)}); name one of them.")
+    if wrong := [label for _, label in images if label >= COUNT]:
+        raise DataError(f"'{path}' has a folder {wrong[0]}/, but {V2_TITLE}'s classes are 0 to {COUNT - 1}.")
+    entries = {
+        "test": [
+            Entry(index, "/".join(tree.files[index].path.split("/")[-2:]), (names[label],), tree.files[index].size)
+            for index, label in sorted(images, key=lambda pair: (pair[1], tree.files[pair[0]].path))
+        ]
+    }
+    return Listing(
+        title=str(path),
+        name="imagenet-v2",
+        store=tree.store,
+        entries=entries,
+        class_names=names,
+        notes=counted(entries, V2_PUBLISHED, V2_TITLE),
+    )
+
+
+def _short(tree: Tree, index: int) -> str:
+    return tree.files[index].path.rpartition("/")[2]
+
+
+def _validation(tree: Tree) -> dict[int, tuple[int, str | None]]:
+    """Return the validation images by number, ascending: of each its index and, where a folder says it, its class."""
+    images: dict[int, tuple[int, str | None]] = {}
+    for index, match in tree.matching(VALIDATION):
+        number = int(match[2])
+        if number in images:
+            first, second = (tree.files[one].path for one in (images[number][0], index))
+            raise DataError(
+                f"'{tree.title}' holds a validation image twice ('{first}' and '{second}'); name one folder."
+            )
+        images[number] = (index, match[1])
+    return dict(sorted(images.items()))
+
+
+def _training(tree: Tree, names: dict[str, str], validation: set[int]) -> list[Entry]:
+    entries = []
+    for index, match in tree.matching(TRAINING):
+        parts = tree.files[index].path.split("/")
+        if index in validation or any(split_named(part) in ("validation", "test") for part in parts[:-1]):
+            continue
+        if match[1] not in names:
+            raise DataError(f"'{tree.title}' has a folder {match[1]}/, which is none of {TITLE}'s {COUNT:,} classes.")
+        entries.append(Entry(index, "/".join(parts[-2:]), (names[match[1]],), tree.files[index].size))
+    return sorted(entries, key=lambda entry: entry.name)
+
+
+def _labelled(tree: Tree, images: dict[int, tuple[int, str | None]], names: dict[str, str]) -> list[Entry]:
+    """Return the validation images with their classes: of their folders, or of the devkit."""
+    classes = {number: own for number, (_, own) in images.items() if own is not None}
+    if len(classes) < len(images):
+        truth = _ground_truth(tree)
+        _same_length(len(truth), len(images), TRUTH, tree.title)
+        classes = dict(zip(images, truth, strict=True))
+    if wrong := sorted(set(classes.values()) - set(names)):
+        raise DataError(
+            f"'{tree.title}' has validation images of {wrong[0]}, which is none of {TITLE}'s {COUNT:,} classes."
+        )
+    return [
+        Entry(index, _short(tree, index), (names[classes[number]],), tree.files[index].size)
+        for number, (index, _) in images.items()
+    ]
+
+
+def _same_length(labels: int, images: int, file: str, path: Path) -> None:
+    if labels != images:
+        raise DataError(
+            f"'{file}' has labels for {labels:,} images, but there are {images:,} validation images in '{path}'; "
+            "they are not of the same set, or one of the two is not complete."
+        )
+
+
+def _ground_truth(tree: Tree) -> list[str]:
+    """Return the class of each validation image, in order, from the devkit's numbers, which are not the official indices."""
+    file = tree.one(re.escape(TRUTH), named=f"labels of the validation images ('{TRUTH}')", advice=DEVKIT)
+    meta = tree.one(rf"(?:data/)?{re.escape(META)}", named=f"'{META}'", advice=DEVKIT)
+    numbers = _devkit_numbers(read_matlab(io.BytesIO(tree.content(meta)), f"'{META}' in '{tree.title}'"), tree)
+    lines = tree.lines(file)
+    if wrong := [(place, line) for place, line in enumerate(lines, 1) if line not in numbers]:
+        place, line = wrong[0]
+        raise DataError(
+            f"Line {place} of '{TRUTH}' in '{tree.title}' is '{line[:40]}', no number of a class; {DEVKIT} again."
+        )
+    return [numbers[line] for line in lines]
+
+
+def _devkit_numbers(variables: dict[str, Any], tree: Tree) -> dict[str, str]:
+    try:
+        rows = variables["synsets"]
+        numbers = {str(int(row["ILSVRC2012_ID"])): str(row["WNID"]) for row in rows}
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise DataError(f"'{META}' in '{tree.title}' is not the devkit's list of classes; {DEVKIT} again.") from error
+    return {number: synset for number, synset in numbers.items() if synset in set(synsets())}
+
+
+def _real_labels(content: bytes, where: str) -> list[list[int]]:
+    try:
+        labels = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} cannot be read as JSON ({error}); fetch it again.") from error
+    if not isinstance(labels, list) or not all(isinstance(right, list) for right in labels):
+        raise DataError(f"{where} is not a list with a list of classes for each image; fetch it again.")
+    for number, right in enumerate(labels, 1):
+        if wrong := [one for one in right if type(one) is not int or not 0 <= one < COUNT]:
+            raise DataError(
+                f"{where} has the class {wrong[0]!r} for image {number}; they are 0 to {COUNT - 1}; fetch it again."
+            )
+    return labels

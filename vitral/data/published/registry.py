@@ -1,0 +1,68 @@
+"""The published datasets by name: "cifar10:FOLDER" and so on, as `open_data` takes them."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from vitral.data.assemble import Listing, Opening
+from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, Form, list_cifar
+from vitral.data.published.flowers import list_flowers
+from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
+from vitral.data.published.pets import list_pets
+from vitral.errors import DataError
+from vitral.paths import Found
+
+
+def _cifar(form: Form, path: Path, how: Opening) -> Listing:
+    return list_cifar(form, path)
+
+
+PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
+    "cifar10": partial(_cifar, CIFAR10),
+    "cifar100": partial(_cifar, CIFAR100),
+    "cifar100-coarse": partial(_cifar, CIFAR100_COARSE),
+    "flowers102": lambda path, how: list_flowers(path),
+    "imagenet": list_imagenet,
+    "imagenet-real": list_imagenet_real,
+    "imagenet-v2": list_imagenet_v2,
+    "pets": lambda path, how: list_pets(path),
+}
+
+# Files by which a folder that is named without its dataset is recognised; read as one of class folders it would be nonsense.
+SIGNS = {
+    "data_batch_1.bin": "cifar10",
+    "data_batch_1": "cifar10",
+    "fine_label_names.txt": "cifar100",
+    "imagelabels.mat": "flowers102",
+    "annotations/trainval.txt": "pets",
+}
+
+
+def is_published(spec: str) -> bool:
+    """Tell whether a name is of a published dataset, with or without where it is."""
+    return spec.partition(":")[0] in PUBLISHED
+
+
+def refuse_unnamed(path: Path, files: Iterable[Found]) -> None:
+    """Refuse a folder that is a published dataset in its authors' form, but was not named as one.
+
+    Raises:
+        DataError: it is, which says how to name it.
+    """
+    for file in files:
+        folder, _, name = file.path.rpartition("/")
+        dataset = SIGNS.get(name) or SIGNS.get(f"{folder.rpartition('/')[2]}/{name}")
+        if dataset:
+            raise DataError(f"'{path}' has '{file.path}' of a published dataset; name it so: {dataset}:{path}")
+
+
+def list_published(spec: str, how: Opening) -> Listing:
+    """Return the images of "NAME:PATH".
+
+    Raises:
+        DataError: there is no path, or what is there is not that dataset.
+    """
+    name, _, path = spec.partition(":")
+    if not path:
+        raise DataError(f"Say where {name} is: {name}:FOLDER, with what its authors give out, packed or not.")
+    return PUBLISHED[name](Path(path), how)

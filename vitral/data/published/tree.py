@@ -1,0 +1,161 @@
+"""The files of a published dataset, wherever they are: in a folder, in an archive, or in the authors' archives in a folder."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, TarImages, is_archive, open_archive
+from vitral.data.folder import Files, ours_error
+from vitral.data.stored import JoinedStores, Store
+from vitral.errors import DataError, ImageError
+from vitral.paths import Found, is_folder, look_at, refuse_endless, walk
+
+MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
+
+
+class Tree:
+    """Files by index, with their paths below what the user named; an archive counts as the files in it.
+
+    Attributes:
+        title: what the user named.
+        dataset: what it is to be, for messages: "CIFAR-10".
+        files: paths and sizes; the index of a file is also its index in the store.
+        store: reads them.
+    """
+
+    def __init__(self, path: Path, dataset: str, archives: Mapping[str, str]) -> None:
+        """List the files.
+
+        Args:
+            path: a folder or an archive.
+            dataset: its name for people.
+            archives: the authors' archives by name, without suffix, as a pattern, each with a pattern of the paths that it
+                would unpack to: one that has been unpacked beside is not opened.
+
+        Raises:
+            DataError: there is nothing of that name, or an archive is damaged.
+        """
+        self.title, self.dataset = path, dataset
+        if look_at(path) is None:
+            raise DataError(f"There is no folder or archive '{path}'; name where {dataset} is.")
+        refuse_endless(path, DataError)
+        if not is_folder(path) and not is_archive(path):
+            raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")
+        parts = [_folder(path)] if is_folder(path) else []
+        packed = _packed(path, parts[0][0], archives) if parts else [path]
+        parts += [_archive(one, "" if one == path else _parent(one, path)) for one in packed]
+        self.files = [file for listed, _ in parts for file in listed]
+        self.store: Store = JoinedStores([(store, len(listed)) for listed, store in parts])
+        self._parts = parts
+
+    def matching(self, pattern: str) -> list[tuple[int, re.Match[str]]]:
+        """Return the indices of the files of which the end of the path, from a folder's or the file's name on, matches."""
+        whole = re.compile(f"(?:.*?/)??(?:{pattern})", re.IGNORECASE)  # the pattern gets as much of the path as it can
+        return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
+
+    def one(self, pattern: str, *, named: str, advice: str) -> int:
+        """Return the index of the one file of which the end of the path matches.
+
+        Args:
+            pattern: of the path's end.
+            named: the file, in messages.
+            advice: what to do where there is none.
+
+        Raises:
+            DataError: there is none, or several.
+        """
+        indices = [index for index, _ in self.matching(pattern)]
+        if not indices:
+            raise self.incomplete(named, advice)
+        if len(indices) > 1:
+            first, second = (self.files[index].path for index in indices[:2])
+            raise DataError(
+                f"'{self.title}' holds {named} more than once ('{first}' and '{second}'); name the folder of one of them."
+            )
+        return indices[0]
+
+    def incomplete(self, named: str, advice: str) -> DataError:
+        """Return the error for a dataset of which something is missing."""
+        return DataError(f"'{self.title}' is not a complete {self.dataset}: it has no {named}; {advice}.")
+
+    def content(self, index: int) -> bytes:
+        """Return a file's bytes; for lists and labels.
+
+        Raises:
+            DataError: it cannot be read, or is too large.
+        """
+        name, size = self.files[index]
+        if size > MOST_TEXT:
+            raise DataError(f"'{self.store.name(index)}' has {size:,} bytes, too many for a list of {self.dataset}.")
+        try:
+            read = self.store.read(index)
+            return read if isinstance(read, bytes) else read.read_bytes()
+        except (OSError, ImageError) as error:
+            raise DataError(f"'{name}' in '{self.title}' cannot be read ({error}).") from error
+
+    def lines(self, index: int) -> list[str]:
+        """Return the lines of a text, without those that are empty.
+
+        Raises:
+            DataError: it cannot be read, or is not text.
+        """
+        try:
+            text = self.content(index).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError(f"'{self.store.name(index)}' is not a text in UTF-8 ({error}).") from error
+        return [line.strip() for line in text.splitlines() if line.strip()]
+
+    def location(self, index: int) -> tuple[Path, int]:
+        """Return the plain file in which a file's bytes are, and their offset there.
+
+        Raises:
+            DataError: they are compressed.
+        """
+        for listed, store in self._parts:
+            if index < len(listed) and isinstance(store, Files):
+                return store.read(index), 0
+            if index < len(listed) and isinstance(store, TarImages):
+                return store.location(index)
+            index -= len(listed)
+        raise DataError(f"'{self.title}' is a zip file, which {self.dataset} is not given out in; unpack it.")
+
+
+def counted(images: Mapping[str, Sequence[object]], published: Mapping[str, int], dataset: str) -> tuple[str, ...]:
+    """Return a note for each split that has not as many images as the published one."""
+    return tuple(
+        f"{len(images[split]):,} {split} images, where the published {dataset} has {count:,}: not the figures of papers."
+        for split, count in published.items()
+        if split in images and len(images[split]) != count
+    )
+
+
+def _folder(path: Path) -> tuple[list[Found], Store]:
+    walked = walk(path)
+    if walked.ours == [""]:
+        raise ours_error(path)
+    if walked.closed:
+        raise DataError(f"The folder '{path / walked.closed[0]}' cannot be read; allow reading it.")
+    return walked.files, Files(path, [file.path for file in walked.files])
+
+
+def _packed(path: Path, files: list[Found], archives: Mapping[str, str]) -> list[Path]:
+    """Return the authors' archives in a folder that are not unpacked there."""
+    packed = []
+    for stem, unpacked in archives.items():
+        there = re.compile(f"(?:.*/)?(?:{unpacked})", re.IGNORECASE)
+        if any(there.fullmatch(file.path) for file in files):
+            continue
+        suffixes = "|".join(re.escape(suffix) for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES))
+        name = re.compile(f"(?:.*/)?(?:{stem})(?:{suffixes})")
+        packed += [path / file.path for file in files if name.fullmatch(file.path)]
+    return packed
+
+
+def _archive(path: Path, parent: str) -> tuple[list[Found], Store]:
+    members, store = open_archive(path, nested=True)
+    return [Found(f"{parent}{member.name.removeprefix('./').lstrip('/')}", member.size) for member in members], store
+
+
+def _parent(archive: Path, root: Path) -> str:
+    folder = archive.parent.relative_to(root).as_posix()
+    return "" if folder == "." else f"{folder}/"

@@ -1,0 +1,179 @@
+"""Several labels of an image are right, and one answer is wanted: as ImageNet's reassessed labels (ReaL) are scored.
+
+Beyer et al., "Are we done with ImageNet?" (arXiv 2006.07159): the share of the images, those without any label left out, of
+which the most probable class is one of the labels.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vitral.errors import DataError, ModelError
+from vitral.tasks.metrics import MAX_MISTAKES, SMALLEST_PROBABILITY, wilson_interval
+from vitral.tasks.shown import Table, Tile, fitting_digits, percent
+from vitral.tasks.task import Figure, Label, Logits, Mistake, Probabilities, Result, Targets, Task
+
+
+@dataclass(frozen=True)
+class AnyLabelEvaluation(Result):
+    """The scores of a classifier on one split of which images have several right labels.
+
+    Attributes:
+        num_examples: images, each counted once; those without a label are none of them.
+        top1: share of images whose most probable class is one of the right ones, 0 to 1.
+        top1_interval: Wilson's 95 % interval of `top1`.
+        labels: right labels of all images together.
+        class_names: the classifier's classes, in order.
+        mistakes: at most 50, the most confident first; the truth names all the right classes.
+    """
+
+    num_examples: int
+    top1: float
+    top1_interval: tuple[float, float]
+    labels: int
+    class_names: tuple[str, ...]
+    mistakes: tuple[Mistake, ...]
+
+    def headline(self) -> float:
+        """Return the accuracy."""
+        return self.top1
+
+    def scores(self) -> dict[str, float]:
+        """Return the figures that a classifier keeps of itself."""
+        return {"top1": self.top1, "top1_low": self.top1_interval[0]}
+
+    def sentence(self, split: str) -> str:
+        """Return the result in one sentence."""
+        return f"Of {self.num_examples:,} {split} images {self.top1:.1%} are given one of their right labels."
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows."""
+        low, high = self.top1_interval
+        return (
+            f"{self.num_examples} images with {self.labels} right labels, {len(self.class_names)} classes",
+            f"accuracy, any right label  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return nothing: an image of several classes belongs into no one class's row."""
+        return ()
+
+    def tiles(self, split: str) -> tuple[Tile, ...]:
+        """Return the accuracy."""
+        digits = fitting_digits(self.num_examples)
+        low, high = (percent(bound, digits) for bound in self.top1_interval)
+        images = f"of {self.num_examples:,} {split} images are given a right label"
+        return (Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),)
+
+    def lead(self, split: str) -> str:
+        """Return of what the scores are, in one sentence."""
+        return f"On the {split} split, {self.num_examples:,} images, each with the labels that are right for it."
+
+
+@dataclass(frozen=True)
+class AnyLabel(Task):
+    """An image has one class or more, and any of them is a right answer."""
+
+    name: ClassVar[str] = "any-label"
+    labelled: ClassVar[str] = "may have several right labels"
+    headline: ClassVar[Figure] = Figure("top1", "accuracy, any right label")
+
+    def label(self, classes: Sequence[int]) -> Label:
+        """Return the classes, ascending, each once."""
+        return tuple(sorted(set(classes)))
+
+    def takes(self, label: Label) -> bool:
+        """Tell whether a label is of one class or more."""
+        return isinstance(label, tuple) and len(label) > 0
+
+    def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
+        """Return 0 or 1 for each class (batch, classes).
+
+        Raises:
+            DataError: an image has no label.
+        """
+        marked = torch.zeros(len(labels), num_classes)
+        for row, label in enumerate(labels):
+            if not isinstance(label, tuple) or not label:
+                raise DataError("An image has no right label, so that no answer can be right; leave it out.")
+            marked[row, list(label)] = 1.0
+        return marked
+
+    def probabilities(self, logits: Logits) -> Probabilities:
+        """Return the softmax: one answer is wanted."""
+        return logits.float().softmax(dim=-1)
+
+    def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """Return the mean negative logarithm of the probability that the right classes have together."""
+        shares = (1 - label_smoothing) * targets + label_smoothing / targets.shape[1]
+        return -(logits.log_softmax(dim=1) + shares.log()).logsumexp(dim=1).mean()
+
+    def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
+        """Tell whether the most probable class is one of the image's."""
+        return targets.gather(1, logits.argmax(dim=1)[:, None])[:, 0] > 0
+
+    def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
+        """Return the accuracy, and the negative logarithm of the right classes' probability, as "loss"."""
+        own = (probabilities * targets).sum(dim=1).clamp_min(SMALLEST_PROBABILITY)
+        accuracy = float(self.right(probabilities, targets).double().mean())
+        return {"accuracy": accuracy, "loss": float(-own.double().log().mean())}
+
+    def score(
+        self,
+        probabilities: Probabilities,
+        targets: Targets,
+        *,
+        class_names: Sequence[str],
+        describe: Callable[[int], str],
+    ) -> AnyLabelEvaluation:
+        """Score predicted probabilities against all the right classes."""
+        if not len(probabilities):
+            raise DataError("There are no images to evaluate; name a split that has some.")
+        if not torch.isfinite(probabilities).all():
+            raise ModelError("The network gives no number (NaN) for some images: its weights are damaged.")
+        right = self.right(probabilities, targets)
+        return AnyLabelEvaluation(
+            num_examples=len(right),
+            top1=float(right.double().mean()),
+            top1_interval=wilson_interval(int(right.sum()), len(right)),
+            labels=int(targets.sum()),
+            class_names=tuple(class_names),
+            mistakes=_mistakes(probabilities, targets, right, class_names, describe),
+        )
+
+    def read(self, values: Mapping[str, Any]) -> AnyLabelEvaluation:
+        """Return the scores that `to_json` gave."""
+        mistakes = tuple(Mistake(**mistake) for mistake in values["mistakes"])
+        fields = {field.name: values[field.name] for field in dataclasses.fields(AnyLabelEvaluation)}
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list | tuple)}
+        return AnyLabelEvaluation(**{**fields, **lists, "mistakes": mistakes})
+
+
+def _mistakes(
+    probabilities: Probabilities,
+    targets: Targets,
+    right: Bool[Tensor, " batch"],
+    class_names: Sequence[str],
+    describe: Callable[[int], str],
+) -> tuple[Mistake, ...]:
+    confidences, picked = probabilities.max(dim=1)
+    wrong = torch.nonzero(~right)[:, 0]
+    surest = wrong[confidences[wrong].argsort(descending=True, stable=True)][:MAX_MISTAKES]
+    return tuple(
+        Mistake(
+            index=index,
+            description=describe(index),
+            truth=" or ".join(class_names[label] for label in torch.nonzero(targets[index])[:, 0].tolist()),
+            predicted=class_names[int(picked[index])],
+            probability=float(confidences[index]),
+        )
+        for index in surest.tolist()
+    )
+
+
+ANY_LABEL = AnyLabel()
