@@ -11,10 +11,9 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.data.digits import open_digits
 from vitral.errors import ModelError
-from vitral.evaluation import fewshot
+from vitral.evaluation.baselines import score_baselines
 from vitral.evaluation.evaluate import evaluate, predict_probabilities
 from vitral.evaluation.features import extract_features
-from vitral.evaluation.fewshot import score_baselines
 from vitral.evaluation.probes import fit_probe
 from vitral.explanation.explain import explain
 from vitral.images.preprocessing import Preprocessing
@@ -101,8 +100,8 @@ def test_it_is_evaluated(predictor: LinearInNumpy) -> None:
 
 
 def test_its_features_are_probed(predictor: LinearInNumpy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fewshot, "MOST_TRAINING", 300)
-    monkeypatch.setattr(fewshot, "MOST_TEST", 100)
+    monkeypatch.setattr("vitral.evaluation.baselines.MOST_TRAINING", 300)
+    monkeypatch.setattr("vitral.evaluation.baselines.MOST_TEST", 100)
     baselines = score_baselines(classifier_of(predictor), open_digits())
     assert baselines is not None
     assert baselines.knn is not None

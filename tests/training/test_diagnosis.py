@@ -14,7 +14,7 @@ from tests.cli.conftest import QUICK
 from vitral.classifier.load import load
 from vitral.cli.command_line import command_of
 from vitral.cli.main import main
-from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.baselines import Baselines
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
 from vitral.training.planning.request import Asked
 from vitral.training.scoring.diagnosis import (

@@ -15,8 +15,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.errors import ModelError
+from vitral.evaluation.baselines import LEAST_TEST
 from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fewest, fit_units, thinned
-from vitral.evaluation.fewshot import LEAST_TEST
 from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Listener

@@ -8,7 +8,7 @@ from jaxtyping import Float32, UInt8
 
 from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
-from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.baselines import Baselines
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels

@@ -19,8 +19,8 @@ from vitral.data.classes import Reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
 from vitral.errors import DataError, ModelError, PluginError, StorageError, StudyError, WeightsError
+from vitral.evaluation.baselines import MOST_TEST, MOST_TRAINING
 from vitral.evaluation.features import Stopwatch, sample, unit_seconds
-from vitral.evaluation.fewshot import MOST_TEST, MOST_TRAINING
 from vitral.evaluation.starts import Cost, Images, Probed, affordable, decide, measure_cost, probe_start, surely_better
 from vitral.events import Listener, Message, ignore
 from vitral.layout import CLASSIFIER, WEIGHTS

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier.classifier import Classifier
-from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.baselines import Baselines
 from vitral.notebook import curve, table
 from vitral.tasks.task import Result
 from vitral.training.candidates.choice import Choice

@@ -12,8 +12,8 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance
 from vitral.classifier.provenance import Provenance
+from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
-from vitral.evaluation.fewshot import Baselines
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER

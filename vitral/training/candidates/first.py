@@ -19,8 +19,8 @@ from vitral.classifier.provenance import Provenance
 from vitral.data.source import Source
 from vitral.described import read_kept
 from vitral.errors import WeightsError
+from vitral.evaluation.baselines import Fitted
 from vitral.evaluation.features import Described, describe, sample
-from vitral.evaluation.fewshot import Fitted
 from vitral.evaluation.probes import Features, LinearProbe, sharpness
 from vitral.events import Listener, Message
 from vitral.files import write_file

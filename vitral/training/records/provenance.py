@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitral.classifier.provenance import BASELINE, Provenance
-from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.baselines import Baselines
 from vitral.tasks.task import Result
 from vitral.training.candidates.choice import Choice
 from vitral.training.loop import TrainingResult

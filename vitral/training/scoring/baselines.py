@@ -6,7 +6,7 @@ from functools import partial
 
 from vitral import distributed
 from vitral.described import read_kept
-from vitral.evaluation.fewshot import Baselines, Fitted, score_baselines
+from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.training.optimization.precision import autocast, training_device

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from vitral.advice import argument, function
-from vitral.evaluation.fewshot import Baselines
+from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult

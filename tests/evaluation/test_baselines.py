@@ -12,9 +12,8 @@ from jaxtyping import Int64
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.source import Source
-from vitral.evaluation import fewshot
+from vitral.evaluation.baselines import Fitted, score_baselines
 from vitral.evaluation.features import TIMED, WARMING, Labels, describe, extract_features, fit_units
-from vitral.evaluation.fewshot import Fitted, score_baselines
 from vitral.evaluation.probes import Features, LinearProbe, fit_probe
 from vitral.events import Event, Progress
 from vitral.images.decode import Pixels, Shrink
@@ -37,8 +36,8 @@ def digit_classifier(tiny_config: ViTConfig) -> Classifier:
 def test_baselines_of_random_features_beat_chance(
     digit_classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fewshot, "MOST_TRAINING", 400)
-    monkeypatch.setattr(fewshot, "MOST_TEST", 150)
+    monkeypatch.setattr("vitral.evaluation.baselines.MOST_TRAINING", 400)
+    monkeypatch.setattr("vitral.evaluation.baselines.MOST_TEST", 150)
     events: list[Event] = []
     baselines = score_baselines(digit_classifier, open_digits(), listener=events.append)
     assert baselines is not None
@@ -137,8 +136,8 @@ def test_baselines_keep_to_their_time_or_are_left_out(
         return fit_probe(features, labels, classes=classes)
 
     monkeypatch.setattr("vitral.evaluation.features.time", clock)
-    monkeypatch.setattr(fewshot, "unit_seconds", lambda: unit)
-    monkeypatch.setattr(fewshot, "fit_probe", fit)
+    monkeypatch.setattr("vitral.evaluation.baselines.unit_seconds", lambda: unit)
+    monkeypatch.setattr("vitral.evaluation.baselines.fit_probe", fit)
     baselines = score_baselines(digit_classifier, slow, seconds=seconds)
     assert (baselines is None) == (each == 0.2)
     if baselines is None:
