@@ -140,3 +140,16 @@ def test_nothing_of_the_users_is_written(tmp_path: Path) -> None:
     assert before == {
         path: (os.stat(path).st_mtime_ns, path.is_file() and path.read_bytes()) for path in folder.rglob("*")
     }
+
+
+def test_folders_of_shards_are_splits(tmp_path: Path) -> None:
+    folder = write_shards(tmp_path)
+    for path in folder.glob("val-*.tar"):  # "train" and "test" begin alike
+        path.unlink()
+    flat = contents(open_data(folder))
+    for path in sorted(folder.glob("*.tar")):
+        split, _, number = path.stem.rpartition("-")
+        (folder / split).mkdir(exist_ok=True)
+        (folder / split / "classes.txt").write_bytes((folder / "classes.txt").read_bytes())
+        path.rename(folder / split / f"{number}.tar")
+    assert contents(open_data(folder)) == flat

@@ -44,7 +44,7 @@ class Listing:
         bad: entries that are already known to be bad: name and reason.
         bad_classes: their classes.
         reading: which folder named the class, where folders are nested.
-        held_out: the share of the training images that become a validation split where the data have none.
+        held_out: the share of the training images that become a validation split where the data have none; 0 for none.
     """
 
     title: str

@@ -19,6 +19,8 @@ from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
 from vitral.data.text_table import LIST_SUFFIX
+from vitral.data.vtab.open import PREFIX as VTAB
+from vitral.data.vtab.open import open_task, read_spec
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
@@ -51,6 +53,7 @@ def open_data(
     | published dataset in its authors' form | imagenet:FOLDER, cifar10:FOLDER, ... (`vitral.data.published.registry`) |
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
+    | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.open` |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
@@ -79,6 +82,8 @@ def open_data(
         return _in_order(_of_plugin(own, name), class_names)
     if name in PRESETS:
         return _in_order(open_generated(name), class_names)
+    if name.startswith(VTAB):
+        return open_task(read_spec(name), how)
     return assemble(list_data(name, how), how)
 
 
@@ -100,7 +105,7 @@ def is_data_name(spec: str) -> bool:
         return spec.lower().endswith(SUFFIXES)
     if is_built_in(spec) or is_published(spec) or is_address(spec):
         return True
-    return spec.startswith((HUB, STREAM)) or RANGE.search(spec) is not None
+    return spec.startswith((HUB, STREAM, VTAB)) or RANGE.search(spec) is not None
 
 
 def list_data(spec: str, how: Opening) -> Listing:

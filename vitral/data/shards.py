@@ -256,8 +256,7 @@ def _declared(shard: str) -> tuple[str, ...] | None:
 
 
 def _common(shards: Sequence[str]) -> str:
-    folders = [shard.rpartition("/")[0] for shard in shards]
-    return os.path.commonprefix(folders) if len(set(folders)) > 1 else folders[0]
+    return os.path.commonprefix([shard.rpartition("/")[0] + "/" for shard in shards]).rpartition("/")[0]
 
 
 def _short(title: str) -> str:

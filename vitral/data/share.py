@@ -34,7 +34,7 @@ def share_out(
         notes: decisions are added here.
         contents: hashes of the images' bytes by store index; an image without one equals no other.
         whole: whether data without splits are all for scoring.
-        held_out: the share of the training images for validation where there are no images for it.
+        held_out: the share of the training images for validation where there are no images for it; 0 for none.
     """
     splits = dict(entries)
     if ALL in entries and whole:
@@ -46,7 +46,7 @@ def share_out(
             "No train/ folder, so the images of each class were split: 80 % train, 10 % validation, 10 % test."
         )
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
-    elif "train" in entries and "validation" not in entries:
+    elif "train" in entries and "validation" not in entries and held_out:
         train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
         share = f"{held_out * 100:.0f} %"
         notes.append(f"No val/ folder, so {share} of the training images of each class became the validation split.")

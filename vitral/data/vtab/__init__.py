@@ -1,0 +1,1 @@
+"""VTAB-1k's 19 tasks, read without TensorFlow."""

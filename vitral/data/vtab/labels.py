@@ -1,0 +1,64 @@
+"""From a TFDS example to the label of a VTAB task (google-research/task_adaptation, data/*.py)."""
+
+import bisect
+from collections.abc import Callable
+from functools import partial
+
+from vitral.data.vtab.examples import Example
+from vitral.errors import DataError
+
+Label = Callable[[Example], int]
+
+# A label is the index of the last threshold that a distance is above.
+CLEVR_DISTANCES = (0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0)
+KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
+NO_VEHICLE = 1000.0  # metres; a distance that stands for an image without one
+VEHICLES = 3  # KITTI's types below it are a car, a van and a truck
+FEWEST_OBJECTS = 3  # in an image of CLEVR
+
+
+def feature(name: str) -> Label:
+    """Return a label that is stored as such."""
+    return partial(_stored, name)
+
+
+def binned(name: str, width: float) -> Label:
+    """Return a stored value, counted from 0, in bins of so many values."""
+    return partial(_binned, name, width)
+
+
+def _stored(name: str, example: Example) -> int:
+    return int(_of(example, name)[0])
+
+
+def _binned(name: str, width: float, example: Example) -> int:
+    return int(_stored(name, example) // width)
+
+
+def clevr_count(example: Example) -> int:
+    """Return the number of objects, above the fewest that there are."""
+    return len(_of(example, "objects/pixel_coords")) // 3 - FEWEST_OBJECTS
+
+
+def clevr_distance(example: Example) -> int:
+    """Return how far away the nearest object is, in CLEVR's units: one of 6 bins."""
+    return _bin(min(_of(example, "objects/pixel_coords")[2::3]), CLEVR_DISTANCES)
+
+
+def kitti_distance(example: Example) -> int:
+    """Return how far away the nearest car, van or truck is: up to 8 m, up to 20, further, or there is none."""
+    depths = example.get("objects/location", ())[2::3]
+    kinds = example.get("objects/type", ())
+    near = [depth for depth, kind in zip(depths, kinds, strict=True) if kind < VEHICLES]
+    return _bin(min([*near, NO_VEHICLE]), KITTI_DISTANCES)
+
+
+def _bin(value: float, thresholds: tuple[float, ...]) -> int:
+    return bisect.bisect_left(thresholds, value) - 1
+
+
+def _of(example: Example, name: str) -> list[float]:
+    values = example.get(name)
+    if not values:
+        raise DataError(f"a record has no feature '{name}', but {', '.join(sorted(example)) or 'none'}")
+    return list(values)

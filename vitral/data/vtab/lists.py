@@ -1,0 +1,61 @@
+"""VTAB's images as the community hands them on (vtab-1k): a folder a task, with lists of images and class numbers."""
+
+from pathlib import Path
+
+from vitral.data.assemble import Listing, Opening
+from vitral.data.folder import Files
+from vitral.data.stored import Entry
+from vitral.data.vtab.tasks import VtabTask
+from vitral.data.vtab.tfds import evenly
+from vitral.errors import DataError, one_line
+from vitral.paths import look_at
+
+LISTS = {"train": "train800.txt", "validation": "val200.txt", "test": "test.txt"}
+COUNTS = {"train": 800, "validation": 200}
+
+
+def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
+    """Return the images of a task's lists; None where there are no lists.
+
+    Raises:
+        DataError: a list is missing, damaged or of another length, or an image of it does not exist.
+    """
+    folder = root / task.folder
+    if not any((folder / name).is_file() for name in LISTS.values()):
+        return None
+    names = task.names or tuple(str(number) for number in range(task.classes))
+    entries: dict[str, list[Entry]] = {}
+    paths: list[str] = []
+    for split, name in LISTS.items():
+        rows = _rows(folder / name, task)
+        if split in COUNTS and len(rows) != COUNTS[split]:
+            raise DataError(f"'{folder / name}' lists {len(rows):,} images; VTAB-1k has {COUNTS[split]}.")
+        if split == "test" and most_test is not None and len(rows) > most_test:
+            rows = [rows[index] for index in evenly(len(rows), most_test)]
+        for image, label in rows:
+            status = look_at(folder / image)
+            if status is None:
+                raise DataError(f"'{folder / image}', an image of '{name}', does not exist; unpack vtab-1k again.")
+            entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))
+            paths.append(str(folder / image))
+    source = f"The images of {task.name} in the lists of vtab-1k, which its authors took from TFDS."
+    return Listing(
+        title=task.name, name=task.name, store=Files(Path(), paths), entries=entries, class_names=names, notes=(source,)
+    )
+
+
+def _rows(path: Path, task: VtabTask) -> list[tuple[str, int]]:
+    """Return image and class of each line of a list."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"'{path}' cannot be read ({one_line(error)}); unpack vtab-1k again.") from error
+    rows = []
+    for number, line in enumerate(lines, 1):
+        image, _, label = line.strip().rpartition(" ")
+        if not image or not label.isdecimal() or int(label) >= task.classes:
+            raise DataError(
+                f"'{path}', line {number}: '{line[:80]}' is not an image and a class below {task.classes} with a space between."
+            )
+        rows.append((image.strip(), int(label)))
+    return rows

@@ -1,0 +1,111 @@
+"""Open a task of VTAB-1k: vtab:ROOT:TASK, with 800 training, 200 validation and the test images that VTAB defines.
+
+| ROOT holds | images of a task |
+|---|---|
+| datasets as TFDS prepared them | the official ones, in TFDS's order |
+| the community's vtab-1k folders with their lists | those of the lists, which were taken from TFDS by their authors |
+| wds_vtab-* shards | all training images, of which 1,000 are drawn here: not the official ones |
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
+from vitral.data.source import DataSet
+from vitral.data.vtab.lists import list_folder
+from vitral.data.vtab.shards import list_wds
+from vitral.data.vtab.tasks import TASKS, VtabTask
+from vitral.data.vtab.tfds import list_prepared
+from vitral.errors import DataError, did_you_mean
+from vitral.paths import is_folder
+
+PREFIX = "vtab:"
+BOTH = "train800val200"  # after the task: 1,000 images to train on, and none to validate
+READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], ...] = (
+    list_prepared,
+    list_folder,
+    list_wds,
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is to be opened.
+
+    Attributes:
+        root: the folder with the datasets.
+        task: of the 19.
+        both: whether the validation images are trained on, too.
+    """
+
+    root: Path
+    task: VtabTask
+    both: bool
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        return f"{PREFIX}{self.root}:{self.task.name}{f':{BOTH}' if self.both else ''}"
+
+
+def task_named(name: str) -> VtabTask:
+    """Return a task.
+
+    Raises:
+        DataError: there is none of that name.
+    """
+    tasks = {task.name: task for task in TASKS}
+    if name not in tasks:
+        raise DataError(f"VTAB has no task '{name}'; its tasks are {', '.join(tasks)}.{did_you_mean(name, tasks)}")
+    return tasks[name]
+
+
+def read_spec(spec: str) -> Spec:
+    """Read vtab:ROOT:TASK or vtab:ROOT:TASK:train800val200.
+
+    Raises:
+        DataError: it is not of that form, or there is no such task.
+    """
+    text = spec.removeprefix(PREFIX)
+    both = text.endswith(f":{BOTH}")
+    root, _, name = text.removesuffix(f":{BOTH}").rpartition(":")
+    if not root:
+        raise DataError(
+            f"'{spec}' is not of the form {PREFIX}FOLDER:TASK, such as {PREFIX}/data/tensorflow_datasets:clevr-count; "
+            f"the tasks are {', '.join(task.name for task in TASKS)}."
+        )
+    return Spec(Path(root), task_named(name), both)
+
+
+def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:
+    """Open a task.
+
+    Args:
+        spec: which.
+        how: how a dataset is opened.
+        most_test: test images to take, evenly spaced among all; None for all.
+
+    Raises:
+        DataError: the folder holds no such dataset, or an incomplete one.
+        ImageError: images cannot be read.
+    """
+    if not is_folder(spec.root):
+        raise DataError(f"There is no folder '{spec.root}'; it should hold the datasets of VTAB.")
+    listing = next((made for read in READERS if (made := read(spec.root, spec.task, how, most_test))), None)
+    if listing is None:
+        raise DataError(_missing(spec))
+    entries = dict(listing.entries)
+    if spec.both:
+        entries["train"] = [*entries["train"], *entries.pop("validation")]
+    listing = replace(listing, title=str(spec), name=f"vtab-{spec.task.name}", entries=entries, held_out=0.0)
+    data = assemble(listing, how)
+    crop = AUGMENTATION.crop if spec.task.crop else "none"
+    return replace(data, augmentation=replace(AUGMENTATION, crop=crop, flip=spec.task.flip))
+
+
+def _missing(spec: Spec) -> str:
+    task = spec.task
+    return (
+        f"'{spec.root}' has no data of VTAB's {task.name}: neither '{task.dataset}' as TFDS prepares it (version "
+        f"{task.version}), nor the folder '{task.folder}' of vtab-1k with its lists, nor shards 'wds_vtab-{task.shards}'."
+    )

@@ -1,0 +1,154 @@
+"""A dataset as TFDS prepared it on disk: ROOT/NAME[/CONFIGURATION]/VERSION, with files of records for each split.
+
+Images are in the order of the files, and of the records in each, which is the order that TFDS's slices count in.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitral.data.vtab.records import KINDS, Records
+from vitral.errors import DataError
+
+VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+FILE = re.compile(
+    rf"(?P<name>.+)-(?P<split>[a-z_]+)\.(?P<kind>{'|'.join(KINDS)})-(?P<number>\d{{5}})-of-(?P<of>\d{{5}})"
+)
+SLICE = re.compile(r"(?P<split>\w+)(?:\[(?P<first>\d+%?)?:(?P<last>\d+%?)?\])?")
+INFO, NAMES = "dataset_info.json", "label.labels.txt"
+
+
+@dataclass(frozen=True)
+class Location:
+    """A record: the number of its file among those that are open, and its index there."""
+
+    file: int
+    index: int
+
+
+@dataclass
+class Prepared:
+    """A prepared dataset.
+
+    Attributes:
+        folder: of the version.
+        version: its number.
+        paths: the files that were opened so far.
+        files: their records.
+    """
+
+    folder: Path
+    version: str
+    paths: list[Path] = field(default_factory=list)
+    files: list[Records] = field(default_factory=list)
+
+    def locate(self, part: str) -> list[Location]:
+        """Return the records of a part of a split, such as "train[:800]", opening no more files than it takes.
+
+        Raises:
+            DataError: files are missing or damaged, or the split has fewer records.
+        """
+        match = SLICE.fullmatch(part)
+        assert match is not None, f"{part} is no slice"
+        paths = self._paths(match["split"])
+        lengths = self._lengths(match["split"], paths)
+        ends = np.cumsum(lengths)
+        total = int(ends[-1])
+        first, last = (_position(match[name], total, default) for name, default in (("first", 0), ("last", total)))
+        if not 0 <= first < last <= total:
+            raise DataError(f"'{self.folder}' has {total:,} {match['split']} images, and '{part}' takes more.")
+        located = []
+        for number in range(int(np.searchsorted(ends, first, side="right")), len(paths)):
+            begin = int(ends[number]) - lengths[number]
+            if begin >= last:
+                break
+            file = self._open(paths[number], lengths[number])
+            located += [
+                Location(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))
+            ]
+        return located
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the classes, in order; none where the dataset has no list of them."""
+        try:
+            return tuple((self.folder / NAMES).read_text(encoding="utf-8").split("\n")[:-1])
+        except (OSError, UnicodeDecodeError):
+            return ()
+
+    def _paths(self, split: str) -> list[Path]:
+        found = {path: match for path in sorted(self.folder.iterdir()) if (match := FILE.fullmatch(path.name))}
+        mine = {path: match for path, match in found.items() if match["split"] == split}
+        if not mine:
+            splits = ", ".join(dict.fromkeys(match["split"] for match in found.values())) or "none"
+            raise DataError(
+                f"'{self.folder}' has no files of the split '{split}' (splits: {splits}); prepare it again."
+            )
+        kind, of = next((match["kind"], int(match["of"])) for match in mine.values())
+        paths = [path for path, match in mine.items() if match["kind"] == kind and int(match["of"]) == of]
+        if len(paths) != of:
+            there = {int(mine[path]["number"]) for path in paths}
+            missing = [number for number in range(of) if number not in there]
+            raise DataError(
+                f"'{self.folder}' lacks {len(missing)} of the {of} files of {split} (the first is number {missing[0]}); "
+                "prepare or copy it again."
+            )
+        return paths
+
+    def _lengths(self, split: str, paths: Sequence[Path]) -> list[int]:
+        """Return how many records each file has, as the dataset says, or else by counting."""
+        said = _said(self.folder).get(split)
+        if said is not None and len(said) == len(paths):
+            return said
+        return [len(self.files[self._open(path, None)]) for path in paths]
+
+    def _open(self, path: Path, expected: int | None) -> int:
+        if path not in self.paths:
+            records = KINDS[_kind(path)](path)
+            if expected is not None and len(records) != expected:
+                raise DataError(
+                    f"'{path}' has {len(records):,} records and should have {expected:,}; prepare it again."
+                )
+            self.paths.append(path)
+            self.files.append(records)
+        return self.paths.index(path)
+
+
+def find(root: Path, dataset: str, version: int) -> Prepared | None:
+    """Return a prepared dataset below TFDS's folder: the newest of a major version, else the newest; None if there is none."""
+    folder = root / dataset
+    if not folder.is_dir():
+        return None
+    versions = {
+        tuple(map(int, match.groups())): path for path in folder.iterdir() if (match := VERSION.fullmatch(path.name))
+    }
+    wanted = [number for number in versions if number[0] == version]
+    if not versions:
+        return None
+    newest = max(wanted or versions)
+    return Prepared(versions[newest], ".".join(map(str, newest)))
+
+
+def _kind(path: Path) -> str:
+    match = FILE.fullmatch(path.name)
+    assert match is not None
+    return match["kind"]
+
+
+def _position(text: str | None, total: int, default: int) -> int:
+    if text is None:
+        return default
+    return round(int(text[:-1]) * total / 100) if text.endswith("%") else int(text)
+
+
+def _said(folder: Path) -> dict[str, list[int]]:
+    """Return the numbers of records of each split's files, as far as the dataset says them."""
+    try:
+        info: Any = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        return {split["name"]: [int(length) for length in split["shardLengths"]] for split in info["splits"]}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return {}

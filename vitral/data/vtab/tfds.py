@@ -1,0 +1,128 @@
+"""VTAB's images in datasets that TFDS prepared."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from vitral.data.assemble import Listing, Opening
+from vitral.data.stored import Entry
+from vitral.data.vtab.examples import parse
+from vitral.data.vtab.prepared import Location, Prepared, find
+from vitral.data.vtab.records import Records
+from vitral.data.vtab.tasks import VtabTask
+from vitral.errors import DataError, ImageError
+from vitral.events import Progress
+from vitral.images.decode import read_image
+
+SHOWN = 100  # records between two lines of progress
+
+
+class ExampleImages:
+    """The images of examples.
+
+    Args:
+        paths: the files' paths.
+        files: their records.
+        located: of each image its record.
+        feature: that holds the image.
+        scale: what pixel values are multiplied by.
+    """
+
+    def __init__(
+        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[Location], *, feature: str, scale: int
+    ) -> None:
+        self._paths, self._files = [path.name for path in paths], list(files)
+        self._located = np.array([(one.file, one.index) for one in located], dtype=np.int64)
+        self._feature, self._scale = feature, scale
+
+    def read(self, index: int) -> bytes:
+        """Return an image's encoded bytes.
+
+        Raises:
+            ImageError: its record cannot be read, or has no image.
+        """
+        file, record = self._located[index].tolist()
+        try:
+            values = parse(self._files[file].read(record)).get(self._feature)
+        except DataError as error:
+            raise ImageError(f"'{self.name(index)}' cannot be read: {error}.") from error
+        if not values:
+            raise ImageError(f"'{self.name(index)}' has no feature '{self._feature}' that holds an image.")
+        return bytes(values[0]) if self._scale == 1 else _scaled(values[0], self._scale)
+
+    def name(self, index: int) -> str:
+        """Return file and record, such as "clevr-train.tfrecord-00000-of-00128[17]"."""
+        file, record = self._located[index].tolist()
+        return f"{self._paths[file]}[{record}]"
+
+
+def _scaled(image: bytes, factor: int) -> bytes:
+    """Return an image with its values multiplied, as a PNG file."""
+    pixels = np.minimum(read_image(image).astype(np.int64) * factor, 255).astype(np.uint8)
+    _, encoded = cv2.imencode(".png", pixels[:, :, ::-1])  # OpenCV has blue first
+    return encoded.tobytes()
+
+
+def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
+    """Return the images of a task in a dataset that TFDS prepared; None where there is no such dataset.
+
+    Raises:
+        DataError: it is incomplete or damaged, or of another version with other features.
+    """
+    prepared = find(root, task.dataset, task.version)
+    if prepared is None:
+        return None
+    located = {split: prepared.locate(part) for split, part in _parts(task).items()}
+    if most_test is not None and len(located["test"]) > most_test:
+        located["test"] = [located["test"][index] for index in evenly(len(located["test"]), most_test)]
+    names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
+    if len(names) != task.classes:
+        raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
+    everything = [one for some in located.values() for one in some]
+    store = ExampleImages(prepared.paths, prepared.files, everything, feature=task.image, scale=task.scale)
+    entries: dict[str, list[Entry]] = {}
+    index = 0
+    for split, some in located.items():
+        for one in some:
+            name, size = store.name(index), 0
+            label, size = _label(prepared, one, task, name)
+            entries.setdefault(split, []).append(Entry(index, name, (names[label],), size))
+            index += 1
+            if index % SHOWN == 0 or index == len(everything):
+                how.listener(Progress("read labels", index, len(everything)))
+    return Listing(
+        title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=_notes(prepared, task)
+    )
+
+
+def _parts(task: VtabTask) -> dict[str, str]:
+    return {"train": task.train, "validation": task.validation, "test": task.test}
+
+
+def evenly(count: int, most: int) -> list[int]:
+    """Return so many indices of `count`, evenly spaced."""
+    return np.linspace(0, count - 1, most).astype(int).tolist()
+
+
+def _label(prepared: Prepared, one: Location, task: VtabTask, name: str) -> tuple[int, int]:
+    """Return a record's class and its size in bytes."""
+    try:
+        data = prepared.files[one.file].read(one.index)
+        label = task.label(parse(data))
+    except DataError as error:
+        raise DataError(f"'{prepared.folder / name}': {error}.") from error
+    if not 0 <= label < task.classes:
+        raise DataError(f"'{prepared.folder / name}' has the class {label}; VTAB's {task.name} has {task.classes}.")
+    return label, len(data)
+
+
+def _notes(prepared: Prepared, task: VtabTask) -> tuple[str, ...]:
+    source = f"VTAB-1k's official images of {task.name}, from TFDS {task.dataset} {prepared.version}."
+    if int(prepared.version.split(".")[0]) == task.version:
+        return (source,)
+    return (
+        source,
+        f"VTAB is defined on version {task.version} of {task.dataset}, whose images may be in another order.",
+    )
