@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vitral.plugins import register as register
     from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
+    from vitral.studies.table import table as table
     from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
 
@@ -57,6 +58,7 @@ _HOMES = {
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "starts": "vitral.studies.starts",
+    "table": "vitral.studies.table",
 }
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "push",
     "register",
     "starts",
+    "table",
 ]
 
 

@@ -21,10 +21,11 @@ FLAGS = {
     ),
     "finetune": (
         "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
-        " --resume --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
+        " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "evaluate": "--classes --classifier --data --json --report --skip-bad-images --split --overwrite",
     "compare": "--classes --data --json --skip-bad-images --split",
+    "table": "--format --json",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --json --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",

@@ -61,6 +61,10 @@ COMMANDS = {
                 "vitral finetune --data photos/ --starts vit-s14@dinov2,vit-s16@dino",
                 "which of them suits these images best, and nothing trained",
             ),
+            (
+                "vitral finetune --data photos/ --recipe scratch --runs 3 --out runs/three",
+                "three seeds: mean ± standard deviation",
+            ),
             ("vitral finetune --data photos.zip --recipe scratch --set optimizer.lr=0.01", "other settings"),
             ("vitral finetune --data photos/ --out runs/photos --resume", "continue after Ctrl-C or a crash"),
         ),
@@ -80,6 +84,14 @@ COMMANDS = {
             ("vitral compare runs/a runs/b --data new/ --json", "for programs, class by class"),
         ),
         "By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
+    ),
+    "table": Command(
+        "Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.",
+        (
+            ("vitral table runs/b16-0 runs/b16-1 runs/b16-2", "three seeds of one recipe"),
+            ("vitral table runs/* --format latex", "for a paper; or markdown, html"),
+        ),
+        "Where model and dataset are the paper's, its published figures stand beside ours.",
     ),
     "predict": Command(
         "Say what is in images, with probabilities.",

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.console import ConsoleListener
+from vitral.cli.repeated import repeat_runs
 from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.cli.starts import compare
@@ -33,6 +34,7 @@ def finetune(
     data_changed: Annotated[bool, Parameter(negative="")] = False,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     sweep: Annotated[bool, Parameter(negative="")] = False,
+    runs: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     no_baselines: Annotated[bool, Parameter(negative="")] = False,
     quick: Annotated[bool, Parameter(negative="")] = False,
     offline: Annotated[bool, Parameter(negative="")] = False,
@@ -60,6 +62,7 @@ def finetune(
         data_changed: continue although the data have changed since the run began, and note that.
         overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
         sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
+        runs: repeat the training with so many seeds of one recipe, below --out: mean ± standard deviation.
         no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
         quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
         offline: fetch no weights: only those count that are on this machine.
@@ -82,19 +85,28 @@ def finetune(
         "offline": offline,
         "started": began(),
     }
-    if starts is not None:
-        switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
+    switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
+    if runs is not None:
+        repeat_runs(data, runs, asked, {**switches, "starts": starts, "overwrite": overwrite}, json=json)
+    elif starts is not None:
         compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
-        return
-    with ConsoleListener() as listener:
-        if plan:
+    elif plan:
+        with ConsoleListener() as listener:
             show_plan(make_plan(data, kind="fine-tune", listener=listener, **asked), json=json)
-            return
+    else:
+        _train(data, asked, data_changed=data_changed, overwrite=overwrite, baselines=not no_baselines, json=json)
+
+
+def _train(
+    data: str | None, asked: dict[str, Any], *, data_changed: bool, overwrite: bool, baselines: bool, json: bool
+) -> None:
+    """Train, write the report, and say what came out."""
+    with ConsoleListener() as listener:
         result = train(
             data,
             data_changed=data_changed,
             overwrite=overwrite,
-            baselines=not no_baselines,
+            baselines=baselines,
             listener=listener,
             **asked,
         )

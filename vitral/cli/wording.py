@@ -23,7 +23,7 @@ ARGUMENTS = (
         "overrides",
         "overwrite",
     ),
-    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "starts", "sweep", "time"),
+    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "starts", "runs", "sweep", "time"),
 )
 COMMANDS = {
     "check": "check",

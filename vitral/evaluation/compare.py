@@ -72,6 +72,10 @@ def compare(
     opened, split = open_split(
         data, pair, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
+    if opened.task != SINGLE_LABEL:
+        raise DataError(
+            f"Images of {opened.name} may have several right labels; compare on images that have one class each."
+        )
     source = opened.splits[split]
     _check_classes(opened, source, names, pair, listener)
     one, other = (

@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 def plan_study(design: Design, folder: str | Path) -> StudyCost:
     """Return what is left of a study and what it will take; nothing is begun or written."""
     cells = design.cells(Path(folder))
-    rows = _by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
+    rows = by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
     return distributed.broadcast(cost_of(design, cells, rows))
 
 
@@ -70,11 +70,11 @@ def run_study(
     """
     until = None if budget_seconds is None else (time.monotonic() if started is None else started) + budget_seconds
     path = Path(folder)
-    _by_main(lambda: _begin(design, path))
+    by_main(lambda: _begin(design, path))
     cost = plan_study(design, path)
     _announce(design, cost, None if until is None else until - time.monotonic(), listener)
     _Worker(design, path, cost, until, listener).work()
-    study = _by_main(lambda: _conclude(design, path))
+    study = by_main(lambda: _conclude(design, path))
     if not any(arm.runs for arm in study.arms) and study.failures:
         raise StudyError(f"Every run of the study in '{path}' failed; the first so: {study.failures[0].error}")
     return study
@@ -190,7 +190,7 @@ class _Worker:
         """Take one run after the other until none is left for this process."""
         while True:
             with contextlib.ExitStack() as claim:
-                following = _by_main(lambda: self._take(claim))
+                following = by_main(lambda: self._take(claim))
                 if following.cell:
                     self._carry_out(next(cell for cell in self.cells if cell.name == following.cell))
                 elif not following.wait:
@@ -245,7 +245,7 @@ class _Worker:
             error, trace = f"{type(failure).__name__}: {' '.join(str(failure).split())}", traceback.format_exc()
         attempt = 1 if before is None else before.attempt + 1
         row = Row(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
-        _by_main(lambda: self._write(cell, row))
+        by_main(lambda: self._write(cell, row))
         if error:
             self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
         elif (headline := self.design.headline).name in figures:
@@ -266,7 +266,7 @@ def _done(row: Row | None) -> bool:
     return row is not None and row.done
 
 
-def _by_main(decide: Callable[[], Value]) -> Value:
+def by_main(decide: Callable[[], Value]) -> Value:
     """Return in every process what the main one decides, or raise what it raises."""
     outcome: tuple[Any, VitralError | None] = (None, None)
     if distributed.is_main():

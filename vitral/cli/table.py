@@ -1,0 +1,45 @@
+"""`vitral table`: the paper's Table 2 of one's own runs."""
+
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitral.cli.console import print_json, print_line, print_table
+from vitral.printable import printable
+from vitral.report.score_table import FORMATS
+from vitral.studies.table import table as tabulate
+
+
+def table(
+    runs: Annotated[list[str], Parameter(negative="")],
+    /,
+    *,
+    format: Literal["text", "markdown", "latex", "html"] = "text",
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.
+
+    Args:
+        runs: run folders, or folders of several seeds of one recipe.
+        format: text, markdown, latex (with booktabs) or html (a page).
+        json: print JSON for programs.
+    """
+    found = tabulate(*runs)
+    if json:
+        print_json(found.to_json())
+        return
+    if format != "text":
+        print_line_by_line(FORMATS[format](found))
+        return
+    headings = [[""], *([printable(line) for line in column.heading()] for column in found.columns)]
+    columns = zip(headings, zip(*found.rows(), strict=True), strict=True)
+    width = sum(max(map(len, (*heading, *cells))) + 2 for heading, cells in columns)  # what is folded cannot be read
+    print_table(["\n".join(heading) for heading in headings], found.rows(), least_width=width)
+    for note in found.notes:
+        print_line(note)
+
+
+def print_line_by_line(text: str) -> None:
+    """Print a text of several lines to standard output."""
+    for line in text.splitlines():
+        print_line(line)

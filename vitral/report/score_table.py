@@ -1,0 +1,164 @@
+"""Scores in the form of the paper's Table 2, one row a dataset and one column a model, as text, Markdown, LaTeX and HTML."""
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitral.printable import printable
+from vitral.report.page import page_environment
+
+NO_VALUE = "–"
+TITLE = "Scores by dataset and model"
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "–": "--",
+    "±": r"$\pm$",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """What several runs of one recipe scored.
+
+    Attributes:
+        mean: over the runs.
+        deviation: the standard deviation over the runs (n - 1); None for a single run, which has none.
+        runs: how many; 0 where a paper does not say it.
+        share: whether it lies between 0 and 1 and is written in per cent.
+    """
+
+    mean: float
+    deviation: float | None = None
+    runs: int = 0
+    share: bool = True
+
+    def text(self) -> str:
+        """Return mean ± deviation, shares in per cent without the sign, as papers print them."""
+        scale, digits = (100, 2) if self.share else (1, 4)
+        mean = f"{scale * self.mean:.{digits}f}"
+        return mean if self.deviation is None else f"{mean} ± {scale * self.deviation:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A model.
+
+    Attributes:
+        model: its name.
+        start: what it was pre-trained on, or started from, or how it differs from its neighbour.
+        source: where published scores are printed: "Table 2"; empty for our own.
+        scores: by dataset.
+    """
+
+    model: str
+    start: str
+    scores: Mapping[str, Score]
+    source: str = ""
+
+    def heading(self) -> tuple[str, str, str]:
+        """Return the three lines above the column."""
+        return self.model, self.start, f"paper, {self.source}" if self.source else "ours"
+
+
+@dataclass(frozen=True, repr=False)
+class ScoreTable:
+    """Our models on datasets, and what the paper reports of the same.
+
+    Attributes:
+        datasets: one row each.
+        columns: one a model; what the paper reports stands to the right of ours.
+        notes: what must be known of the figures, one line each.
+    """
+
+    datasets: tuple[str, ...]
+    columns: tuple[Column, ...]
+    notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return in one line what is in it; `print` shows the table."""
+        return f"ScoreTable: {len(self.datasets)} datasets, {len(self.columns)} models"
+
+    def __str__(self) -> str:
+        """Return the table as Markdown."""
+        return self.markdown()
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return _html_table(self)
+
+    def rows(self) -> list[list[str]]:
+        """Return each dataset's name and scores as texts."""
+        return [
+            [name, *(column.scores[name].text() if name in column.scores else NO_VALUE for column in self.columns)]
+            for name in self.datasets
+        ]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, the notes below it."""
+        heading = ["", *(", ".join(filter(None, column.heading())) for column in self.columns)]
+        rule = ["---", *["---:"] * len(self.columns)]
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (heading, rule, *self.rows())
+        ]
+        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes), ""])
+
+    def latex(self) -> str:
+        """Return the table as LaTeX for the package booktabs, the notes below it."""
+        headings = zip(*(column.heading() for column in self.columns), strict=True)
+        body = [_latex_row(row) for row in self.rows()]
+        return "\n".join(
+            [
+                r"% \usepackage{booktabs}",
+                rf"\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
+                r"\toprule",
+                *(_latex_row(["", *line]) for line in headings),
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *(rf"\\ {{\small {_latex(note)}}}" for note in self.notes),
+                "",
+            ]
+        )
+
+    def page(self) -> str:
+        """Return the table as a self-contained HTML page."""
+        environment, style = page_environment()
+        page = environment.get_template("table.html").render(
+            kind="table", title=TITLE, style=style, columns=self.columns, rows=self.rows(), notes=self.notes
+        )
+        return printable(page, lines=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return asdict(self)
+
+
+FORMATS: Mapping[str, Callable[[ScoreTable], str]] = {
+    "markdown": ScoreTable.markdown,
+    "latex": ScoreTable.latex,
+    "html": ScoreTable.page,
+}
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(_latex, cells)) + r" \\"
+
+
+def _latex(text: str) -> str:
+    return "".join(LATEX.get(letter, letter) for letter in printable(text))
+
+
+def _html_table(table: ScoreTable) -> str:
+    heading = "".join(
+        f"<th>{'<br>'.join(html.escape(printable(line)) for line in column.heading())}</th>" for column in table.columns
+    )
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(printable(cell))}</td>' for cell in row)}</tr>" for row in table.rows()
+    )
+    notes = "".join(f"<div>{html.escape(printable(note))}</div>" for note in table.notes)
+    return f"<table><thead><tr><th></th>{heading}</tr></thead><tbody>{rows}</tbody></table>{notes}"

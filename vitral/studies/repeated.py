@@ -1,0 +1,135 @@
+"""One fine-tuning with several seeds, all by the same recipe from the same weights: a score with its standard deviation.
+
+OUT/
+  runs.toml        the recipe of all of them, as resolved for the first
+  runs.json        what was asked, and the weights that they start from
+  run-0/, run-1/   the runs, each a run folder by its seed
+  study.json, cells/, rows.jsonl, study.md, study.html   as in any study
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vitral.described import read_object
+from vitral.errors import StudyError
+from vitral.events import Listener, Message
+from vitral.files import write_file
+from vitral.outputs import check_folder
+from vitral.progress import show
+from vitral.report.study import Study
+from vitral.studies.design import Arm, Design
+from vitral.studies.study import by_main, run_study
+from vitral.studies.trainings import NOWHERE, Training
+from vitral.training.planning.plan import Run
+from vitral.training.planning.prepare import prepare
+from vitral.training.planning.request import Asked
+from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
+from vitral.training.records.start import looked_at
+from vitral.weights.named.reach import without_network
+
+RECIPE, ASKED = "runs.toml", "runs.json"
+ARM = "run"
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """What several runs of one recipe gave.
+
+    Attributes:
+        folder: in which their folders lie.
+        seeds: of the runs.
+        study: their scores.
+    """
+
+    folder: Path
+    seeds: tuple[int, ...]
+    study: Study
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the score as mean ± standard deviation, the single scores, and what failed, one line each."""
+        figure, arm = self.study.headline, self.study.arms[0]
+        values = [figure.text(value) for value in arm.values(figure.name)]
+        title = figure.title.capitalize()
+        if len(values) == 1:
+            result = f"{title} {values[0]}, of one run: one run has no standard deviation, two or more give one."
+        else:
+            mean, deviation = (figure.text(value) for value in (arm.mean(figure.name), arm.deviation(figure.name)))
+            result = f"{title} {mean} ± {deviation} over {len(values)} runs of one recipe: {', '.join(values)}"
+        return (result, *self.study.remarks())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; the deviation of a single run is null."""
+        name, arm = self.study.headline.name, self.study.arms[0]
+        deviation = arm.deviation(name)
+        return {
+            "folder": str(self.folder),
+            "seeds": list(self.seeds),
+            "figure": name,
+            "mean": arm.mean(name),
+            "deviation": None if math.isnan(deviation) else deviation,
+            "runs": [dict(run) for run in arm.runs],
+            "failures": [asdict(failure) for failure in self.study.failures],
+        }
+
+
+def repeat(
+    asked: Asked, runs: int, out: str | Path | None = None, *, offline: bool = False, listener: Listener = show
+) -> Repeated:
+    """Carry out one fine-tuning with several seeds, or go on with what is left of that in a folder.
+
+    Recipe and starting weights are decided once, so that the runs differ in the seed alone.
+
+    Args:
+        asked: the fine-tuning; its seed, or the recipe's, is the first one.
+        runs: how many, at least one.
+        out: the folder of all; runs/NAME if None.
+        offline: fetch nothing.
+        listener: hears messages and progress.
+
+    Raises:
+        StudyError: what is asked has no one recipe, the folder began with something else, or every run failed.
+        StorageError: the folder holds something else.
+        VitralError: bad input, by kind; one line that names the thing.
+    """
+    if asked.budget_seconds is not None or asked.sweep or asked.quick:
+        raise StudyError(
+            "Several runs repeat one recipe; a time budget, a sweep or a quick classifier would give each another. Name the "
+            "length instead, such as steps=1000 among the overrides."
+        )
+    with without_network(offline):
+        session = looked_at(asked, NOWHERE, resume=False, started=None, listener=listener)
+        run = prepare(replace(session, exactly=True))
+        seeds = tuple(range(run.recipe.seed, run.recipe.seed + runs))
+        folder = by_main(lambda: make_free_folder(run.data.name)) if out is None else Path(out)
+        pinned = by_main(lambda: _pinned(folder, asked, run, seeds))
+        for line in run.lines():
+            listener(Message(line))
+        design = Design(
+            f"{runs} runs of one recipe on {run.data.name}",
+            run.data.task.headline,
+            (Arm(ARM, Training(pinned), seeds, label=run.plan.start),),
+        )
+        return Repeated(folder, seeds, run_study(design, folder, listener=listener))
+
+
+def _pinned(folder: Path, asked: Asked, run: Run, seeds: tuple[int, ...]) -> Asked:
+    """Return what each run is asked: the recipe and the start that the first of them was given, which the folder keeps."""
+    if holds_run(folder):
+        raise StudyError(f"'{folder}' holds a single run; name another folder for several.")
+    runs = [f"{ARM}-{seed}" for seed in seeds]
+    kept = read_object(folder / ASKED)
+    others = [entry.name for entry in folder.glob(f"{ARM}-*")] if kept else []
+    check_folder(folder, own=(RECIPE, ASKED, STUDY_CELLS, *STUDY_FILES, *runs, *others), replace=bool(kept))
+    said = json.loads(json.dumps(asdict(replace(asked, where=""))))
+    if kept and kept.get("asked") != said:
+        raise StudyError(f"The runs in '{folder}' began with something else; name another folder for these.")
+    if not kept:
+        write_file(folder / RECIPE, run.recipe.to_toml())
+        write_file(folder / ASKED, json.dumps({"asked": said, "start": run.plan.start}, indent=2))
+    start = str(kept.get("start", run.plan.start))
+    return replace(
+        asked, source=start, model=None, recipe=str(folder / RECIPE), overrides=(), image_size=None, seed=None
+    )

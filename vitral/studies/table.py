@@ -1,0 +1,171 @@
+"""The paper's Table 2 of one's own runs: mean ± standard deviation over the seeds, the published figures beside them."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitral.advice import argument
+from vitral.errors import StudyError
+from vitral.evaluation.published import CITATION, paper_dataset, paper_results
+from vitral.report.score_table import Column, Score, ScoreTable
+from vitral.studies.finished import FinishedRun, finished_runs
+
+MOST_DIFFERENCES = 3  # settings that a column's heading names
+FINGERPRINT = 8  # letters of a fingerprint that tell two versions of the data apart
+FROM_SCRATCH = "from scratch"
+
+
+def table(*runs: str | Path) -> ScoreTable:
+    """Return the scores of finished runs in the form of the paper's Table 2.
+
+    Runs of one recipe that differ in the seed alone are one score, mean ± standard deviation. Where a model and a dataset are
+    the paper's, what it reports stands to the right.
+
+    Args:
+        runs: run folders, or folders of several runs such as `finetune` with `runs` makes.
+
+    Raises:
+        StudyError: no such folder, no run in it, or one without a score.
+    """
+    if not runs:
+        raise StudyError("Which runs? Name run folders, or a folder of several seeds of one.")
+    found, notes = _distinct(run for folder in runs for run in finished_runs(folder))
+    names = _dataset_names(found)
+    return ScoreTable(
+        datasets=tuple(dict.fromkeys(names[_data(run)] for run in found)),
+        columns=tuple(column for model in _by_model(found) for column in _beside(model, names)),
+        notes=(*_notes(found, names), *notes),
+    )
+
+
+def _distinct(runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
+    """Return the runs without those that were named twice or repeat a seed, and what was left out, one line each."""
+    kept: dict[tuple[tuple[str, ...], int], FinishedRun] = {}
+    notes, seen = [], set()
+    for run in runs:
+        if run.folder.resolve() in seen:
+            continue
+        seen.add(run.folder.resolve())
+        first = kept.setdefault((run.question(), run.seed), run)
+        if first is not run:
+            notes.append(f"{run.folder} repeats seed {run.seed} of {first.folder}, and is not counted.")
+    return list(kept.values()), notes
+
+
+def _data(run: FinishedRun) -> tuple[str, str]:
+    return run.data, run.fingerprint
+
+
+def _dataset_names(runs: Sequence[FinishedRun]) -> dict[tuple[str, str], str]:
+    """Return for each dataset the name of its row: the paper's, or its own, with what tells two of one name apart."""
+    every = dict.fromkeys(_data(run) for run in runs)
+    titles = {}
+    for run in runs:
+        known = paper_dataset(run.data, run.classes)
+        titles[_data(run)] = run.data if known is None else known.title
+    several = {title for title in titles.values() if list(titles.values()).count(title) > 1}
+    return {
+        data: f"{titles[data]} ({data[1][:FINGERPRINT]})" if titles[data] in several else titles[data] for data in every
+    }
+
+
+def _by_model(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
+    """Return the runs of each model, in the order in which they were named."""
+    return [[run for run in runs if run.model == model] for model in dict.fromkeys(run.model for run in runs)]
+
+
+def _beside(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+    """Return the columns of one model: ours, one for each start, and to their right the paper's."""
+    starts = dict.fromkeys(run.start for run in runs)
+    ours = [column for start in starts for column in _columns([run for run in runs if run.start == start], names)]
+    return [*ours, *_published(runs, names)]
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Runs that differ in the seed alone."""
+
+    runs: tuple[FinishedRun, ...]
+
+    @property
+    def first(self) -> FinishedRun:
+        return self.runs[0]
+
+    def score(self) -> Score:
+        values = [run.score for run in self.runs]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return Score(statistics.fmean(values), deviation, len(values), self.first.figure.is_share)
+
+
+def _repeated(runs: Sequence[FinishedRun]) -> list[_Repeated]:
+    groups: dict[tuple[str, ...], list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(run.question(), []).append(run)
+    return [_Repeated(tuple(group)) for group in groups.values()]
+
+
+def _columns(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+    """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
+    groups = _repeated(runs)
+    start = runs[0].start and f"from {runs[0].start}"
+    data = [_data(group.first) for group in groups]
+    if len(set(data)) == len(data):
+        scores = {names[_data(group.first)]: group.score() for group in groups}
+        return [Column(runs[0].model, start or FROM_SCRATCH, scores)]
+    headings = _headings(groups)
+    return [
+        Column(runs[0].model, f"{start or FROM_SCRATCH}, {heading}", {names[_data(group.first)]: group.score()})
+        for group, heading in zip(groups, headings, strict=True)
+    ]
+
+
+def _headings(groups: Sequence[_Repeated]) -> list[str]:
+    """Return what tells the recipes of several groups apart: the settings in which they differ."""
+    settings = [group.first.settings() for group in groups]
+    apart = [key for key in settings[0] if any(each.get(key) != settings[0][key] for each in settings)]
+    ranked = sorted((key for key in apart if key != "name"), key=lambda key: "." in key)  # such as "steps" first
+    shown = ranked[:MOST_DIFFERENCES] or apart
+    return [", ".join(f"{key}={each.get(key)}" for key in shown) for each in settings]
+
+
+def _published(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+    """Return what the paper reports of the model of some runs on their datasets."""
+    rows = {known.name: names[_data(run)] for run in runs if (known := paper_dataset(run.data, run.classes))}
+    columns = []
+    for result in paper_results(runs[0].model):
+        scores = {
+            rows[name]: Score(mean, deviation) for name, (mean, deviation) in result.scores.items() if name in rows
+        }
+        if scores:
+            columns.append(Column(result.title, result.pretraining, scores, f"Table {result.table}"))
+    return columns
+
+
+def _notes(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[str]:
+    groups = _repeated(runs)
+    figures = dict.fromkeys(run.figure.title for run in runs)
+    notes = [
+        f"Our figures: {' and '.join(figures)}, mean ± standard deviation (n - 1) over runs that differ in the seed alone.",
+        *(_runs_of(group, names) for group in groups),
+    ]
+    if any(len(group.runs) == 1 for group in groups):
+        notes.append(
+            f"One run has no standard deviation; {argument('runs', 3)} repeats a fine-tuning with several seeds."
+        )
+    published = any(_published(model, names) for model in _by_model(runs))
+    if published:
+        notes.append(f"Published: {CITATION}; Table 2 is the mean ± standard deviation of three fine-tunings.")
+    for run in {_data(run): run for run in runs}.values():
+        known = paper_dataset(run.data, run.classes)
+        if known is not None and published and run.images != known.images:
+            notes.append(
+                f"{known.title}: ours is of {run.images:,} {run.split} images, the paper's of {known.images:,}."
+            )
+    return [*notes, *(f"{run.folder}: {run.remark}" for run in runs if run.remark)]
+
+
+def _runs_of(group: _Repeated, names: dict[tuple[str, str], str]) -> str:
+    run, seeds = group.first, [str(run.seed) for run in group.runs]
+    count = f"{len(seeds)} runs, seeds {', '.join(seeds)}" if len(seeds) > 1 else f"1 run, seed {seeds[0]}"
+    return f"{run.model} on {names[_data(run)]}: {count}; {run.images:,} {run.split} images."
