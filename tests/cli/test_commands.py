@@ -160,6 +160,47 @@ def test_explain_draws(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert drawing.format == "PNG"
 
 
+def test_explain_shows_what_is_asked_for_and_how_faithful_it_is(
+    there: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["explain", "photos/red/1.jpg", "--out", "asked.png"]
+    assert main([*command, "--label", "blue", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["label"], told["method"]) == ("blue", "class-specific relevance")
+    assert told["probability"] == {row["label"]: row["probability"] for row in told["top"]}["blue"]
+    assert len(told["deletion_curve"]) == len(told["insertion_curve"]) == 17
+    assert main([*command, "--layer", "1", "--head", "2"]) == 0
+    line = " ".join(capsys.readouterr().out.split())
+    assert "; attention of layer 1 of 1, head 2 of 2, deletion 0." in line
+    assert line.endswith("in asked.png")
+    assert main([*command, "--method", "relevance", "--label", "red"]) == 0
+    assert "class-specific relevance, deletion 0." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("--method", "grad-cam"), "vit-mu16 cannot be explained by Grad-CAM"),
+        (("--label", "gren"), "no class 'gren'. Did you mean 'green'?"),
+        (("--layer", "7"), "there is no layer 7"),
+        (("--head", "3"), "there is no head 3"),
+        (("--method", "rollout", "--head", "1"), "--layer and --head belong to --method attention"),
+        (("--method", "rollout", "--label", "red"), "take --method relevance or --method grad-cam"),
+    ],
+)
+def test_what_cannot_be_explained_is_one_line_and_no_drawing(
+    there: Path, refused: Refused, asked: tuple[str, ...], said: str
+) -> None:
+    assert said in refused("explain", "photos/red/1.jpg", "--out", "never.png", *asked)
+    assert not (there / "never.png").exists()
+
+
+def test_an_unknown_method_is_a_wrong_command_line(there: Path, refused: Refused) -> None:
+    line = refused("explain", "photos/red/1.jpg", "--method", "gradcam", status=2)
+    assert "gradcam" in line
+    assert "grad-cam" in line
+
+
 def test_explain_refuses_a_name_that_says_no_format(there: Path, refused: Refused) -> None:
     assert "'drawing.pdf' does not say which image format" in refused(
         "explain", "photos/red/1.jpg", "--out", "drawing.pdf"

@@ -27,7 +27,7 @@ FLAGS = {
     "compare": "--classes --data --json --skip-bad-images --split",
     "table": "--format --json",
     "predict": "--classifier --json --skip-bad-images --top",
-    "explain": "--classifier --json --out --style --overwrite",
+    "explain": "--classifier --head --json --label --layer --method --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",
     "push": "--format --json --private",
     "models": "--weights --json",

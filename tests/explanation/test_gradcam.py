@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
-from vitral.explanation.explain import explain, grad_cam
+from vitral.explanation.explain import explain
 from vitral.explanation.gradcam import class_activation
+from vitral.explanation.methods import Request, compute
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.bit import BiTConfig
@@ -59,6 +60,12 @@ def network(name: str) -> Model:
 
 def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
     return torch.randn(like.shape, generator=generator)
+
+
+def grad_cam(predictor: TorchPredictor, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the logits, and the maps of each image's most probable class."""
+    maps = compute(predictor, images, Request("Grad-CAM"))
+    return maps.logits, maps.values
 
 
 def reference(name: str, model: Model, images: Tensor) -> Tensor:

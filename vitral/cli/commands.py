@@ -106,8 +106,11 @@ COMMANDS = {
         (
             ("vitral explain holiday.jpg", "by the newest run; draws holiday-explained.jpg"),
             ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a given run and file"),
+            ("vitral explain holiday.jpg --label tabby", "what speaks for a class that is not the answer"),
+            ("vitral explain holiday.jpg --layer 12 --head 3", "where one head looks"),
         ),
-        "Attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others.",
+        "auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others. "
+        "deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
     ),
     "pretrain": Command(
         "Pre-train a model from random weights, on generated images or a large labelled dataset.",

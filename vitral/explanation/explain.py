@@ -1,37 +1,32 @@
 """`explain`: what a classifier says of an image, and which parts of the image it rests on."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float32
 from PIL import Image
-from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
+from vitral.errors import ModelError, did_you_mean
 from vitral.explanation.drawing import Box, Content, Style, draw
-from vitral.explanation.gradcam import class_activation, contributions
+from vitral.explanation.faithfulness import Faithfulness, faithfulness
+from vitral.explanation.methods import Choice, Method, Request, choose_method, compute, why_not_rollout
 from vitral.explanation.overlay import overlay
-from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.files import write_file
 from vitral.images.decode import Pixels
 from vitral.images.encode import encode, image_format
-from vitral.inference.predictor import Predictor
 from vitral.inference.ranking import check_finite
-from vitral.models.model import Images, Logits
 from vitral.notebook import image
 from vitral.outputs import check_file
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
 LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
-Method = Literal["attention rollout", "Grad-CAM", "weight times input"]
-Relevance = Float[Tensor, "batch rows columns"]  # at least 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,15 +36,19 @@ class Explanation:
     Attributes:
         photo: the whole image.
         box: the part of it that the network saw: top, left, height and width, pixels.
-        label: the most probable class.
+        label: the class that is explained: the most probable one, unless another was asked for.
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
         relevance: one value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
-        method: "attention rollout", of everything that reaches the answer; "Grad-CAM", of what speaks for `label`; or "weight
-            times input", of what speaks for it in a linear model on pixels.
+        method: "attention rollout", of everything that reaches the answer; "attention", of what one layer looks at;
+            "class-specific relevance" or "Grad-CAM", of what speaks for `label`; or "weight times input", of what speaks for it
+            in a linear model on pixels.
         warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
         contributions: of a linear model on pixels what each cell adds to the logit of `label`, below 0 where it speaks against
             it: exactly, so that with the bias they sum to it; None of every other network.
+        part: of "attention" the layer and the head, such as "layer 12 of 12, head 3 of 6"; empty of other methods.
+        reason: why the network could not be explained by attention rollout, if its attention would let one expect it.
+        faithfulness: deletion and insertion scores of the map, if they were asked for.
     """
 
     photo: Pixels
@@ -61,6 +60,9 @@ class Explanation:
     method: Method
     warning: str = ""
     contributions: Float32[np.ndarray, "rows columns"] | None = None
+    part: str = ""
+    reason: str = ""
+    faithfulness: Faithfulness | None = None
 
     def __repr__(self) -> str:
         """Return the answer and what it is explained by in one line."""
@@ -68,8 +70,8 @@ class Explanation:
         rows, columns = self.relevance.shape
         doubt = f"; {self.warning}" if self.warning else ""
         return (
-            f"Explanation: {self.label} {self.probability:.1%}, {self.method} on a grid of {rows}x{columns} over an image of "
-            f"{height}x{width} pixels{doubt}"
+            f"Explanation: {self.label} {self.probability:.1%}, {self.described} on a grid of {rows}x{columns} over an image "
+            f"of {height}x{width} pixels{doubt}"
         )
 
     def _repr_html_(self) -> str:
@@ -77,6 +79,11 @@ class Explanation:
         drawing = Image.fromarray(self.draw())
         drawing.thumbnail((LARGEST_SHOWN, LARGEST_SHOWN))
         return image(encode(np.asarray(drawing), "JPEG"), f"{self.label} {self.probability:.1%}")
+
+    @property
+    def described(self) -> str:
+        """The method, and of what part of the network."""
+        return f"{self.method} of {self.part}" if self.part else self.method
 
     @property
     def mark(self) -> bytes:
@@ -100,7 +107,9 @@ class Explanation:
         Args:
             style: "side", the image and the map over it side by side; "overlay", the map over the image; "heat", the map.
         """
-        content = Content(self.photo, self.box, self.relevance, self.label, self.probability, self.method, self.warning)
+        content = Content(
+            self.photo, self.box, self.relevance, self.label, self.probability, self.described, self.warning
+        )
         return draw(content, style)
 
     def save(self, path: str | Path, *, style: Style = "side", overwrite: bool = False) -> None:
@@ -126,93 +135,92 @@ class Explanation:
             "probability": self.probability,
             "top": [{"label": label, "probability": probability} for label, probability in self.top],
             "method": self.method,
+            **{name: value for name, value in (("part", self.part), ("reason", self.reason)) if value},
+            **({} if self.faithfulness is None else asdict(self.faithfulness)),
             "warning": self.warning,
             "relevance": self.relevance.tolist(),
             **({} if self.contributions is None else {"contributions": self.contributions.tolist()}),
         }
 
 
-def explain(classifier: Classifier | str | Path, image: ImageInput, *, top: int = 5) -> Explanation:
+def explain(
+    classifier: Classifier | str | Path,
+    image: ImageInput,
+    *,
+    top: int = 5,
+    method: Choice = "auto",
+    label: str | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+    score: bool = False,
+) -> Explanation:
     """Show where a classifier looked in an image.
 
-    Of a Vision Transformer, hybrids included, by attention rollout (paper appendix D.8). With a class token this is the
-    paper's method: the class token's row of the rolled-out attention over the patches. Networks without one have no
-    such row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them:
-    equal shares for the global average, the head's own attention, averaged over its heads, for attention pooling.
-    Registers are left out. Of a linear model on pixels by what each cell of the shrunk image adds to the logit, which is
-    exact; of every other network by Grad-CAM (arXiv 1610.02391) on its last feature map.
+    - "rollout": attention rollout (paper appendix D.8), of everything that reaches the answer. With a class token this is the
+      paper's method: the class token's row of the rolled-out attention over the patches. Networks without one have no such
+      row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them: equal
+      shares for the global average, the head's own attention, averaged over its heads, for attention pooling. Registers are
+      left out. For Vision Transformers, hybrids, and the backbone of T2T-ViT, whose tokens its token layers have mixed
+      before. Not for CvT, whose keys are of fewer positions than its queries, nor for CoAtNet, which pools between its
+      layers of attention.
+    - "attention": where one layer looks, by the same row or shares; of CoAtNet and of CvT's stages without a class token the
+      mean of all queries. For every network with attention.
+    - "relevance": the attention that speaks for a class, followed from the answer to the image (arXiv 2103.15679), for the
+      networks that rollout is for.
+    - "grad-cam": what of the last feature map speaks for a class (arXiv 1610.02391), for convolutional networks, CoAtNet and
+      hybrids; and of the tokens that enter the last block's attention for T2T-ViT and CvT.
+    - "auto": rollout for Vision Transformers and hybrids; of a linear model on pixels what each cell of the shrunk image adds
+      to the logit, which is exact; Grad-CAM for every other network. Where a class is named, relevance instead of rollout;
+      where a layer or head is, attention.
 
     Args:
         classifier: a network with its preprocessing: itself, or whatever `load` takes.
         image: a path, encoded bytes, a PIL image or a uint8 array.
         top: how many classes to name.
+        method: one of the above.
+        label: the class to explain, by its name; None for the most probable.
+        layer: of "attention": counted from 1 among the layers of attention; None for the last.
+        head: of "attention": counted from 1; None for the mean of all.
+        score: whether to measure how faithful the map is, which takes 33 passes.
 
     Raises:
         ImageError: the image cannot be read.
-        ModelError: the network has neither attention nor a feature map, or its weights are damaged.
+        ModelError: the network does not allow the method, has no such class, layer or head, or its weights are damaged.
     """
     classifier = as_classifier(classifier)
+    predictor = classifier.predictor
+    index = None if label is None else _class_index(classifier, label)
+    chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)
     pixels = to_pixels(image)
-    images = classifier.preprocessing(pixels)[None]
-    method = method_for(classifier.predictor)
-    logits, values = WAYS[method](classifier.predictor, images)
-    probabilities = classifier.to_probabilities(logits)[0]
+    prepared = classifier.preprocessing(pixels)
+    maps = compute(predictor, prepared[None], Request(chosen, index, layer, head))
+    probabilities = classifier.to_probabilities(maps.logits)[0]
     check_finite(probabilities[None], [str(image) if isinstance(image, str | Path) else "the image"])
     named = classifier.name_top(probabilities, top)
+    index = classifier.class_names.index(named[0][0]) if index is None else index
+    relevance = maps.values[0].relu().numpy()
     return Explanation(
         photo=pixels,
         box=classifier.preprocessing.box(pixels.shape[0], pixels.shape[1]),
-        label=named[0][0],
-        probability=named[0][1],
+        label=classifier.class_names[index],
+        probability=float(probabilities[index]),
         top=named,
-        relevance=values[0].relu().numpy(),
-        method=method,
+        relevance=relevance,
+        method=chosen,
         warning=classifier.doubt(),
-        contributions=values[0].numpy() if method == "weight times input" else None,
+        contributions=maps.values[0].numpy() if chosen == "weight times input" else None,
+        part=maps.part,
+        reason=why_not_rollout(predictor, chosen),
+        faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index) if score else None,
     )
 
 
-def method_for(predictor: Predictor) -> Method:
-    """Return how a network is explained."""
-    if predictor.has_attention:
-        return "attention rollout"
-    return "weight times input" if predictor.is_linear else "Grad-CAM"
-
-
-def rollout(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
-    """Return the logits of prepared images, and how much each patch reaches the pooled representation.
-
-    Raises:
-        ModelError: the network is no Vision Transformer.
-    """
-    attended = predictor.attention(images)
-    relevance = patch_relevance(
-        attention_rollout(attended.attentions),
-        grid=attended.grid,
-        num_prefix_tokens=attended.num_prefix_tokens,
-        weights=attended.pooling,
-    )
-    return attended.logits, relevance
-
-
-def grad_cam(predictor: Predictor, images: Images) -> tuple[Logits, Relevance]:
-    """Return the logits of prepared images, and what of the last feature map speaks for the most probable class of each.
-
-    Raises:
-        ModelError: the network ends in no feature map.
-    """
-    seen = predictor.class_maps(images)
-    return seen.logits, class_activation(seen.maps, seen.gradients)
-
-
-def weight_times_input(predictor: Predictor, images: Images) -> tuple[Logits, Float[Tensor, "batch rows columns"]]:
-    """Return the logits of prepared images, and what each cell adds to the largest logit of each, or takes from it."""
-    seen = predictor.class_maps(images)
-    return seen.logits, contributions(seen.maps, seen.gradients)
-
-
-WAYS: dict[Method, Callable[[Predictor, Images], tuple[Logits, Float[Tensor, "batch rows columns"]]]] = {
-    "attention rollout": rollout,
-    "Grad-CAM": grad_cam,
-    "weight times input": weight_times_input,
-}
+def _class_index(classifier: Classifier, label: str) -> int:
+    names = classifier.class_names
+    if label not in names:
+        raise ModelError(f"The classifier has no class '{label}'.{did_you_mean(label, names)}")
+    if classifier.predictor.num_classes != len(names):
+        raise ModelError(
+            "The classifier has no logit of its own for every class, so that a single one cannot be explained."
+        )
+    return names.index(label)

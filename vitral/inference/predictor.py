@@ -37,13 +37,44 @@ class Attended:
 
 
 @dataclass(frozen=True)
+class ClassAttention:
+    """The attention of one pass, and how a class depends on it; float32, on the CPU.
+
+    Attributes:
+        attended: the attention.
+        gradients: of the class's logit by the probabilities of each layer, first layer first.
+    """
+
+    attended: Attended
+    gradients: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """Where the heads of one layer look; float32, on the CPU.
+
+    Attributes:
+        logits: the network's output.
+        maps: the attention that each cell of the image gets from the tokens that the answer is read from, in the shares in
+            which it is; from all queries of the layer alike where it has none of those tokens. At least 0, at most 1 in sum.
+        layer: its number among the layers of attention, counted from 1.
+        num_layers: layers of attention.
+    """
+
+    logits: Logits
+    maps: Float[Tensor, "batch heads rows columns"]
+    layer: int
+    num_layers: int
+
+
+@dataclass(frozen=True)
 class ClassMaps:
-    """The last feature maps of one pass of a batch, and how the most probable class depends on them; float32, on the CPU.
+    """The last feature maps of one pass of a batch, and how a class depends on them; float32, on the CPU.
 
     Attributes:
         logits: the network's output.
         maps: the feature maps.
-        gradients: of each image's largest logit by its maps.
+        gradients: of the class's logit by the maps.
     """
 
     logits: Logits
@@ -94,7 +125,7 @@ class Predictor(ABC):
 
     @property
     def has_attention(self) -> bool:
-        """Whether `attention` is available."""
+        """Whether the network is explained by its attention, unless another method is asked for."""
         return False
 
     @property
@@ -102,16 +133,49 @@ class Predictor(ABC):
         """Whether the logits are a linear layer on the very cells of the map that `class_maps` gives."""
         return False
 
+    @property
+    def no_rollout(self) -> str:
+        """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
+        return "its runtime does not show attention"
+
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.
 
         Raises:
-            ModelError: it has none to show.
+            ModelError: it has none to show, or none that makes a chain from the answer to the patches.
         """
-        raise ModelError(f"{self.describe()} has no attention to show; only Vision Transformers in torch have.")
+        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
 
-    def class_maps(self, images: Images) -> ClassMaps:
-        """Return the last feature maps with the gradients of the most probable class.
+    def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
+        """Return the attention of every layer with the gradients of a class.
+
+        Args:
+            images: prepared images.
+            target: the logit; None for each image's largest.
+
+        Raises:
+            ModelError: as `attention` does.
+        """
+        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
+
+    def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
+        """Return where one layer looks.
+
+        Args:
+            images: prepared images.
+            layer: counted from 1 among the layers of attention; None for the last.
+
+        Raises:
+            ModelError: it has no attention to show, or not so many layers of it.
+        """
+        raise ModelError(f"{self.describe()} has no attention to show; only networks in torch show it.")
+
+    def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
+        """Return the last feature maps with the gradients of a class.
+
+        Args:
+            images: prepared images.
+            target: the logit; None for each image's largest.
 
         Raises:
             ModelError: it has neither such maps nor gradients.

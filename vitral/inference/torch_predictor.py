@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from vitral.inference.class_maps import last_maps
 from vitral.inference.evaluating import evaluating
-from vitral.inference.predictor import Attended, ClassMaps, Predictor
-from vitral.inference.recording import attend, has_attention, last_maps
+from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
+from vitral.inference.recording import attend, attend_in_layer, attend_to_class, has_attention, no_rollout
 from vitral.models.cost import count_parameters
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.models.naming import describe
@@ -54,7 +55,7 @@ class TorchPredictor(Predictor):
 
     @property
     def has_attention(self) -> bool:
-        """Whether the network can be explained by its attention: whether it is a Vision Transformer, hybrids included."""
+        """Whether the network is explained by its attention: whether it is a Vision Transformer, hybrids included."""
         return has_attention(self.model)
 
     @property
@@ -62,23 +63,46 @@ class TorchPredictor(Predictor):
         """Whether the network is a linear layer on the shrunk image, which is its last and only map."""
         return isinstance(self.model, Pixels)
 
+    @property
+    def no_rollout(self) -> str:
+        """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
+        return no_rollout(self.model)
+
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.
 
         Raises:
-            ModelError: the network is no Vision Transformer.
+            ModelError: the network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode():
             return attend(self.model, self._placed(images))
 
-    def class_maps(self, images: Images) -> ClassMaps:
-        """Return the last feature maps with the gradients of the most probable class.
+    def class_attention(self, images: Images, target: int | None = None) -> ClassAttention:
+        """Return the attention of every layer with the gradients of a class.
 
         Raises:
-            ModelError: the network ends in no feature map.
+            ModelError: the network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
-            return last_maps(self.model, self._placed(images))
+            return attend_to_class(self.model, self._placed(images), target)
+
+    def layer_attention(self, images: Images, layer: int | None = None) -> LayerAttention:
+        """Return where one layer looks.
+
+        Raises:
+            ModelError: the network has no attention, or not so many layers of it.
+        """
+        with evaluating(self.model), torch.inference_mode():
+            return attend_in_layer(self.model, self._placed(images), layer)
+
+    def class_maps(self, images: Images, target: int | None = None) -> ClassMaps:
+        """Return the last feature maps with the gradients of a class.
+
+        Raises:
+            ModelError: the network has no feature map.
+        """
+        with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
+            return last_maps(self.model, self._placed(images), target)
 
     def _computed(self, compute: Callable[[Images], Tensor], images: Images) -> Float[Tensor, "batch values"]:
         with evaluating(self.model), torch.inference_mode():

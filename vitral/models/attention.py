@@ -122,6 +122,18 @@ class Attention(nn.Module):
         query, key, _ = self._project(tokens, None, rotation)
         return attention_scores(query, key).float().softmax(dim=-1)
 
+    def unfused(
+        self, tokens: Tokens, *, num_queries: int | None = None, rotation: Rotation | None = None
+    ) -> tuple[Float[Tensor, "batch queries dim"], Float[Tensor, "batch heads tokens tokens"]]:
+        """Return the mixed tokens, without dropout, and the probabilities that mixed them, in one graph.
+
+        By plain products, so that the gradient by the probabilities can be taken.
+        """
+        query, key, value = self._project(tokens, None, rotation)
+        probabilities = attention_scores(query, key).float().softmax(dim=-1)
+        mixed = (probabilities.to(value.dtype) @ value).transpose(1, 2).flatten(2)
+        return self.out(mixed[:, :num_queries]), probabilities
+
     def _project(
         self, tokens: Tokens, num_queries: int | None, rotation: Rotation | None
     ) -> tuple[Heads, Heads, Heads]:

@@ -9,11 +9,12 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
+from vitral.models.attention import attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
 from vitral.models.heads import TanhLayer
@@ -128,12 +129,21 @@ class RelativeAttention(nn.Module):
 
     def forward(self, tokens: Tokens) -> Tokens:
         """Return the mixed tokens."""
-        qkv = self.qkv(tokens).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        query, key, value = qkv.unbind(0)
-        bias = self.bias.flatten(1)[:, self.index].to(query.dtype)
+        query, key, value, bias = self._project(tokens)
         rate = self.attention_dropout if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=rate)
         return self.dropout(self.out(mixed.transpose(1, 2).flatten(2)))
+
+    def probabilities(self, tokens: Tokens) -> Float[Tensor, "batch heads tokens tokens"]:
+        """Return the attention probabilities, rows summing to one."""
+        query, key, _, bias = self._project(tokens)
+        return (attention_scores(query, key) + bias).float().softmax(dim=-1)
+
+    def _project(self, tokens: Tokens) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return queries, keys, values and what is added to the scores."""
+        qkv = self.qkv(tokens).unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        query, key, value = qkv.unbind(0)
+        return query, key, value, self.bias.flatten(1)[:, self.index].to(query.dtype)
 
     @torch.no_grad()
     def resize(self, grid: tuple[int, int]) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
-from vitral.models.attention import attend
+from vitral.models.attention import attend, attention_scores
 from vitral.models.blocks import Mlp
 from vitral.models.convolution import Maps, init_batch_norm
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, seeded
@@ -90,13 +90,19 @@ class ConvolutionalAttention(nn.Module):
 
     def forward(self, tokens: Tokens, grid: tuple[int, int]) -> Tokens:
         """Return the mixed tokens; what comes before the grid's own is the class token."""
-        prefix = tokens[:, : tokens.shape[1] - grid[0] * grid[1]]
-        maps = tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
+        prefix, maps = _parted(tokens, grid)
         query = self._heads(self.query, self.query_map, prefix, maps)
         key = self._heads(self.key, self.key_map, prefix, maps)
         value = self._heads(self.value, self.value_map, prefix, maps)
         mixed = attend(query, key, value, scale=self.scale).transpose(1, 2).flatten(2)
         return self.dropout(self.out(mixed))
+
+    def probabilities(self, tokens: Tokens, grid: tuple[int, int]) -> Float[Tensor, "batch heads queries keys"]:
+        """Return the attention probabilities; the class token is the first query and the first key where there is one."""
+        prefix, maps = _parted(tokens, grid)
+        query = self._heads(self.query, self.query_map, prefix, maps)
+        key = self._heads(self.key, self.key_map, prefix, maps)
+        return attention_scores(query, key, self.scale).float().softmax(dim=-1)
 
     def _heads(
         self, linear: nn.Linear, projection: ConvolutionalProjection, prefix: Tokens, maps: Maps
@@ -104,6 +110,12 @@ class ConvolutionalAttention(nn.Module):
         projected = projection(maps)
         projected = linear(torch.cat([prefix.to(projected.dtype), projected], dim=1))
         return projected.unflatten(2, (self.num_heads, -1)).transpose(1, 2)
+
+
+def _parted(tokens: Tokens, grid: tuple[int, int]) -> tuple[Tokens, Maps]:
+    """Return the class token, or none, and the others as maps."""
+    prefix = tokens[:, : tokens.shape[1] - grid[0] * grid[1]]
+    return prefix, tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
 
 
 class CvTBlock(nn.Module):

@@ -10,7 +10,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
-from vitral.explanation.explain import explain, method_for
+from vitral.explanation.explain import explain
+from vitral.explanation.methods import method_for
 from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
 from vitral.models.cost import count_macs, count_parameters

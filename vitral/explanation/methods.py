@@ -1,0 +1,184 @@
+"""How an image is explained: the methods, which of them a network allows, and what each computes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor
+
+from vitral.advice import argument
+from vitral.errors import ModelError, did_you_mean
+from vitral.explanation.gradcam import class_activation, contributions
+from vitral.explanation.relevance import class_relevance
+from vitral.explanation.rollout import attention_rollout, patch_relevance
+from vitral.inference.predictor import Attended, Predictor
+from vitral.models.model import Images, Logits
+
+Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
+Method = Literal["attention rollout", "attention", "class-specific relevance", "Grad-CAM", "weight times input"]
+Values = Float[Tensor, "batch rows columns"]
+NAMES: dict[Choice, Method] = {
+    "rollout": "attention rollout",
+    "attention": "attention",
+    "relevance": "class-specific relevance",
+    "grad-cam": "Grad-CAM",
+}
+OF_A_CLASS = ("class-specific relevance", "Grad-CAM", "weight times input")
+PART = (argument("layer"), argument("head"))
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be shown.
+
+    Attributes:
+        method: what determines it.
+        target: the logit that is explained; None for each image's largest.
+        layer: of `attention`: counted from 1 among the layers that have attention; None for the last.
+        head: of `attention`: counted from 1; None for the mean of all.
+    """
+
+    method: Method
+    target: int | None = None
+    layer: int | None = None
+    head: int | None = None
+
+
+@dataclass(frozen=True)
+class Maps:
+    """What a method gives.
+
+    Attributes:
+        logits: the network's output.
+        values: one value a patch or cell: at least 0, but of "weight times input".
+        part: which part of the network they are of, such as "layer 12, mean of 3 heads"; empty if of the whole.
+    """
+
+    logits: Logits
+    values: Values
+    part: str = ""
+
+
+def method_for(predictor: Predictor) -> Method:
+    """Return how a network is explained if nothing else is asked for."""
+    if predictor.has_attention:
+        return "attention rollout"
+    return "weight times input" if predictor.is_linear else "Grad-CAM"
+
+
+def choose_method(
+    predictor: Predictor,
+    choice: str = "auto",
+    *,
+    of_class: bool = False,
+    layer: int | None = None,
+    head: int | None = None,
+) -> Method:
+    """Return the method that a choice means for a network.
+
+    "auto" is attention where a layer or head is named; class-specific relevance where a class is, and the network's attention
+    makes a chain; else rollout for Vision Transformers, weight times input for linear models, Grad-CAM for others.
+
+    Args:
+        predictor: computes the network.
+        choice: a name of `Choice`.
+        of_class: whether a class is named.
+        layer: the layer that is named.
+        head: the head that is named.
+
+    Raises:
+        ModelError: there is no such method, or it does not know what is named.
+    """
+    if choice != "auto" and choice not in NAMES:
+        known = ("auto", *NAMES)
+        raise ModelError(f"There is no method '{choice}'; there are {', '.join(known)}.{did_you_mean(choice, known)}")
+    part = layer is not None or head is not None
+    method = _automatic(predictor, of_class=of_class, part=part) if choice == "auto" else NAMES[choice]
+    if part and method != "attention":
+        raise ModelError(
+            f"{' and '.join(PART)} belong to {argument('method', 'attention')}; {method} takes all of them."
+        )
+    if of_class and method not in OF_A_CLASS:
+        raise ModelError(
+            f"{method.capitalize()} shows what reaches the answer, whatever the class; to explain a class by "
+            f"{argument('label')}, take {argument('method', 'relevance')} or {argument('method', 'grad-cam')}."
+        )
+    return method
+
+
+def _automatic(predictor: Predictor, *, of_class: bool, part: bool) -> Method:
+    if part:
+        return "attention"
+    if of_class and predictor.has_attention:
+        return "class-specific relevance"
+    return method_for(predictor)
+
+
+def why_not_rollout(predictor: Predictor, method: Method) -> str:
+    """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where nobody would ask."""
+    reason = predictor.no_rollout
+    if method != "Grad-CAM" or not reason or reason == "it has no attention":
+        return ""
+    return f"{predictor.describe()} allows no attention rollout: {reason}"
+
+
+def compute(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return what a method gives for prepared images.
+
+    Raises:
+        ModelError: the network does not allow the method, or has no such layer or head.
+    """
+    return WAYS[request.method](predictor, images, request)
+
+
+def rollout(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return how much each patch reaches the pooled representation."""
+    attended = predictor.attention(images)
+    return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
+
+
+def relevance(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return how much each patch counts for the class by way of the attention."""
+    seen = predictor.class_attention(images, request.target)
+    followed = class_relevance(seen.attended.attentions, seen.gradients)
+    return Maps(seen.attended.logits, _pooled(seen.attended, followed))
+
+
+def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) -> Values:
+    return patch_relevance(
+        followed, grid=attended.grid, num_prefix_tokens=attended.num_prefix_tokens, weights=attended.pooling
+    )
+
+
+def attention(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return where one layer looks: one head, or the mean of all."""
+    seen = predictor.layer_attention(images, request.layer)
+    heads = seen.maps.shape[1]
+    layer = f"layer {seen.layer} of {seen.num_layers}"
+    if request.head is None:
+        return Maps(seen.logits, seen.maps.mean(dim=1), f"{layer}, mean of {heads} heads")
+    if not 1 <= request.head <= heads:
+        raise ModelError(f"{layer.capitalize()} has {heads} heads, counted from 1; there is no head {request.head}.")
+    return Maps(seen.logits, seen.maps[:, request.head - 1], f"{layer}, head {request.head} of {heads}")
+
+
+def grad_cam(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return what of the last feature map speaks for the class."""
+    seen = predictor.class_maps(images, request.target)
+    return Maps(seen.logits, class_activation(seen.maps, seen.gradients))
+
+
+def weight_times_input(predictor: Predictor, images: Images, request: Request) -> Maps:
+    """Return what each cell adds to the class's logit, or takes from it."""
+    seen = predictor.class_maps(images, request.target)
+    return Maps(seen.logits, contributions(seen.maps, seen.gradients))
+
+
+WAYS: dict[Method, Callable[[Predictor, Images, Request], Maps]] = {
+    "attention rollout": rollout,
+    "attention": attention,
+    "class-specific relevance": relevance,
+    "Grad-CAM": grad_cam,
+    "weight times input": weight_times_input,
+}
