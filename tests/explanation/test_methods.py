@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.explanation.explain import explain
+from vitral.explanation.methods import Choice
 from vitral.images.preprocessing import Preprocessing
 from vitral.models.coatnet import CoAtNet, CoAtNetConfig
-from vitral.models.cvt import CvT, CvTConfig
+from vitral.models.cvt import CvTConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
 from vitral.models.model import Model, ModelConfig
@@ -93,7 +94,7 @@ class ByHand:
         self.model = model
         self.tables: list[list[Tensor]] = []  # by layer and head
         for block in model.blocks() if type(model) in (ViT, T2TViT) else ():
-            block.attention.forward = partial(self.mix, block.attention)  # type: ignore[union-attr, method-assign, assignment]
+            block.attention.forward = partial(self.mix, block.attention)  # type: ignore[union-attr]
 
     def mix(
         self,
@@ -235,12 +236,10 @@ def test_grad_cam_of_a_hybrid_is_of_what_its_convolutions_hand_on(name: str, lab
 
 def test_a_layer_of_cvt_is_shown_on_the_grid_of_its_keys() -> None:
     classifier, images, _ = doubled("cvt")
-    model = classifier.model
-    assert isinstance(model, CvT)
+    stages: Any = classifier.model.stages
     with torch.no_grad():
-        first, second = model.stages[0](images), None
-        second = model.stages[1](first.maps)
-        stage = model.stages[2]
+        second = stages[1](stages[0](images).maps)
+        stage = stages[2]
         grid = stage.embedding(second.maps).shape[2:]
         tokens = stage.norm(stage.embedding(second.maps).flatten(2).transpose(1, 2))
         tokens = torch.cat([stage.class_token, tokens], dim=1)
@@ -265,9 +264,10 @@ def test_a_layer_of_coatnet_is_the_mean_of_its_queries() -> None:
     assert isinstance(model, CoAtNet)
     with torch.no_grad():
         maps = model.stem2(nn.functional.gelu(model.stem_norm(model.stem1(images))))
-        for block in model.blocks()[:-1]:
-            maps = block(maps)
-        block: Any = model.blocks()[-1]
+        *others, last = model.blocks()
+        for earlier in others:
+            maps = earlier(maps)
+        block: Any = last
         tokens = block.norm1(maps.permute(0, 2, 3, 1)).flatten(1, 2)
         query, key, _ = block.attention.qkv(tokens)[0].view(-1, 3, 2, 8).unbind(1)
         scores = torch.einsum("qhd,khd->hqk", query, key) / math.sqrt(8)
@@ -328,6 +328,7 @@ def test_what_a_family_does_not_allow_is_said_with_the_reason(name: str, method:
         ({"method": "relevance", "head": 1}, "belong to `method='attention'`"),
         ({"method": "rollout", "label": "cat"}, "whatever the class"),
         ({"method": "attention", "label": "cat"}, "whatever the class"),
+        ({"label": "zebra"}, "no class 'zebra'. Its classes are ant, bee, cat, dog"),
         ({"label": "catt"}, "no class 'catt'. Did you mean 'cat'"),
     ],
 )
@@ -354,8 +355,9 @@ def test_the_network_is_left_as_it_was() -> None:
     classifier = classifier_of("vit")
     model = classifier.model.train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    for method in ("relevance", "attention"):
-        explain(classifier, photo(), method=method)  # type: ignore[arg-type]
+    methods: tuple[Choice, ...] = ("relevance", "attention")
+    for method in methods:
+        explain(classifier, photo(), method=method)
     assert model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

@@ -26,6 +26,7 @@ from vitral.outputs import check_file
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
+SHOWN_CLASSES = 10  # that an error names
 LARGEST_SHOWN = 720  # pixels of the longer side in a notebook
 
 
@@ -210,7 +211,7 @@ def explain(
         warning=classifier.doubt(),
         contributions=maps.values[0].numpy() if chosen == "weight times input" else None,
         part=maps.part,
-        reason=why_not_rollout(predictor, chosen),
+        reason=why_not_rollout(predictor, chosen) if method == "auto" else "",
         faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index) if score else None,
     )
 
@@ -218,7 +219,9 @@ def explain(
 def _class_index(classifier: Classifier, label: str) -> int:
     names = classifier.class_names
     if label not in names:
-        raise ModelError(f"The classifier has no class '{label}'.{did_you_mean(label, names)}")
+        few = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+        advice = did_you_mean(label, names) or f" Its classes are {few}."
+        raise ModelError(f"The classifier has no class '{label}'.{advice}")
     if classifier.predictor.num_classes != len(names):
         raise ModelError(
             "The classifier has no logit of its own for every class, so that a single one cannot be explained."

@@ -18,7 +18,7 @@ from vitral.models.model import Images, Logits
 Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
 Method = Literal["attention rollout", "attention", "class-specific relevance", "Grad-CAM", "weight times input"]
 Values = Float[Tensor, "batch rows columns"]
-NAMES: dict[Choice, Method] = {
+NAMES: dict[str, Method] = {
     "rollout": "attention rollout",
     "attention": "attention",
     "relevance": "class-specific relevance",

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vitral.advice import argument
 from vitral.errors import ModelError
 from vitral.inference.predictor import Attended, ClassAttention, LayerAttention
 from vitral.models.coatnet import CoAtNet
@@ -100,7 +101,7 @@ def attend_in_layer(model: Model, images: Images, layer: int | None) -> LayerAtt
     if isinstance(model, ViT | T2TViT):
         attended = attend(model, images)
         rows = torch.einsum("bq,bhqk->bhk", attended.pooling, attended.attentions[number - 1])
-        maps = rows[:, :, attended.num_prefix_tokens :].unflatten(2, attended.grid)
+        maps = rows[:, :, attended.num_prefix_tokens :].reshape(*rows.shape[:2], *attended.grid)
         return LayerAttention(attended.logits, maps, number, len(names))
     logits, maps = _layer_by_grid(model, images, names[number - 1])
     return LayerAttention(logits.float().cpu(), maps.float().cpu(), number, len(names))
@@ -115,7 +116,7 @@ def _layer_by_grid(model: Model, images: Images, name: str) -> tuple[Logits, Flo
         weights, grid = attention[f"{name}.attention"], _key_grid(model, name, maps)
     prefix = weights.shape[-1] - grid[0] * grid[1]
     rows = weights[:, :, 0] if prefix else weights.mean(dim=2)
-    return logits, rows[:, :, prefix:].unflatten(2, grid)
+    return logits, rows[:, :, prefix:].reshape(*rows.shape[:2], *grid)
 
 
 def _key_grid(model: Model, name: str, maps: dict[str, Tensor]) -> tuple[int, int]:
@@ -130,7 +131,8 @@ def _key_grid(model: Model, name: str, maps: dict[str, Tensor]) -> tuple[int, in
 def _chained(model: Model) -> ViT | T2TViT:
     if not isinstance(model, ViT | T2TViT):
         raise ModelError(
-            f"{describe(model.config)} cannot be explained by attention rollout or relevance: {no_rollout(model)}."
+            f"{describe(model.config)} cannot be explained by attention rollout or relevance: {no_rollout(model)}; "
+            f"{argument('method', 'grad-cam')} explains it."
         )
     return model
 
@@ -148,7 +150,7 @@ def _unfused(model: ViT | T2TViT) -> Iterator[list[Tensor]]:
         return mixed
 
     handles = [
-        block.attention.register_forward_hook(hook, with_kwargs=True)  # type: ignore[union-attr, operator, arg-type]
+        block.attention.register_forward_hook(hook, with_kwargs=True)  # type: ignore[union-attr]
         for block in model.blocks()
     ]
     try:
