@@ -8,7 +8,9 @@ from cyclopts import Parameter
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.data.classes import Reading
+from vitral.errors import VitralError
 from vitral.evaluation.evaluate import evaluate as score
+from vitral.evaluation.frozen import FrozenScores, parse_ways, score_frozen
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
@@ -23,6 +25,7 @@ def evaluate(
     data: str,
     classifier: str | None = None,
     split: str | None = None,
+    frozen: str | None = None,
     classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
@@ -36,12 +39,29 @@ def evaluate(
             imagenet-real:, imagenet-v2:, cifar10:, cifar100:, pets:, flowers102: in their authors' form.
         classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         split: "test", "validation" or "train"; test if left out, or validation if there is no test.
+        frozen: "few-shot", "knn", "linear" or several with commas: score the network's frozen features in place of its head:
+            ridge regression on 1, 5, 10 and 25 images a class (3 draws), 20 nearest neighbours, a linear probe; any classes.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.
     """
+    if frozen is not None:
+        _refuse_report(report)
+        with ConsoleListener() as listener:
+            _, source = choose(classifier, listener)
+            scores = score_frozen(
+                source,
+                data,
+                ways=parse_ways(frozen),
+                split=split,
+                classes=classes,
+                skip_bad_images=skip_bad_images,
+                listener=listener,
+            )
+        _print_frozen(scores, json=json)
+        return
     if report is not None:
         check_file(
             report, inputs=[data, *([classifier] if classifier else [])], mark=mark("scores"), overwrite=overwrite
@@ -64,6 +84,22 @@ def evaluate(
         print_json(evaluation.to_json())
     else:
         show(evaluation)
+
+
+def _refuse_report(report: Path | None) -> None:
+    if report is not None:
+        raise VitralError(
+            "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
+        )
+
+
+def _print_frozen(scores: FrozenScores, *, json: bool) -> None:
+    if json:
+        print_json(scores.to_json())
+        return
+    for line in scores.lines():
+        print_line(line)
+    show_table(scores.table())
 
 
 def show(evaluation: Result) -> None:

@@ -72,6 +72,7 @@ class Opening:
     listener: Listener = ignore
     verify: bool = True
     classes: Reading | None = None
+    hold_out: bool = True
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -92,7 +93,8 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
     whole = how.trained_on is not None and not set(how.trained_on) & set(fingerprints)
-    splits = share_out(entries, names, notes, contents, whole=whole, held_out=listing.held_out)
+    held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
+    splits = share_out(entries, names, notes, contents, whole=whole, held_out=held_out)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
         name=listing.name,

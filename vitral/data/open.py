@@ -40,6 +40,7 @@ def open_data(
     skip_bad_images: bool = False,
     trained_on: str | Collection[str] | None = None,
     verify: bool = True,
+    hold_out: bool = True,
     listener: Listener = ignore,
 ) -> DataSet:
     """Open a dataset by name, path or address.
@@ -67,6 +68,7 @@ def open_data(
             classifiers': data without splits are then split as for training if they are the same as one of these, otherwise
             all of them are scored.
         verify: whether images are decoded beforehand, to make sure that they can be read.
+        hold_out: whether some training images become a validation split where the data have a test split alone.
         listener: receives the progress of checking.
 
     Raises:
@@ -75,7 +77,7 @@ def open_data(
     """
     name = str(spec)
     trained = (trained_on,) if isinstance(trained_on, str) else trained_on
-    how = Opening(class_names, skip_bad_images, trained, listener, verify, check_reading(classes))
+    how = Opening(class_names, skip_bad_images, trained, listener, verify, check_reading(classes), hold_out)
     if name == DIGITS:
         return _in_order(open_digits(), class_names)
     if (own := plugins.registered("data").get(name.partition(":")[0])) is not None:

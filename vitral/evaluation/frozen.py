@@ -1,0 +1,209 @@
+"""What a network's frozen features are worth on a dataset: few-shot regression, nearest neighbours, a linear probe.
+
+Its head has no part in it, so that the classes may be any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
+from vitral.data.open import open_data
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Subset
+from vitral.errors import DataError, ModelError, did_you_mean
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.features import Labels, extract_features
+from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, Indices, score_few_shot
+from vitral.evaluation.probes import NEIGHBOURS, Features, fit_probe, knn_accuracy
+from vitral.events import Listener, Message
+from vitral.progress import show
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import Table, fitting_digits, percent
+
+FEW_SHOT, KNN, LINEAR = "few-shot", "knn", "linear"
+WAYS = (FEW_SHOT, KNN, LINEAR)
+
+
+@dataclass(frozen=True)
+class FrozenScores:
+    """What simple classifiers on frozen features reach.
+
+    Attributes:
+        data: the dataset.
+        split: where they were scored.
+        num_train: images of the training split.
+        num_test: images scored.
+        classes: how many there are.
+        few_shot: by images a class; empty if not asked for.
+        knn: accuracy of the 20 nearest training images' vote, 0 to 1; None if not asked for.
+        linear: accuracy of ridge regression on all training images, the penalty by leave-one-out, 0 to 1; None likewise.
+    """
+
+    data: str
+    split: str
+    num_train: int
+    num_test: int
+    classes: int
+    few_shot: tuple[FewShot, ...] = ()
+    knn: float | None = None
+    linear: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as JSON values, those that were asked for."""
+        facts = {name: getattr(self, name) for name in ("data", "split", "num_train", "num_test", "classes")}
+        if self.few_shot:
+            facts[FEW_SHOT.replace("-", "_")] = [scores.to_json() for scores in self.few_shot]
+        if self.knn is not None:
+            facts[KNN] = {"accuracy": self.knn, "neighbours": NEIGHBOURS}
+        if self.linear is not None:
+            facts[LINEAR] = {"accuracy": self.linear}
+        return facts
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table."""
+        return (
+            f"{self.data}: {self.num_test:,} {self.split} images, {self.classes:,} classes, "
+            f"{self.num_train:,} training images",
+        )
+
+    def table(self) -> Table:
+        """Return one row a way."""
+        digits = fitting_digits(self.num_test)
+        draws = len(self.few_shot[0].accuracies) if self.few_shot else 0
+        rows = [
+            (
+                f"{scores.shots} {'image' if scores.shots == 1 else 'images'} a class",
+                percent(scores.mean, digits) + (f" ± {100 * scores.deviation:.{digits}f}" if draws > 1 else ""),
+                f"{scores.images:,}",
+            )
+            for scores in self.few_shot
+        ]
+        whole = {f"{NEIGHBOURS} nearest neighbours": self.knn, "linear probe": self.linear}
+        rows += [
+            (name, self._with_interval(accuracy, digits), f"{self.num_train:,}")
+            for name, accuracy in whole.items()
+            if accuracy is not None
+        ]
+        note = f"±: standard deviation of {draws} draws of images" if draws > 1 else ""
+        return Table("Frozen features", ("From", "Accuracy", "Training images"), tuple(rows), note=note)
+
+    def _with_interval(self, accuracy: float, digits: int) -> str:
+        low, high = wilson_interval(round(accuracy * self.num_test), self.num_test)
+        return f"{percent(accuracy, digits)} ({percent(low, digits)} to {percent(high, digits)})"
+
+
+def parse_ways(text: str) -> tuple[str, ...]:
+    """Return the ways that a text names, with commas between them.
+
+    Raises:
+        DataError: there is no such way.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in names if name not in WAYS]:
+        known = ", ".join(WAYS)
+        raise DataError(f"Frozen features are scored by {known}, not '{unknown[0]}'.{did_you_mean(unknown[0], WAYS)}")
+    return names
+
+
+def score_frozen(
+    classifier: Classifier | str | Path,
+    data: DataSet | str | Path,
+    *,
+    ways: Sequence[str] = WAYS,
+    shots: Sequence[int] = SHOTS,
+    draws: int = DRAWS,
+    split: str | None = None,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    skip_bad_images: bool = False,
+    listener: Listener = show,
+) -> FrozenScores:
+    """Score a network's frozen features on a dataset, whatever its classes.
+
+    Few-shot alone computes the features of the images that are drawn, the other ways those of all training images. Images of
+    a published training split are not held out for validation where there is a test split: all of them may be drawn.
+
+    Args:
+        classifier: the network with its preprocessing, or whatever `load` takes.
+        data: what `open_data` takes, or a dataset already open.
+        ways: "few-shot", "knn", "linear".
+        shots: images a class.
+        draws: draws of the few images, whose seeds are 0 and on.
+        split: "test" or "validation"; None for test, or validation where there is no test.
+        classes: of nested folders, which one names the class.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress and notes; they are written to the screen if left out.
+
+    Raises:
+        DataError: no such data, split or way, an endless dataset, or one whose images have not one class each.
+        ImageError: an image cannot be read.
+        ModelError: the network gives no finite numbers.
+    """
+    ways = parse_ways(",".join(ways))
+    classifier = as_classifier(classifier, listener)
+    if not isinstance(data, DataSet):
+        data = open_data(data, classes=classes, skip_bad_images=skip_bad_images, hold_out=False, listener=listener)
+        for note in data.notes:
+            listener(Message(note))
+    train, test, split = _splits(data, split)
+    see = partial(_features, classifier, batch_size=batch_size, workers=workers, listener=listener)
+    few = Draws.of(train.labels(), len(data.class_names), shots=shots, draws=draws) if FEW_SHOT in ways else None
+    indices = few.union() if few is not None and len(ways) == 1 else np.arange(len(train))
+    known = see(Subset(train, indices))
+    figures = _figures(known, see(test), indices, few, ways, classes=len(data.class_names))
+    return FrozenScores(data.name, split, len(train), len(test), len(data.class_names), *figures)
+
+
+def _features(
+    classifier: Classifier, source: Source, *, batch_size: int, workers: int, listener: Listener
+) -> tuple[Features, Labels]:
+    features, labels = extract_features(classifier, source, batch_size=batch_size, workers=workers, listener=listener)
+    if not torch.isfinite(features).all():
+        raise ModelError("The network gives no finite numbers for these images: its weights are damaged.")
+    return features, labels
+
+
+def _figures(
+    known: tuple[Features, Labels],
+    scored: tuple[Features, Labels],
+    indices: Indices,
+    few: Draws | None,
+    ways: Sequence[str],
+    *,
+    classes: int,
+) -> tuple[tuple[FewShot, ...], float | None, float | None]:
+    """Return few-shot's figures, the neighbours' and the linear probe's, of those that are asked for."""
+    return (
+        () if few is None else score_few_shot(few, indices, *known, *scored, classes=classes),
+        knn_accuracy(*known, *scored) if KNN in ways else None,
+        fit_probe(*known, classes=classes).accuracy(*scored) if LINEAR in ways else None,
+    )
+
+
+def _splits(data: DataSet, split: str | None) -> tuple[Source, Source, str]:
+    """Return the training images, the images to score, and the name of their split."""
+    if not data.task.exclusive:
+        raise DataError(
+            f"The images of {data.name} {data.task.labelled}; frozen features are scored on one class each."
+        )
+    split = split or data.scored_split()
+    if split == "train" or split not in data.splits or "train" not in data.splits:
+        others = ", ".join(name for name in data.splits if name != "train") or "none"
+        raise DataError(
+            f"{data.name} has no split '{split}' to score on beside its training images; there is {others}."
+        )
+    train, test = data.splits["train"], data.splits[split]
+    if train.endless or test.endless:
+        raise DataError(f"{data.name} is endless; frozen features are scored on a dataset that has an end.")
+    return train, test, split
