@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
     from vitral.studies.table import table as table
+    from vitral.studies.vtab import vtab as vtab
     from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
 
@@ -59,6 +60,7 @@ _HOMES = {
     "register": "vitral.plugins",
     "starts": "vitral.studies.starts",
     "table": "vitral.studies.table",
+    "vtab": "vitral.studies.vtab",
 }
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "register",
     "starts",
     "table",
+    "vtab",
 ]
 
 

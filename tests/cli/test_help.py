@@ -26,6 +26,7 @@ FLAGS = {
     "evaluate": "--classes --classifier --data --frozen --json --report --skip-bad-images --split --overwrite",
     "compare": "--classes --data --json --skip-bad-images --split",
     "table": "--format --json",
+    "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
     "predict": "--classifier --json --skip-bad-images --top",
     "explain": "--classifier --head --json --label --layer --method --out --style --overwrite",
     "convert": "--format --image-size --set --json --overwrite",

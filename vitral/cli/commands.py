@@ -94,6 +94,15 @@ COMMANDS = {
         ),
         "Where model and dataset are the paper's, its published figures stand beside ours.",
     ),
+    "vtab": Command(
+        "Score a network on VTAB-1k's 19 tasks, beside the paper's numbers.",
+        (
+            ("vitral vtab vit-b16@augreg-in21k --data tensorflow_datasets/", "linear probes, minutes on a CPU"),
+            ("vitral vtab ViT-L_16.npz --data vtab-1k/ --tasks pets,clevr-count", "two of them"),
+            ("vitral vtab ViT-L_16.npz --data tensorflow_datasets/ --protocol paper --runs 3", "as Table 9, for a GPU"),
+        ),
+        "TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
+    ),
     "predict": Command(
         "Say what is in images, with probabilities.",
         (

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
 from vitral.data.source import DataSet
-from vitral.data.vtab.lists import list_folder
-from vitral.data.vtab.shards import list_wds
+from vitral.data.vtab.lists import LISTS, list_folder
+from vitral.data.vtab.prepared import find
+from vitral.data.vtab.shards import list_wds, shards_of
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.data.vtab.tfds import list_prepared
 from vitral.errors import DataError, did_you_mean
@@ -101,6 +102,16 @@ def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> Data
     data = assemble(listing, how)
     crop = AUGMENTATION.crop if spec.task.crop else "none"
     return replace(data, augmentation=replace(AUGMENTATION, crop=crop, flip=spec.task.flip))
+
+
+def source_of(spec: Spec) -> str:
+    """Return where a task's images come from, for people; empty where there are none."""
+    task = spec.task
+    if (prepared := find(spec.root, task.dataset, task.version)) is not None:
+        return f"official images, from TFDS {task.dataset} {prepared.version}"
+    if any((spec.root / task.folder / name).is_file() for name in LISTS.values()):
+        return "official images, by the lists of vtab-1k"
+    return "1,000 others, drawn from WebDataset shards" if shards_of(spec.root, task) is not None else ""
 
 
 def _missing(spec: Spec) -> str:

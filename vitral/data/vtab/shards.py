@@ -25,7 +25,7 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     Raises:
         DataError: a split has no shards or too few images, or a class has no name.
     """
-    folder = next((path for prefix in PREFIXES if (path := root / f"{prefix}{task.shards}").is_dir()), None)
+    folder = shards_of(root, task)
     if folder is None:
         return None
     shards = {
@@ -53,6 +53,11 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
             f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly.",
         ),
     )
+
+
+def shards_of(root: Path, task: VtabTask) -> Path | None:
+    """Return the folder of a task's shards; None if there is none."""
+    return next((path for prefix in PREFIXES if (path := root / f"{prefix}{task.shards}").is_dir()), None)
 
 
 def _draw(entry: Entry) -> bytes:
