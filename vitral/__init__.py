@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vitral.classifier.load import load as load
     from vitral.classifier.push import push as push
     from vitral.errors import VitralError as VitralError
+    from vitral.evaluation.calibrate import calibrate as calibrate
     from vitral.evaluation.compare import compare as compare
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.explanation.explain import explain as explain
@@ -44,6 +45,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
+    "calibrate": "vitral.evaluation.calibrate",
     "check": "vitral.checks.check_data:check_data",
     "compare": "vitral.evaluation.compare",
     "convert": "vitral.classifier.convert",
@@ -66,6 +68,7 @@ _HOMES = {
 __all__ = [
     "Classifier",
     "VitralError",
+    "calibrate",
     "check",
     "compare",
     "convert",

@@ -25,6 +25,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
         *(f"> **{_escape(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
         *_scores(classifier),
+        *([] if classifier.calibration is None else [_escape(classifier.calibration.sentence()), ""]),
         "## Use",
         "",
         "```python",

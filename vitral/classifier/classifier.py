@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitral.classifier import shown
+from vitral.classifier.calibration import Calibration
 from vitral.classifier.inputs import ImageInput, list_images, prepare
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.provenance import Provenance
@@ -35,6 +36,7 @@ class Classifier(nn.Module):
         preprocessing: how an image becomes its input; of the network's size.
         class_names: in order; one name a logit, unless the task has it otherwise; None names them "class 0", "class 1", ...
         provenance: where it came from.
+        calibration: what its probabilities were fitted to; None for the network's own.
         task: what a label is, and with it what the logits mean.
         multi_label: a short way to say the task: whether an image may have several of the classes, or none.
 
@@ -55,6 +57,7 @@ class Classifier(nn.Module):
         class_names: Sequence[str] | None = None,
         *,
         provenance: Provenance | None = None,
+        calibration: Calibration | None = None,
         task: Task | None = None,
         multi_label: bool = False,
     ) -> None:
@@ -76,6 +79,7 @@ class Classifier(nn.Module):
         self.preprocessing = preprocessing
         self.class_names = names
         self.provenance = provenance or Provenance()
+        self.calibration = calibration
         self.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  # as nn.Module has it
@@ -166,11 +170,15 @@ class Classifier(nn.Module):
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU."""
-        return self.predictor.probabilities(images, self.task)
+        if self.calibration is None or self.calibration.temperature == 1:
+            return self.predictor.probabilities(images, self.task)
+        return self.to_probabilities(self.predictor.logits(images))
 
     def to_probabilities(self, logits: Logits) -> Float[Tensor, "batch classes"]:
-        """Return what the network's logits mean to its task, in float32 on the CPU."""
-        return self.task.probabilities(logits).cpu()
+        """Return what the network's logits mean to its task, at its temperature, in float32 on the CPU."""
+        if self.calibration is not None and self.calibration.temperature != 1:
+            logits = logits.float() / self.calibration.temperature
+        return self.task.probabilities(logits).float().cpu()
 
     def name_top(self, probabilities: Float[Tensor, " classes"], top: int) -> tuple[tuple[str, float], ...]:
         """Return the names of one image's most probable classes with their probabilities, highest first."""
@@ -178,4 +186,6 @@ class Classifier(nn.Module):
 
     def _prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
         ranked = self.name_top(probabilities, top)
-        return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked)
+        threshold = None if self.calibration is None else self.calibration.threshold
+        sure = None if threshold is None else ranked[0][1] >= threshold
+        return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked, sure=sure)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from vitral.classifier.calibration import Calibration
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.needs import check_needs, needs
@@ -22,6 +23,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
+CALIBRATION = "calibration"  # the entry of a classifier that has one
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
@@ -67,6 +69,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
         "task": classifier.task.name,
+        **({} if classifier.calibration is None else {CALIBRATION: classifier.calibration.to_json()}),
         "weights_sha256": weights,
         "provenance": dataclasses.asdict(classifier.provenance),
     }
@@ -99,7 +102,8 @@ def read(folder: Path) -> Classifier:
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
-        return Classifier(model, preprocessing, names, provenance=provenance, task=task)
+        calibration = Calibration.from_json(description.get(CALIBRATION))
+        return Classifier(model, preprocessing, names, provenance=provenance, calibration=calibration, task=task)
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
     except (TypeError, AttributeError) as error:

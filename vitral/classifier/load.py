@@ -55,6 +55,8 @@ def load(
     classifier = _load(source, architecture or {}, size, listener)
     if size is not None:
         classifier.model.resize(size)
+        if classifier.preprocessing.image_size != classifier.model.image_size:
+            classifier.calibration = None  # what was fitted at another size says nothing
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
     return classifier
 

@@ -13,14 +13,17 @@ class Prediction:
         label: the most probable class.
         probability: its probability, 0 to 1.
         top: the most probable classes with their probabilities, highest first.
+        sure: whether the probability reaches the classifier's threshold; None for one that has none.
     """
 
     source: str
     label: str
     probability: float
     top: tuple[tuple[str, float], ...]
+    sure: bool | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the prediction as JSON values."""
         top = [{"label": label, "probability": probability} for label, probability in self.top]
-        return {"source": self.source, "label": self.label, "probability": self.probability, "top": top}
+        sure = {} if self.sure is None else {"sure": self.sure}
+        return {"source": self.source, "label": self.label, "probability": self.probability, "top": top, **sure}

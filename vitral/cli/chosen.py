@@ -31,6 +31,18 @@ def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Clas
     return name, source
 
 
+def name_of(classifier: str | None, listener: ConsoleListener) -> str:
+    """Return what `--classifier` says, or the newest run, which is then told to the listener.
+
+    Raises:
+        WeightsError: there is no run yet.
+    """
+    if classifier is None:
+        classifier = _newest()
+        listener(Message(f"Of {classifier}, the newest run; --classifier names another."))
+    return classifier
+
+
 def _newest() -> str:
     classifier = newest_classifier()
     if classifier is None:

@@ -86,6 +86,14 @@ COMMANDS = {
         ),
         "By McNemar's exact test on the images that only one of them gets right; classes are matched by name.",
     ),
+    "calibrate": Command(
+        "Fit a classifier's probabilities on validation images, and from where on it is sure.",
+        (
+            ("vitral calibrate --data photos/", "what a temperature would change; nothing is written"),
+            ("vitral calibrate --data photos/ --accuracy 0.95 --write", "'predict' says what is not sure"),
+        ),
+        "Fitted on validation images only; test images, where there are any, show the effect.",
+    ),
     "table": Command(
         "Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.",
         (

@@ -35,4 +35,5 @@ def predict(
         return
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
-        print_line(f"{prediction.source}: {ranked}")
+        doubt = "not sure  " if prediction.sure is False else ""
+        print_line(f"{prediction.source}: {doubt}{ranked}")

@@ -62,7 +62,7 @@ def evaluate(
     data, split = open_split(
         data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    columns = _match(data, classifier.class_names)
+    columns = match_classes(data, classifier.class_names)
     return evaluate_source(
         classifier,
         data.splits[split],
@@ -213,7 +213,12 @@ def predict_probabilities(
     )
 
 
-def _match(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
+def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
+    """Return for each of the data's classes the classifier's class of that name.
+
+    Raises:
+        DataError: it has none.
+    """
     columns = {name: column for column, name in enumerate(class_names)}
     return np.array(list(_columns(data, columns)), dtype=np.int64)
 

@@ -1,0 +1,57 @@
+"""What makes a classifier's probabilities mean what they say, and from which of them on its answers are given as sure."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitral.described import read_described
+from vitral.errors import VitralError
+
+LEAST, MOST = 0.05, 20.0  # temperatures: beyond these, images are too few to tell one
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Fitted on validation images; kept in the classifier's folder.
+
+    Attributes:
+        temperature: by which logits are divided before the softmax (arXiv 1706.04599); 1 changes nothing.
+        threshold: probability of the answer, 0 to 1, below which it is given as not sure; None for none.
+        wanted: the accuracy of the sure answers that the threshold was fitted for, 0 to 1.
+        data: of which images it was fitted.
+        images: how many.
+    """
+
+    temperature: float
+    threshold: float | None
+    wanted: float | None
+    data: str
+    images: int
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.temperature) and LEAST <= self.temperature <= MOST):
+            raise VitralError(f"A temperature is between {LEAST:g} and {MOST:g}, not {self.temperature}.")
+        for share in (self.threshold, self.wanted):
+            if share is not None and not 0 <= share <= 1:
+                raise VitralError(f"A threshold and a wanted accuracy are between 0 and 1, not {share}.")
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        sure = ""
+        if self.threshold is not None:
+            aim = "" if self.wanted is None else f", for {self.wanted:.1%} right among the sure answers"
+            sure = f"; answers below {self.threshold:.1%} are not sure{aim}"
+        return f"Temperature {self.temperature:.3f}, fitted on {self.images:,} validation images of {self.data}{sure}."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: object) -> "Calibration | None":
+        """Return what `to_json` gave; None for a folder that says nothing, as those of earlier versions.
+
+        Raises:
+            VitralError: it is not of this form.
+        """
+        return None if values is None else read_described(cls, values, "Its calibration")

@@ -1,0 +1,283 @@
+"""Fit temperature and threshold of a classifier on its validation images, and say what they change."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitral.classifier.calibration import Calibration
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import is_classifier, read, update_provenance
+from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
+from vitral.data.source import DataSet
+from vitral.data.subset import Renumbered
+from vitral.errors import DataError, WeightsError
+from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split
+from vitral.evaluation.selective import (
+    Answered,
+    Confidences,
+    Right,
+    answered_from,
+    area_under_risk,
+    at_coverages,
+    fit_threshold,
+)
+from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
+from vitral.events import Listener
+from vitral.inference.batching import collect
+from vitral.layout import CLASSIFIER
+from vitral.progress import show
+from vitral.tasks.calibration import expected_calibration_error, reliability
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import NO_VALUE, Table
+from vitral.tasks.single_label import SINGLE_LABEL
+
+STEP = 1e-6  # to which a threshold is rounded down
+VALIDATION, TEST = "validation", "test"
+NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What temperature and threshold change on the images of a split.
+
+    Attributes:
+        images: how many there are.
+        accuracy: of all answers, which the temperature does not change, 0 to 1.
+        nll: mean negative log-likelihood in nats, before and after.
+        ece: expected calibration error over 15 bins, 0 to 1, before and after.
+        aurc: area under risk and coverage, 0 to 1, with the temperature.
+        answered: what the threshold leaves; None without one.
+        coverages: the accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
+    """
+
+    images: int
+    accuracy: float
+    nll: tuple[float, float]
+    ece: tuple[float, float]
+    aurc: float
+    answered: Answered | None
+    coverages: tuple[Answered, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Calibrated:
+    """A fitted calibration.
+
+    Attributes:
+        calibration: the temperature and the threshold.
+        effects: what they change, by split: on the validation images that they were fitted on, and on test images.
+        remark: why no temperature was fitted; empty if one was.
+    """
+
+    calibration: Calibration
+    effects: Mapping[str, Effect]
+    remark: str = ""
+
+    def __repr__(self) -> str:
+        """Return what was fitted in one line."""
+        return f"Calibrated: {self.calibration.sentence()}"
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the tables."""
+        answered = self.effects[VALIDATION].answered
+        return (
+            self.calibration.sentence(),
+            *([self.remark] if self.remark else []),
+            *([] if answered is None else [_how_sure(answered)]),
+        )
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return what it changes, split by split, and accuracy against coverage."""
+        rows = [row for split, effect in self.effects.items() for row in _rows(split, effect)]
+        split, effect = list(self.effects.items())[-1]
+        return (
+            Table("What it changes", ("", "Before", "After"), tuple(rows)),
+            Table(
+                f"Answering only where it is sure, {split} images",
+                ("Answered", "Right", "From probability"),
+                tuple(
+                    (
+                        f"{one.coverage:.1%}",
+                        NO_VALUE if one.accuracy is None else f"{one.accuracy:.2%}",
+                        f"{one.threshold:.1%}",
+                    )
+                    for one in effect.coverages
+                ),
+            ),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return asdict(self)
+
+
+def _how_sure(answered: Answered) -> str:
+    low, high = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
+    return (
+        f"The threshold is known from {answered.images:,} validation images: {answered.accuracy:.1%} of them are right (95 % "
+        f"interval {low:.1%} to {high:.1%})."
+    )
+
+
+def _rows(split: str, effect: Effect) -> list[tuple[str, str, str]]:
+    of = f"{effect.images:,} {split} images"
+    rows = [
+        (f"Calibration error, {of}", f"{effect.ece[0]:.4f}", f"{effect.ece[1]:.4f}"),
+        (f"Negative log-likelihood, {of}", f"{effect.nll[0]:.4f}", f"{effect.nll[1]:.4f}"),
+    ]
+    if effect.answered is not None:
+        right = NO_VALUE if effect.answered.accuracy is None else f"{effect.answered.accuracy:.2%}"
+        sure = f"{right} of {effect.answered.coverage:.1%}"
+        rows.append((f"Right of those answered, {of}", f"{effect.accuracy:.2%} of all", sure))
+    return rows
+
+
+def calibrate(
+    classifier: Classifier | str | Path,
+    data: DataSet | str | Path,
+    *,
+    accuracy: float | None = None,
+    write: bool = False,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    skip_bad_images: bool = False,
+    listener: Listener = show,
+) -> Calibrated:
+    """Fit a classifier's temperature on its validation images, and the threshold from which its answers are accurate enough.
+
+    Both are fitted on the validation split alone; test images, where there are any, show what they change. Nothing is
+    changed unless `write` says so.
+
+    Args:
+        classifier: itself, or whatever `load` takes.
+        data: what it was trained on, or a dataset with a validation split.
+        accuracy: wanted of the answers that are given as sure, 0 to 1; None for no threshold.
+        write: whether the classifier's folder keeps both, so that its predictions use them.
+        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress and warnings; they are written to the screen if left out.
+
+    Raises:
+        DataError: there are no validation images, or no threshold gives the wanted accuracy.
+        WeightsError: it is to be written, and the classifier is not a folder.
+    """
+    if accuracy is not None and not 0 < accuracy <= 1:
+        raise DataError(f"A wanted accuracy is above 0 and at most 1, such as 0.95, not {accuracy:g}.")
+    folder = _folder(classifier) if write else None
+    scored = as_classifier(classifier, listener)
+    if scored.task != SINGLE_LABEL:
+        raise DataError(
+            f"Only classifiers of images that have one class each can be calibrated, not '{scored.task.name}'."
+        )
+    opened, _ = open_split(
+        data, [scored], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    )
+    if opened.task != SINGLE_LABEL or VALIDATION not in opened.splits:
+        raise DataError(
+            f"{opened.name} has no validation images of one class each, and on others nothing is fitted; name the data that "
+            "the classifier was trained on, or put images into a val/ folder."
+        )
+    answers = {
+        split: _logits(scored, opened, split, batch_size=batch_size, workers=workers, listener=listener)
+        for split in (VALIDATION, TEST)
+        if split in opened.splits
+    }
+    result = fitted(answers, accuracy, opened.name)
+    if folder is not None:
+        kept = read(folder)
+        kept.calibration = result.calibration
+        update_provenance(kept, folder)
+    return result
+
+
+def fitted(answers: Mapping[str, tuple[Logits, Labels]], accuracy: float | None, data: str) -> Calibrated:
+    """Return what is fitted on the validation images, and what it changes.
+
+    Args:
+        answers: logits and true classes by split, "validation" among them.
+        accuracy: wanted of the sure answers; None for no threshold.
+        data: the dataset's name.
+
+    Raises:
+        DataError: no threshold gives the wanted accuracy.
+    """
+    logits, labels = answers[VALIDATION]
+    found = fit_temperature(logits, labels)
+    temperature = 1.0 if found is None else found
+    threshold = None if accuracy is None else _threshold(*_answered(logits, labels, temperature), accuracy)
+    calibration = Calibration(temperature, threshold, accuracy, data, len(labels))
+    effects = {split: _effect(*known, calibration) for split, known in answers.items()}
+    return Calibrated(calibration, effects, NONE_FITS if found is None else "")
+
+
+def _threshold(confidences: Confidences, right: Right, wanted: float) -> float:
+    answered = fit_threshold(confidences, right, wanted)
+    if answered is None:
+        raise DataError(
+            f"No threshold gives {wanted:.1%} right: not even the surest of the {len(right)} validation images are. Want less, "
+            "or train further."
+        )
+    return math.floor(answered.threshold / STEP) * STEP  # predictions in float32 may differ in the last bits
+
+
+def _effect(logits: Logits, labels: Labels, calibration: Calibration) -> Effect:
+    before = _answered(logits, labels, 1.0)
+    after = _answered(logits, labels, calibration.temperature)
+    return Effect(
+        images=len(labels),
+        accuracy=float(after[1].mean()),
+        nll=(
+            negative_log_likelihood(logits, labels),
+            negative_log_likelihood(logits, labels, calibration.temperature),
+        ),
+        ece=(expected_calibration_error(reliability(*before)), expected_calibration_error(reliability(*after))),
+        aurc=area_under_risk(*after),
+        answered=None if calibration.threshold is None else answered_from(*after, calibration.threshold),
+        coverages=at_coverages(*after),
+    )
+
+
+def _answered(logits: Logits, labels: Labels, temperature: float) -> tuple[Confidences, Right]:
+    """Return the probability of each image's answer, and whether it is right."""
+    probabilities = np.exp(log_probabilities(logits, temperature))
+    return probabilities.max(axis=1), logits.argmax(axis=1) == labels
+
+
+def _logits(
+    classifier: Classifier, data: DataSet, split: str, *, batch_size: int, workers: int, listener: Listener
+) -> tuple[Logits, Labels]:
+    logits, labels = collect(
+        classifier.predictor.logits,
+        Renumbered(data.splits[split], match_classes(data, classifier.class_names)),
+        classifier.preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=None,
+        purpose=split,
+        listener=listener,
+    )
+    if not bool(logits.isfinite().all()):
+        raise WeightsError("The network gives no finite numbers for these images: its weights are damaged.")
+    return logits.double().numpy(), labels.numpy()
+
+
+def _folder(classifier: Classifier | str | Path) -> Path:
+    """Return the folder of a classifier.
+
+    Raises:
+        WeightsError: it is none.
+    """
+    if not isinstance(classifier, Classifier):
+        path = Path(classifier)
+        for candidate in (path, path / CLASSIFIER):
+            if is_classifier(candidate):
+                return candidate
+    raise WeightsError("Only a classifier folder, or the run folder around one, can keep a calibration; name one.")

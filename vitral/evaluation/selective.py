@@ -1,0 +1,83 @@
+"""Selective prediction: how accurate the surest answers are, and from which probability on answers are accurate enough."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+COVERAGES = (1.0, 0.95, 0.9, 0.8, 0.7, 0.5)  # that a table shows
+
+Confidences = Float64[np.ndarray, " examples"]
+Right = Bool[np.ndarray, " examples"]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What is left when only the surest answers are given.
+
+    Attributes:
+        threshold: the least probability of an answer that is given, 0 to 1.
+        coverage: share of the images that are answered, 0 to 1.
+        accuracy: share of the answers that are right, 0 to 1; None where nothing is answered.
+        images: that are answered.
+    """
+
+    threshold: float
+    coverage: float
+    accuracy: float | None
+    images: int
+
+
+def accuracy_by_coverage(confidences: Confidences, right: Right) -> tuple[Answered, ...]:
+    """Return what every threshold that tells images apart leaves, the one that leaves most last.
+
+    Images of one probability are answered together or not at all.
+
+    Args:
+        confidences: the probability of each image's answer.
+        right: whether it is right.
+    """
+    order = np.argsort(-confidences, kind="stable")
+    sorted_confidences, correct = confidences[order], np.cumsum(right[order])
+    ends = np.flatnonzero(np.append(sorted_confidences[1:] != sorted_confidences[:-1], True))
+    return tuple(
+        Answered(
+            threshold=float(sorted_confidences[end]),
+            coverage=(end + 1) / len(right),
+            accuracy=float(correct[end]) / (end + 1),
+            images=end + 1,
+        )
+        for end in ends.tolist()
+    )
+
+
+def answered_from(confidences: Confidences, right: Right, threshold: float) -> Answered:
+    """Return what a threshold leaves of some images."""
+    given = confidences >= threshold
+    accuracy = float(right[given].mean()) if given.any() else None
+    return Answered(threshold, float(given.mean()), accuracy, int(given.sum()))
+
+
+def fit_threshold(confidences: Confidences, right: Right, wanted: float) -> Answered | None:
+    """Return the threshold that answers most images of those whose answers are accurate enough; None if none does.
+
+    Args:
+        confidences: the probability of each image's answer.
+        right: whether it is right.
+        wanted: the least accuracy of what is answered, 0 to 1.
+    """
+    enough = [one for one in accuracy_by_coverage(confidences, right) if (one.accuracy or 0.0) >= wanted - 1e-12]
+    return enough[-1] if enough else None
+
+
+def at_coverages(confidences: Confidences, right: Right) -> tuple[Answered, ...]:
+    """Return what is left where at least so many images are answered: all of them, 95 %, and so on."""
+    every = accuracy_by_coverage(confidences, right)
+    return tuple(next(one for one in every if one.coverage >= coverage - 1e-12) for coverage in COVERAGES)
+
+
+def area_under_risk(confidences: Confidences, right: Right) -> float:
+    """Return the mean error of the surest answers over all coverages, 0 to 1 (AURC, arXiv 1805.08206); 0 is best."""
+    order = np.argsort(-confidences, kind="stable")
+    risks = np.cumsum(~right[order]) / np.arange(1, len(right) + 1)
+    return float(risks.mean())
