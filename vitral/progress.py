@@ -3,6 +3,7 @@
 `show` is the default listener; `vitral.events.ignore` is silent.
 """
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -29,9 +30,21 @@ REDRAWN = 0.2  # seconds between two redraws of a bar
 TELLING = 2.0  # seconds of a task that must be seen before the rest is estimated
 
 
+def few_shot_name(shots: int) -> str:
+    """Return the name, in logs, of the accuracy that so many images a class give on frozen features."""
+    return f"validation/few_shot_{shots}"
+
+
+def shots_of(name: str) -> int | None:
+    """Return of how many images a class a figure of that name is; None for another kind of figure."""
+    match = re.fullmatch(r"validation/few_shot_(\d+)", name)
+    return int(match[1]) if match else None
+
+
 def readable(figures: dict[str, float]) -> str:
     """Return figures formatted for people, next to a bar; those without a format are left out."""
-    return "  ".join(FIGURES[name].format(value) for name, value in figures.items() if name in FIGURES)
+    formats = {name: f"{shots}-shot {{:.1%}}" for name in figures if (shots := shots_of(name))} | FIGURES
+    return "  ".join(formats[name].format(value) for name, value in figures.items() if name in formats)
 
 
 @dataclass

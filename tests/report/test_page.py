@@ -233,6 +233,22 @@ def test_the_learning_rate_has_its_curve() -> None:
     assert page.count("<figure") == 2
 
 
+def test_few_shot_figures_have_a_curve_for_each_number_of_images() -> None:
+    rows = [
+        {
+            "step": step,
+            "validation/few_shot_10": 0.4,
+            "validation/few_shot_5": 0.3,
+            "validation/few_shot_5_deviation": 0.1,
+        }
+        for step in (10, 20)
+    ]
+    page = render_report(RunReport(title="x", facts=(), curves=(CurveGroup("Run", (Curve("run", rows),)),)))
+    five, ten = (page.index(f'aria-label="{shots}-shot accuracy by step: validation"') for shots in (5, 10))
+    assert five < ten
+    assert page.count("<figure") == 2
+
+
 def test_the_verdict_stands_above_all() -> None:
     page = render_report(
         RunReport(

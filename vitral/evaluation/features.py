@@ -118,6 +118,7 @@ def extract_features(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
+    stop: Callable[[], bool] | None = None,
 ) -> tuple[Features, Labels]:
     """Return the network's pooled representation and the label of every image of a source, in order.
 
@@ -128,8 +129,10 @@ def extract_features(
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
         listener: receives progress.
+        stop: asked after every batch, as often by every process, whether to stop.
 
     Raises:
+        Stopped: `stop` said so.
         ImageError: an image cannot be read.
     """
     return collect(
@@ -141,6 +144,7 @@ def extract_features(
         limit=limit,
         purpose=PURPOSE,
         listener=listener,
+        stop=stop,
     )
 
 

@@ -12,6 +12,7 @@ from vitral.explanation.scale import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
 from vitral.printable import printable
+from vitral.progress import shots_of
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.images import Inlined, filter_sheet, inline
 from vitral.report.plots import comparison_plot, curve_plot, distance_plot, position_plot, reliability_plot
@@ -81,9 +82,19 @@ def _curve_plots(group: CurveGroup) -> list[Markup]:
     plots = [
         curve_plot(group.curves, "loss", label="loss"),
         curve_plot(group.curves, "accuracy", label="accuracy", percent=True),
+        *(
+            curve_plot(group.curves, name.removeprefix("validation/"), label=f"{shots}-shot accuracy", percent=True)
+            for shots, name in _few_shot(group)
+        ),
         curve_plot(group.curves, "learning_rate", label="learning rate"),
     ]
     return [plot for plot in plots if plot is not None]
+
+
+def _few_shot(group: CurveGroup) -> list[tuple[int, str]]:
+    """Return the numbers of images a class of which there are figures, with the names of those."""
+    names = {name for curve in group.curves for row in curve.rows for name in row}
+    return sorted((shots, name) for name in names if (shots := shots_of(name)) is not None)
 
 
 def _drawings(report: RunReport) -> dict[str, Any]:

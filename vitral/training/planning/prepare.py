@@ -25,6 +25,7 @@ from vitral.training.planning.network import network_config, routing
 from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import resolve
+from vitral.training.scoring.live import check_few_shot
 from vitral.training.settings.recipe import Recipe
 from vitral.weights.named.find import is_named, offer
 
@@ -85,6 +86,7 @@ def prepare(session: Session) -> Run:
         loaded = load(str(request.source), listener=session.listener)
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
+    check_few_shot(plan.recipe, session.data)
     classifier = begin_network(session, plan, loaded)
     if request.asked.quick:
         return Run(session, plan, classifier)  # nothing is trained, so that nothing need be measured of it

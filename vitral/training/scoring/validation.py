@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.errors import Stopped
 from vitral.evaluation.evaluate import predict_probabilities
@@ -13,6 +14,7 @@ from vitral.models.model import Model
 from vitral.training.loop import Validate
 from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run
+from vitral.training.scoring.live import live_few_shot
 
 VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
 FEW_IMAGES = 5000  # for which starting workers takes longer than they save
@@ -20,28 +22,40 @@ FEW_IMAGES = 5000  # for which starting workers takes longer than they save
 
 def run_validation(run: Run, source: Source | None) -> Validate | None:
     """Return what measures the network on some images; None where there are none, or nothing is to be measured on them."""
-    if source is None or not run.session.validate or not method_of(run.recipe).trains_head:
-        return None  # a head that nothing has trained has nothing to say
+    if source is None or not run.session.validate:
+        return None
+    live = live_few_shot(run.recipe, run.data, source, scoring_workers(run))
+    head = method_of(run.recipe).trains_head  # one that nothing has trained has nothing to say
+    if not head and live is None:
+        return None
 
     def validate(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
         classifier = run.classifier_of(model)
         try:
-            probabilities, targets = predict_probabilities(
-                classifier,
-                source,
-                limit=VALIDATION_IMAGES,
-                workers=scoring_workers(run),
-                listener=listener,
-                stop=stop,
-            )
+            figures = _of_head(run, classifier, source, listener, stop) if head else {}
+            if live is not None and all(map(math.isfinite, figures.values())):
+                figures |= live(classifier, listener, stop)
         except Stopped:
             return None
-        if not torch.isfinite(probabilities).all():
-            return {f"validation/{classifier.task.headline.name}": math.nan}
-        figures = classifier.task.validate(probabilities, targets)
-        return {f"validation/{name}": value for name, value in figures.items()}
+        return figures
 
     return validate
+
+
+def _of_head(
+    run: Run, classifier: Classifier, source: Source, listener: Listener, stop: Callable[[], bool]
+) -> dict[str, float]:
+    probabilities, targets = predict_probabilities(
+        classifier,
+        source,
+        limit=VALIDATION_IMAGES,
+        workers=scoring_workers(run),
+        listener=listener,
+        stop=stop,
+    )
+    if not torch.isfinite(probabilities).all():
+        return {f"validation/{classifier.task.headline.name}": math.nan}
+    return {f"validation/{name}": value for name, value in classifier.task.validate(probabilities, targets).items()}
 
 
 def scoring_workers(run: Run) -> int:

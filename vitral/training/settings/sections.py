@@ -337,13 +337,16 @@ class CheckpointSettings(Section):
 
 
 class EvaluationSettings(Section):
-    """When a run is validated.
+    """When a run is validated, and how.
 
     Attributes:
         every_steps: updates between validations; None for one about every tenth of the run.
+        few_shot: at each of them also ridge regression on the frozen features of so many training images a class, three draws
+            each, such as 1, 5, 10, 25; of none by default, for that costs the time of those images.
     """
 
     every_steps: int | None = Field(default=None, ge=1)
+    few_shot: tuple[Annotated[int, Field(ge=1)], ...] = ()
 
 
 class FaultSettings(Section):
