@@ -195,6 +195,43 @@ def test_what_cannot_be_explained_is_one_line_and_no_drawing(
     assert not (there / "never.png").exists()
 
 
+def test_explain_makes_a_page_of_a_folder(there: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "photos", "--worst-first", "--data", "photos"]) == 0
+    assert "photos: 36 of 36 images; attention rollout, mean deletion 0." in " ".join(capsys.readouterr().out.split())
+    page = (there / "photos-explained.html").read_text()
+    assert page.count("<figure") == 36
+    assert page.count('class="neighbours"') == 36
+    assert main(["explain", "photos/red", "--out", "red.html", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["truth"] for row in told["images"]] == ["red"] * 12
+    assert np.array(told["images"][0]["relevance"]).shape == (2, 2)
+    assert "let it end in .html" in refused("explain", "photos", "--out", "page.jpg")
+
+
+def test_explain_names_the_training_images_most_like_an_image(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "photos/red/1.jpg", "--data", "photos", "--out", "near.png"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len([line for line in lines if " alike: " in line]) == 5
+    assert "photos/" in lines[0]
+
+
+def test_explain_shows_the_network(there: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--network"]) == 0
+    assert "name some by --data" in capsys.readouterr().out
+    assert main(["explain", "--network", "--data", "photos", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["folder"], told["num_images"], told["missing"]) == ("photos-network", 36, [])
+    with np.load(there / "photos-network" / "network.npz") as arrays:
+        assert arrays["attention_distance"].shape == (1, 2)
+    assert "one of the two" in refused("explain", status=2)
+    assert "one of the two" in refused("explain", "photos/red/1.jpg", "--network", status=2)
+    (there / "full").mkdir()
+    (there / "full" / "mine.txt").write_text("mine")
+    assert "holds something else" in refused("explain", "--network", "--out", "full")
+    assert "neither patches nor" in refused("explain", "--network", "--classifier", "resnet-18", "--out", "none")
+    assert not (there / "none").exists()
+
+
 def test_an_unknown_method_is_a_wrong_command_line(there: Path, refused: Refused) -> None:
     line = refused("explain", "photos/red/1.jpg", "--method", "gradcam", status=2)
     assert "gradcam" in line

@@ -29,7 +29,9 @@ FLAGS = {
     "table": "--format --json",
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
     "predict": "--classifier --json --skip-bad-images --top",
-    "explain": "--classifier --head --json --label --layer --method --out --style --overwrite",
+    "explain": (
+        "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
+    ),
     "convert": "--format --image-size --set --json --overwrite",
     "push": "--format --json --private",
     "models": "--weights --json",

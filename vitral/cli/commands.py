@@ -120,12 +120,15 @@ COMMANDS = {
         ),
     ),
     "explain": Command(
-        "Show where the model looked in an image.",
+        "Show where the model looked in an image, or what its network has learned.",
         (
             ("vitral explain holiday.jpg", "by the newest run; draws holiday-explained.jpg"),
             ("vitral explain holiday.jpg --classifier runs/photos --out explained.png", "a given run and file"),
             ("vitral explain holiday.jpg --label tabby", "what speaks for a class that is not the answer"),
             ("vitral explain holiday.jpg --layer 12 --head 3", "where one head looks"),
+            ("vitral explain holiday.jpg --data photos/", "and the training images most like it"),
+            ("vitral explain photos/ --worst-first --out worst.html", "a page of the worst"),
+            ("vitral explain --network --data photos/ --out inside", "the network: the paper's figure 7"),
         ),
         "auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others. "
         "deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",

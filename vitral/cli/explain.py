@@ -1,25 +1,50 @@
 """`vitral explain`: where did the model look?"""
 
+import dataclasses
 import itertools
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
+from cyclopts import CycloptsError, Parameter
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.wording import spoken
+from vitral.data.unlabelled import Unlabelled, list_unlabelled
+from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.explanation.explain import explain as explain_image
+from vitral.explanation.gallery import Asked, Gallery, explain_all
 from vitral.explanation.methods import Choice
+from vitral.explanation.nearest import TrainingImages
+from vitral.explanation.network import analyze
 from vitral.images.encode import image_format
-from vitral.outputs import check_file, has_mark
+from vitral.outputs import check_file, check_folder, has_mark
+from vitral.report.gallery import write_gallery
+from vitral.report.network_page import FILES, reach, write_network
+from vitral.report.page import mark
 
 LONGEST_STEM = 60  # characters of the image's name in that of the drawing
 
 
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """What a command reads and where it writes, as the user named them."""
+
+    classifier: str | None
+    data: str | None
+    out: Path | None
+    overwrite: bool
+    json: bool
+
+    def inputs(self, *others: str) -> list[str]:
+        """Return what must not be overwritten."""
+        return [name for name in (*others, self.classifier, self.data) if name]
+
+
 def explain(
-    image: Path,
+    images: str | None = None,
     /,
     *,
     classifier: str | None = None,
@@ -27,43 +52,77 @@ def explain(
     label: str | None = None,
     layer: int | None = None,
     head: int | None = None,
+    data: str | None = None,
+    worst_first: Annotated[bool, Parameter(negative="")] = False,
+    network: Annotated[bool, Parameter(negative="")] = False,
     out: Path | None = None,
     style: Style = "side",
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Show where the model looked in an image.
+    """Show where the model looked in an image, or what its network has learned.
 
     Args:
-        image: a file.
+        images: a file, which is drawn; or a folder, .zip, .tar or table, of which a page is made.
         classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         method: "rollout", all attention from the image to the answer; "attention", that of one layer; "relevance", what of it
             speaks for a class; "grad-cam", what of the last feature map does; "auto", the one that fits the model.
         label: the class to explain, by its name; the most probable if left out.
         layer: the layer whose attention is shown, counted from 1; the last if left out.
         head: the head of that layer, counted from 1; the mean of all if left out.
+        data: training images, as 'finetune' takes them, among which the nearest are shown; with --network images to average
+            over.
+        worst_first: of a folder, the images that got least probability for their class, which their folder names.
+        network: show the network itself: patch filters, position embeddings, attention distances.
         out: the drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
-            IMAGE-explained-2.jpg and so on if that is of another image.
+            IMAGE-explained-2.jpg and so on if that is of another image. Of a folder a page, FOLDER-explained.html; of the
+            network a folder, NAME-network.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
         overwrite: replace a file even if it is not such a drawing.
         json: print JSON for programs, including the relevance map.
     """
-    target = out or Path(f"{image.stem[:LONGEST_STEM]}-explained.jpg")
-    check_file(target, inputs=[image, *([classifier] if classifier else [])], mark=MARK, overwrite=overwrite)
+    places = Places(classifier, data, out, overwrite, json)
+    if network == (images is not None):
+        raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
+    if images is None:
+        _analyze(places)
+        return
+    asked = Asked(method, label, layer, head)
+    listed = list_unlabelled(images)
+    if len(listed) == 1 and listed[0].name == images:
+        _draw(images, asked, places, style)
+    else:
+        _exhibit(images, listed, asked, places, worst_first=worst_first)
+
+
+def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
+    """Explain one image in a drawing."""
+    target = places.out or Path(f"{Path(image).stem[:LONGEST_STEM]}-explained.jpg")
+    check_file(target, inputs=places.inputs(image), mark=MARK, overwrite=places.overwrite)
     image_format(target)  # a name that cannot be written is refused before anything is computed
     with ConsoleListener() as listener:
-        _, source = choose(classifier, listener)
-        explanation = explain_image(source, image, method=method, label=label, layer=layer, head=head, score=True)
-    if out is None:
+        _, source = choose(places.classifier, listener)
+        training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
+        explanation = explain_image(
+            source,
+            Path(image),
+            method=asked.method,
+            label=asked.label,
+            layer=asked.layer,
+            head=asked.head,
+            score=True,
+            training=training,
+        )
+    if places.out is None:
         target = _own_name(target, explanation.mark)
-    explanation.save(target, style=style, overwrite=overwrite)
-    if json:
-        print_json({"source": str(image), "drawing": str(target), **explanation.to_json()})
+    explanation.save(target, style=style, overwrite=places.overwrite)
+    if places.json:
+        print_json({"source": image, "drawing": str(target), **explanation.to_json()})
     else:
         _show(explanation, image, target)
 
 
-def _show(explanation: Explanation, image: Path, target: Path) -> None:
+def _show(explanation: Explanation, image: str, target: Path) -> None:
     answer = f"{explanation.label} {explanation.probability:.1%}"
     first, probability = explanation.top[0]
     if first != explanation.label:
@@ -71,7 +130,53 @@ def _show(explanation: Explanation, image: Path, target: Path) -> None:
     because = f" ({explanation.reason})" if explanation.reason else ""
     scores = explanation.faithfulness
     faithful = "" if scores is None else f", deletion {scores.deletion:.3f}, insertion {scores.insertion:.3f},"
+    for neighbour in explanation.nearest:
+        print_line(f"{neighbour.similarity:.3f} alike: {neighbour.label}, {neighbour.name}")
     print_line(f"{image}: {answer}; {explanation.described}{because}{faithful} in {target}")
+
+
+def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places, *, worst_first: bool) -> None:
+    """Explain many images on a page."""
+    target = places.out or Path(f"{Path(folder).stem[:LONGEST_STEM]}-explained.html")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ImageError(f"'{target}' is no name for a page of several images; let it end in .html.")
+    check_file(target, inputs=places.inputs(folder), mark=mark("gallery"), overwrite=places.overwrite)
+    with ConsoleListener() as listener:
+        name, source = choose(places.classifier, listener)
+        if places.data is not None:
+            asked = dataclasses.replace(asked, training=TrainingImages.of(source, places.data, listener=listener))
+        gallery = explain_all(source, listed, asked, worst_first=worst_first, listener=listener)
+    write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
+    if places.json:
+        print_json({"page": str(target), "num_images": gallery.num_images, "images": _listed(gallery)})
+        return
+    scores = gallery.faithfulness()
+    faithful = "" if scores is None else f", mean deletion {scores[0]:.3f}, mean insertion {scores[1]:.3f},"
+    count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
+    print_line(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
+
+
+def _listed(gallery: Gallery) -> list[dict[str, object]]:
+    return [entry.to_json() for entry in gallery.entries]
+
+
+def _analyze(places: Places) -> None:
+    """Write the analysis of the network."""
+    with ConsoleListener() as listener:
+        name, source = choose(places.classifier, listener)
+        target = places.out or Path(f"{Path(name).name[:LONGEST_STEM]}-network")
+        check_folder(target, own=FILES, inputs=places.inputs(name), replace=True, overwrite=places.overwrite)
+        analysis = analyze(source, places.data, listener=listener)
+    analysis = dataclasses.replace(analysis, missing=tuple(map(spoken, analysis.missing)))
+    write_network(analysis, target, classifier=name, overwrite=places.overwrite)
+    if places.json:
+        print_json({"folder": str(target), **analysis.to_json()})
+        return
+    for reason in analysis.missing:
+        print_line(reason)
+    distance = analysis.attention_distance
+    said = "" if distance is None else f": {reach(distance)}, averaged over {distance.num_images:,} images"
+    print_line(f"{analysis.network}{said}; page, drawings and arrays in {target}")
 
 
 def _own_name(target: Path, mark: bytes) -> Path:

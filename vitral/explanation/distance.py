@@ -32,7 +32,7 @@ def attention_distance(predictor: Predictor, images: Images) -> AttentionDistanc
     """Measure how far the heads of a network look, averaged over prepared images; the paper took 128.
 
     Raises:
-        ModelError: the network is no Vision Transformer.
+        ModelError: the network's attention makes no chain from the answer to the patches.
     """
     totals: list[Float64[Tensor, "layers heads"]] = []
     for chunk in torch.split(images, IMAGES_AT_ONCE):

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
 from vitral.explanation.overlay import Field, enlarged, heat, laid_over, relevance_field
 from vitral.explanation.scale import colour_scale
@@ -34,6 +34,7 @@ class Content:
         probability: how sure it was, 0 to 1.
         method: what gave the relevance.
         warning: what is to be known before the map is believed; empty if nothing.
+        nearest: training images with their labels and how alike they are, -1 to 1, the nearest first.
     """
 
     photo: Pixels
@@ -43,6 +44,7 @@ class Content:
     probability: float
     method: str
     warning: str = ""
+    nearest: tuple[tuple[Pixels, str, float], ...] = ()
 
 
 def draw(content: Content, style: Style) -> Pixels:
@@ -61,12 +63,14 @@ def draw(content: Content, style: Style) -> Pixels:
     }[style]()
     foot = _Foot(content, field, panels)
     text, height = foot.text, foot.height
-    drawing = Image.new("RGB", (foot.width, photo.height + text + height), PAPER)
+    strip = _Strip(content, foot.width, text)
+    drawing = Image.new("RGB", (foot.width, photo.height + text + height + strip.height), PAPER)
     left = (foot.width - sum(panel.width for panel in panels) - (len(panels) - 1) * text) // 2
     for panel in panels:
         drawing.paste(panel, (left, text))
         left += panel.width + text
     foot.draw(ImageDraw.Draw(drawing), top=photo.height + text)
+    strip.draw(drawing, top=photo.height + text + height)
     return np.asarray(drawing)
 
 
@@ -133,6 +137,38 @@ class _Foot:
         _write(draw, f"{self.field.lowest:.{digits}f}", (left, below), text, width / 3, INK)
         _write(draw, "times the mean", (left + width / 2, below), text, width / 2, MUTED, anchor="ma")
         _write(draw, f"{self.field.highest:.{digits}f}", (left + width, below), text, width / 3, INK, anchor="ra")
+
+
+class _Strip:
+    """The nearest training images in a row below everything else; of no height where there are none."""
+
+    def __init__(self, content: Content, width: int, text: int) -> None:
+        self.nearest, self.text = content.nearest, text
+        count = max(len(self.nearest), 1)
+        self.side = max((width - (count + 1) * text) // count, 1)
+        self.height = round(self.side + 5.4 * LINE * text) if self.nearest else 0
+
+    def draw(self, drawing: Image.Image, *, top: int) -> None:
+        """Draw it from `top` on."""
+        if not self.nearest:
+            return
+        text, line, draw = self.text, LINE * self.text, ImageDraw.Draw(drawing)
+        _write(
+            draw,
+            "nearest training images, and how alike their features are",
+            (text, top + 0.5 * line),
+            text,
+            drawing.width - 2 * text,
+            MUTED,
+        )
+        for index, (pixels, label, similarity) in enumerate(self.nearest):
+            left, row = text + index * (self.side + text), round(top + 1.8 * line)
+            image = ImageOps.contain(
+                enlarged(Image.fromarray(pixels)), (self.side, self.side), Image.Resampling.LANCZOS
+            )
+            drawing.paste(image, (left + (self.side - image.width) // 2, row + (self.side - image.height) // 2))
+            _write(draw, label, (left, row + self.side + 0.3 * line), text, self.side, INK)
+            _write(draw, f"{similarity:.3f}", (left, row + self.side + 1.4 * line), text, self.side, MUTED)
 
 
 def _write(

@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from vitral.inference.recording import as_transformer
 from vitral.models.model import Model
+from vitral.models.t2t import T2TViT
 
 NUM_FILTERS = 28  # as in the paper's figure
 
@@ -50,12 +51,15 @@ def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows 
     The class token's embedding is left out. None where the network has no position embedding.
 
     Raises:
-        ModelError: the network is no Vision Transformer.
+        ModelError: the network is neither a Vision Transformer nor T2T-ViT.
     """
-    transformer = as_transformer(model)
-    table = transformer.position.patch_embedding()
-    if table is None:
-        return None
+    if isinstance(model, T2TViT):
+        table, grid = model.position[:, 1:], model.config.grid
+    else:
+        transformer = as_transformer(model)
+        found, grid = transformer.position.patch_embedding(), transformer.config.grid
+        if found is None:
+            return None
+        table = found
     positions = functional.normalize(table[0].double().cpu(), dim=-1)
-    grid = transformer.config.grid
     return (positions @ positions.T).reshape(*grid, *grid).float().numpy()

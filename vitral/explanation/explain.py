@@ -16,6 +16,7 @@ from vitral.errors import ModelError, did_you_mean
 from vitral.explanation.drawing import Box, Content, Style, draw
 from vitral.explanation.faithfulness import Faithfulness, faithfulness
 from vitral.explanation.methods import Choice, Method, Request, choose_method, compute, why_not_rollout
+from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.explanation.overlay import overlay
 from vitral.files import write_file
 from vitral.images.decode import Pixels
@@ -50,6 +51,7 @@ class Explanation:
         part: of "attention" the layer and the head, such as "layer 12 of 12, head 3 of 6"; empty of other methods.
         reason: why the network could not be explained by attention rollout, if its attention would let one expect it.
         faithfulness: deletion and insertion scores of the map, if they were asked for.
+        nearest: the training images that the network sees as most like this one, if they were asked for.
     """
 
     photo: Pixels
@@ -64,6 +66,7 @@ class Explanation:
     part: str = ""
     reason: str = ""
     faithfulness: Faithfulness | None = None
+    nearest: tuple[Neighbour, ...] = ()
 
     def __repr__(self) -> str:
         """Return the answer and what it is explained by in one line."""
@@ -109,7 +112,14 @@ class Explanation:
             style: "side", the image and the map over it side by side; "overlay", the map over the image; "heat", the map.
         """
         content = Content(
-            self.photo, self.box, self.relevance, self.label, self.probability, self.described, self.warning
+            self.photo,
+            self.box,
+            self.relevance,
+            self.label,
+            self.probability,
+            self.described,
+            self.warning,
+            tuple((one.image, one.label, one.similarity) for one in self.nearest),
         )
         return draw(content, style)
 
@@ -138,6 +148,7 @@ class Explanation:
             "method": self.method,
             **{name: value for name, value in (("part", self.part), ("reason", self.reason)) if value},
             **({} if self.faithfulness is None else asdict(self.faithfulness)),
+            **({"nearest": [neighbour.to_json() for neighbour in self.nearest]} if self.nearest else {}),
             "warning": self.warning,
             "relevance": self.relevance.tolist(),
             **({} if self.contributions is None else {"contributions": self.contributions.tolist()}),
@@ -154,6 +165,7 @@ def explain(
     layer: int | None = None,
     head: int | None = None,
     score: bool = False,
+    training: TrainingImages | None = None,
 ) -> Explanation:
     """Show where a classifier looked in an image.
 
@@ -183,6 +195,7 @@ def explain(
         layer: of "attention": counted from 1 among the layers of attention; None for the last.
         head: of "attention": counted from 1; None for the mean of all.
         score: whether to measure how faithful the map is, which takes 33 passes.
+        training: images among which the nearest to this one are looked for.
 
     Raises:
         ImageError: the image cannot be read.
@@ -213,6 +226,7 @@ def explain(
         part=maps.part,
         reason=why_not_rollout(predictor, chosen) if method == "auto" else "",
         faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index) if score else None,
+        nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0]),
     )
 
 

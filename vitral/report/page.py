@@ -58,7 +58,7 @@ def render_report(report: RunReport) -> str:
         curve_plots=[(group.title, _curve_plots(group)) for group in report.curves],
         shown_bad_images=SHOWN_BAD_IMAGES,
         open_rows=OPEN_ROWS,
-        scale=_scale(),
+        scale=scale(),
         **_drawings(report),
     )
 
@@ -176,6 +176,6 @@ def _examples(report: RunReport) -> list[list[list[Inlined]]]:
     ]
 
 
-def _scale() -> str:
+def scale() -> str:
     """Return the colours of the maps as the stops of a CSS gradient."""
     return ", ".join(f"rgb({red} {green} {blue})" for red, green, blue in colour_scale()[::15].tolist())

@@ -240,6 +240,20 @@ def to_svg(figure: Figure, description: str) -> Markup:
     return Markup(_own_ids(drawing.replace("<svg", head, 1)))  # matplotlib escapes what it writes
 
 
+def standalone(drawing: Markup, colours: Mapping[str, str]) -> str:
+    """Return inline SVG as a file of its own, on white.
+
+    Args:
+        drawing: what `to_svg` gave.
+        colours: of the page's variables, by their names.
+    """
+    text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], str(drawing))
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    head, _, rest = text.partition(">")
+    head = head.replace("<svg", f"<svg {names}", 1).replace('style="', 'style="background: #fff; ')
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{head}>{rest}'
+
+
 def _own_ids(drawing: str) -> str:
     """Make the ids of a drawing unique: a page has several drawings, and a reference finds the first."""
     prefix = f"p{zlib.crc32(drawing.encode(errors='replace'))}-"

@@ -1,0 +1,191 @@
+"""Explanations of many images at once: what each was taken for, where the network looked, and which come first."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.prediction import Prediction
+from vitral.data.unlabelled import Unlabelled
+from vitral.errors import ImageError
+from vitral.events import Listener, Message, Progress
+from vitral.explanation.explain import Explanation, explain
+from vitral.explanation.methods import Choice
+from vitral.explanation.nearest import TrainingImages
+from vitral.images.decode import Pixels
+from vitral.images.thumbnail import thumbnail
+from vitral.progress import show
+
+MOST = 60  # images of a gallery: a page of more is not looked through, and each takes 33 passes
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a gallery shows of every image, as `explain` takes it.
+
+    Attributes:
+        method: how it is determined where the network looked.
+        label: the class that is explained; None for the most probable of each image.
+        layer: whose attention is shown.
+        head: of that layer.
+        training: images among which the nearest are shown.
+    """
+
+    method: Choice = "auto"
+    label: str | None = None
+    layer: int | None = None
+    head: int | None = None
+    training: TrainingImages | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """An image of a gallery.
+
+    Attributes:
+        name: its file.
+        explanation: its explanation, the image in it small.
+        overlay: the part that the network saw, the map drawn over it, small.
+        truth: its class, where the folder that it lies in has the name of one; else None.
+    """
+
+    name: str
+    explanation: Explanation
+    overlay: Pixels
+    truth: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the images as JSON values."""
+        return {"source": self.name, "truth": self.truth, **self.explanation.to_json()}
+
+
+@dataclass(frozen=True, eq=False)
+class Gallery:
+    """Explanations of some of many images.
+
+    Attributes:
+        entries: in the order in which they are shown.
+        num_images: all images, of which these are some.
+        worst_first: whether these are the worst, the worst first; else they are evenly spaced, by name.
+        unreadable: names of the images that could not be read.
+        warning: why the maps mean nothing; empty if nothing is known against them.
+    """
+
+    entries: tuple[Entry, ...]
+    num_images: int
+    worst_first: bool
+    unreadable: tuple[str, ...]
+    warning: str
+
+    def faithfulness(self) -> tuple[float, float] | None:
+        """Return the mean deletion and insertion score; None if there are none."""
+        scores = [entry.explanation.faithfulness for entry in self.entries]
+        pairs = [(score.deletion, score.insertion) for score in scores if score is not None]
+        if not pairs:
+            return None
+        deletion, insertion = np.mean(pairs, axis=0).tolist()
+        return deletion, insertion
+
+
+def explain_all(
+    classifier: Classifier,
+    images: Sequence[Unlabelled],
+    asked: Asked,
+    *,
+    worst_first: bool = False,
+    most: int = MOST,
+    listener: Listener = show,
+) -> Gallery:
+    """Explain some of many images; those that cannot be read are left out, each with a warning.
+
+    Args:
+        classifier: the network with its preprocessing.
+        images: what to explain.
+        asked: how.
+        worst_first: predict all images first, and take those whose class got the least probability, or, where the class is
+            not known, those that the classifier is least sure of.
+        most: how many are explained; of more these are evenly spaced.
+        listener: receives progress and warnings; they are written to the screen if left out.
+
+    Raises:
+        ImageError: none of the images can be read.
+        ModelError: the network does not allow what is asked.
+    """
+    unreadable: dict[str, None] = {}  # in order, each once
+    candidates = list(images)
+    if worst_first:
+        sure = list(_sureness(classifier, candidates, unreadable, listener))
+        order = np.argsort([probability for _, probability in sure], kind="stable")
+        candidates = [sure[index][0] for index in order]
+    else:
+        candidates = _evenly(candidates, most)
+    entries: list[Entry] = []
+    for image in candidates:
+        if len(entries) == most:
+            break
+        try:
+            entries.append(_entry(classifier, image, asked))
+        except ImageError as error:
+            _skip(image, error, unreadable, listener)
+        listener(Progress("explain", len(entries), min(most, len(candidates))))
+    if not entries:
+        raise ImageError("None of the images can be read.")
+    return Gallery(tuple(entries), len(images), worst_first, tuple(unreadable), classifier.doubt())
+
+
+def truth_of(name: str, class_names: Sequence[str]) -> str | None:
+    """Return the class that an image is of by the folder that it lies in; None if no class is called so."""
+    folder = PurePath(name.replace(":", "/")).parent.name  # of an archive's member, too
+    return folder if folder in class_names else None
+
+
+def _evenly(images: list[Unlabelled], most: int) -> list[Unlabelled]:
+    indices = np.unique(np.linspace(0, len(images) - 1, min(most, len(images))).round().astype(int))
+    return [images[index] for index in indices.tolist()]
+
+
+def _sureness(
+    classifier: Classifier, images: Sequence[Unlabelled], unreadable: dict[str, None], listener: Listener
+) -> Iterator[tuple[Unlabelled, float]]:
+    """Give each image that can be read with the probability of its class, or of the answer where that is not known."""
+    for done, image in enumerate(images, start=1):
+        try:
+            (prediction,) = classifier.predict(
+                image.read(), top=len(classifier.class_names), listener=lambda event: None
+            )
+        except ImageError as error:
+            _skip(image, error, unreadable, listener)
+            continue
+        yield image, _probability(prediction, truth_of(image.name, classifier.class_names))
+        listener(Progress("predict", done, len(images)))
+
+
+def _probability(prediction: Prediction, truth: str | None) -> float:
+    return prediction.probability if truth is None else dict(prediction.top)[truth]
+
+
+def _skip(image: Unlabelled, error: ImageError, unreadable: dict[str, None], listener: Listener) -> None:
+    unreadable[image.name] = None
+    listener(Message(f"Skipped: {error}", warning=True))
+
+
+def _entry(classifier: Classifier, image: Unlabelled, asked: Asked) -> Entry:
+    explanation = explain(
+        classifier,
+        image.read(),
+        method=asked.method,
+        label=asked.label,
+        layer=asked.layer,
+        head=asked.head,
+        training=asked.training,
+        score=True,
+    )
+    overlay = thumbnail(explanation.overlay())
+    seen = thumbnail(explanation.image)
+    small = replace(
+        explanation, photo=seen, box=(0, 0, *seen.shape[:2])
+    )  # of many photos the pixels would fill the memory
+    return Entry(image.name, small, overlay, truth_of(image.name, classifier.class_names))

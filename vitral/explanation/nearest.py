@@ -1,0 +1,94 @@
+"""The training images that the network sees as most like an image: the nearest in the space of its features."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.open import open_data
+from vitral.data.source import DataSet, Source
+from vitral.errors import DataError
+from vitral.evaluation.features import extract_features
+from vitral.events import Listener
+from vitral.images.decode import Pixels
+from vitral.images.thumbnail import thumbnail
+from vitral.progress import show
+from vitral.tasks.task import classes_of
+
+SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbour:
+    """A training image.
+
+    Attributes:
+        name: its file, or its name in a built-in dataset.
+        label: its classes, as the data name them.
+        similarity: cosine between its features and the image's, at most 1.
+        image: the image itself, small.
+    """
+
+    name: str
+    label: str
+    similarity: float
+    image: Pixels
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything but the image as JSON values."""
+        return {"name": self.name, "label": self.label, "similarity": self.similarity}
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingImages:
+    """Images with the features that a classifier's network gives them.
+
+    Attributes:
+        source: the images and their labels.
+        class_names: of the labels.
+        features: one row an image, of length 1.
+    """
+
+    source: Source
+    class_names: tuple[str, ...]
+    features: Float[Tensor, "images features"]
+
+    @classmethod
+    def of(cls, classifier: Classifier, data: DataSet | str | Path, *, listener: Listener = show) -> Self:
+        """Compute the features of a dataset's training images, each once.
+
+        Args:
+            classifier: the network with its preprocessing.
+            data: what `open_data` takes, or a dataset already open.
+            listener: receives progress; it is written to the screen if left out.
+
+        Raises:
+            DataError: no such data, or data without end.
+            ImageError: an image cannot be read.
+        """
+        opened = data if isinstance(data, DataSet) else open_data(data, listener=listener)
+        source = opened.splits["train"]
+        if source.endless:
+            raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
+        features, _ = extract_features(classifier, source, listener=listener)
+        return cls(source, opened.class_names, functional.normalize(features, dim=1))
+
+    def nearest(self, features: Float[Tensor, " features"], count: int = SHOWN) -> tuple[Neighbour, ...]:
+        """Return the images whose features point most nearly the same way, the nearest first; of equals the earlier.
+
+        Args:
+            features: of an image, as the classifier's predictor gives them.
+            count: how many at most.
+        """
+        similarities = self.features @ functional.normalize(features, dim=0)
+        order = torch.argsort(similarities, descending=True, stable=True)[:count]
+        return tuple(self._neighbour(index, float(similarities[index])) for index in order.tolist())
+
+    def _neighbour(self, index: int, similarity: float) -> Neighbour:
+        label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
+        return Neighbour(self.source.describe(index), label, similarity, thumbnail(self.source.image(index)))

@@ -1,0 +1,86 @@
+"""The folder of a network's analysis: a page, the drawings one by one, and the arrays for a program."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+
+from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.network import NetworkAnalysis
+from vitral.files import new_folder, write_through
+from vitral.images.encode import encode
+from vitral.outputs import check_folder
+from vitral.printable import printable
+from vitral.report.images import filter_sheet, inline
+from vitral.report.page import LARGEST_SHEET, page_environment
+from vitral.report.plots import distance_plot, position_plot, standalone
+
+PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
+FILTERS, POSITIONS, DISTANCES = "filters.png", "positions.svg", "distances.svg"
+FILES = (PAGE, FIGURES, ARRAYS, FILTERS, POSITIONS, DISTANCES)
+
+
+def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, overwrite: bool = False) -> None:
+    """Write a network's analysis: index.html, network.json, network.npz, and each drawing as a file.
+
+    Args:
+        analysis: what is shown.
+        folder: where; an earlier analysis there is replaced.
+        classifier: the name that the user gave it.
+        overwrite: as `check_folder` takes it.
+
+    Raises:
+        StorageError: the folder cannot be written, or holds something else.
+    """
+    check_folder(folder, own=FILES, replace=True, overwrite=overwrite)
+    environment, style = page_environment()
+    positions = None if analysis.position_similarity is None else position_plot(analysis.position_similarity)
+    distance = analysis.attention_distance
+    distances = None if distance is None else distance_plot(distance)
+    sheet = None if analysis.patch_filters is None else filter_sheet(analysis.patch_filters)
+    page = environment.get_template("network.html").render(
+        kind="network",
+        style=style,
+        analysis=analysis,
+        classifier=classifier,
+        filters=None if sheet is None else inline(sheet, largest=LARGEST_SHEET),
+        positions=positions,
+        distances=distances,
+        reach=None if distance is None else reach(distance),
+    )
+    files = {PAGE: printable(page, lines=True).encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
+    files[ARRAYS] = _packed(analysis)
+    if sheet is not None:
+        files[FILTERS] = encode(sheet, "PNG")
+    colours = light_colours(style)
+    for name, drawing in ((POSITIONS, positions), (DISTANCES, distances)):
+        if drawing is not None:
+            files[name] = standalone(drawing, colours).encode()
+    with new_folder(folder, own=FILES) as partial:
+        for name, content in files.items():
+            write_through(partial / name, content)
+
+
+def reach(distance: AttentionDistance) -> str:
+    """Return in a sentence how far the heads of the first and of the last layer look."""
+    ends = [(min(heads), max(heads)) for heads in (distance.pixels[0], distance.pixels[-1])]
+    (low, high), (last_low, last_high) = ends
+    return (
+        f"the heads of the first layer look {low:.1f} to {high:.1f} pixels far, those of the last {last_low:.1f} "
+        f"to {last_high:.1f}"
+    )
+
+
+def light_colours(style: Markup) -> dict[str, str]:
+    """Return the style sheet's colours for light pages by the names of their variables."""
+    root = str(style).partition("}")[0]
+    return dict(re.findall(r"--([\w-]+): (#\w+)", root))
+
+
+def _packed(analysis: NetworkAnalysis) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **analysis.arrays())  # type: ignore[arg-type]  # numpy takes arrays by any name
+    return buffer.getvalue()
