@@ -14,6 +14,7 @@ from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.cli.wording import spoken
 from vitral.data.classes import Reading
+from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
 from vitral.outputs import check_file
 from vitral.report.check_page import write_check_page
@@ -54,7 +55,10 @@ def check(
         return
     if report is not None:
         check_file(
-            report, inputs=[what, *([classifier] if classifier else [])], mark=mark("check"), overwrite=overwrite
+            report,
+            inputs=[path_in(what), *([classifier] if classifier else [])],
+            mark=mark("check"),
+            overwrite=overwrite,
         )
     with ConsoleListener() as listener:
         found = check_data(what, classes=classes, classifier=classifier, listener=listener)

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.data.classes import Reading
+from vitral.data.open import path_in
 from vitral.errors import VitralError
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.frozen import FrozenScores, parse_ways, score_frozen
@@ -64,7 +65,10 @@ def evaluate(
         return
     if report is not None:
         check_file(
-            report, inputs=[data, *([classifier] if classifier else [])], mark=mark("scores"), overwrite=overwrite
+            report,
+            inputs=[path_in(data), *([classifier] if classifier else [])],
+            mark=mark("scores"),
+            overwrite=overwrite,
         )
     with ConsoleListener() as listener:
         name, source = choose(classifier, listener)

@@ -11,6 +11,7 @@ from vitral.advice import argument, function
 from vitral.data.classes import Reading
 from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
+from vitral.data.published.imagenet_classes import translated
 from vitral.data.share import SHARE, share_out
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredImages
@@ -89,6 +90,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     entries, bad = _check(listing, how, notes)
     unread = unread_classes(_named(listing.entries) | listing.bad_classes, _named(entries))
     notes += unread
+    entries = _in_the_classifiers_words(entries, listing, how.class_names)
     names = _class_names(listing, entries, how.class_names, notes, unread)
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
@@ -117,6 +119,19 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         reading=listing.reading,
         shared_out=_made(entries, splits),
     )
+
+
+def _in_the_classifiers_words(
+    entries: dict[str, list[Entry]], listing: Listing, wanted: Sequence[str] | None
+) -> dict[str, list[Entry]]:
+    """Return the images with their classes as a classifier names them: ImageNet's have names of several kinds."""
+    words = translated(_named(entries), listing.class_names, wanted)
+    if not words:
+        return entries
+    return {
+        split: [entry._replace(classes=tuple(words[name] for name in entry.classes)) for entry in images]
+        for split, images in entries.items()
+    }
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:

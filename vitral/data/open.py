@@ -19,8 +19,8 @@ from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
 from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, table_files
 from vitral.data.text_table import LIST_SUFFIX
+from vitral.data.vtab.open import BOTH, open_task, read_spec
 from vitral.data.vtab.open import PREFIX as VTAB
-from vitral.data.vtab.open import open_task, read_spec
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
@@ -108,6 +108,32 @@ def is_data_name(spec: str) -> bool:
     if is_built_in(spec) or is_published(spec) or is_address(spec):
         return True
     return spec.startswith((HUB, STREAM, VTAB)) or RANGE.search(spec) is not None
+
+
+def parts_of_name(spec: str) -> tuple[str, str, str]:
+    """Return a name of data as what stands before its path, the path, and what follows: "cifar10:", "FOLDER" and nothing.
+
+    Of a name that holds no other path the whole is the path, as of a folder.
+    """
+    if look_at(spec) is None and spec.startswith(VTAB):
+        root = spec.removeprefix(VTAB).removesuffix(f":{BOTH}").rpartition(":")[0]
+        return VTAB, root, spec[len(VTAB) + len(root) :]
+    if look_at(spec) is None and is_published(spec):
+        name, colon, path = spec.partition(":")
+        return f"{name}{colon}", path, ""
+    return "", spec, ""
+
+
+def path_in(spec: str) -> str:
+    """Return the path in a name such as "cifar10:FOLDER"; any other name is itself all there is."""
+    return parts_of_name(spec)[1]
+
+
+def seen_from_here(spec: str, where: str) -> str:
+    """Return a name of data that was said in the folder `where`, as it is said from here; one that holds no path stays."""
+    before, path, after = parts_of_name(spec)
+    there = Path(where, path)
+    return f"{before}{there}{after}" if path and look_at(there) is not None else spec
 
 
 def list_data(spec: str, how: Opening) -> Listing:

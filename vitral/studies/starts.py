@@ -16,7 +16,7 @@ from vitral.classifier.folder import is_classifier
 from vitral.classifier.load import HUB_ID, load
 from vitral.classifier.provenance import RANDOM
 from vitral.data.classes import Reading
-from vitral.data.open import open_data
+from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
 from vitral.errors import DataError, ModelError, PluginError, StorageError, StudyError, WeightsError
 from vitral.evaluation.baselines import MOST_TEST, MOST_TRAINING
@@ -105,7 +105,7 @@ def starts(
     with without_network(offline):
         names = read_names(starts, listener)
         if folder is not None:
-            _check_out(folder, [asked.required_data(), *names], overwrite=overwrite)
+            _check_out(folder, [path_in(asked.required_data()), *names], overwrite=overwrite)
         opened = _open(asked, listener)
         budget = math.inf if asked.budget_seconds is None else asked.budget_seconds - (clock.monotonic() - began)
         table = _Comparison(asked, opened, names, Stopwatch(budget), listener, speech).table()

@@ -1,11 +1,14 @@
 """Published datasets in their authors' own forms: the right images with the right labels in the right splits."""
 
 import gzip
+import json
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.data.published.written import (
@@ -189,6 +192,29 @@ def test_classifiers_name_imagenets_classes_in_several_ways() -> None:
             in_words_of(wrong)
         assert f"it has {wrong[0]}, {wrong[1]}" in str(caught.value)
         assert "ImageNet has tench, goldfish, great white shark" in str(caught.value)
+
+
+def test_plain_folders_and_tables_of_imagenet_suit_classifiers_that_name_it_otherwise(tmp_path: Path) -> None:
+    write(
+        tmp_path / "plain", {name: content for name, content in imagenet_folders().items() if name.startswith("train")}
+    )
+    data = open_data(tmp_path / "plain", class_names=NUMBERED, trained_on="")
+    assert sorted(set(data.splits["train"].labels().tolist())) == [0, 1, 999]
+    names = [names for _, names in IMAGENET]
+    names[134], names[638] = (
+        "crane bird",
+        "maillot, one-piece",
+    )  # as that dataset tells them from those of the same name
+    declared = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+    table = pa.table({"image": [jpeg(1), jpeg(2)], "label": [7, 134]})
+    (tmp_path / "table").mkdir()
+    pq.write_table(
+        table.replace_schema_metadata({"huggingface": json.dumps(declared)}), tmp_path / "table" / "test.parquet"
+    )
+    assert open_data(tmp_path / "table", class_names=NUMBERED).splits["test"].labels().tolist() == [7, 134]
+    with pytest.raises(DataError, match="The classifier has cat, dog; the data have n01440764"):
+        open_data(tmp_path / "plain", class_names=["cat", "dog"])
+    assert open_data(tmp_path / "plain").class_names == ("n01440764", "n01443537", "n15075141")
 
 
 IMAGENET = [

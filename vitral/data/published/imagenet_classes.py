@@ -50,6 +50,28 @@ def in_words_of(wanted: Collection[str] | None) -> tuple[str, ...]:
     )
 
 
+def translated(
+    names: Collection[str], declared: Sequence[str] | None, wanted: Collection[str] | None
+) -> dict[str, str]:
+    """Return what a classifier calls ImageNet's classes that data call otherwise; nothing where they are not ImageNet's.
+
+    Args:
+        names: the classes of the data's images, such as folders called by WordNet's numbers.
+        declared: all their classes in order, where the data say it, such as a Hugging Face dataset.
+        wanted: the classifier's classes.
+    """
+    if wanted is None or not names or set(names) <= set(wanted):
+        return {}
+    official = synsets() if set(names) <= set(synsets()) else tuple(declared or ())
+    # By name two classes of one name ("crane" is a bird and a machine) could not be told apart.
+    if official != synsets() and (len(set(official)) != COUNT or len(official) != COUNT or not _named(official)):
+        return {}
+    try:
+        return dict(zip(official, in_words_of(wanted), strict=True))
+    except DataError:  # a classifier of something else, which is said where the names are compared
+        return {}
+
+
 def _numbered(known: Sequence[str]) -> bool:
     """Tell whether a classifier's weights came without names."""
     return all(name in (str(index), f"class {index}") for index, name in enumerate(known))

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 
 from vitral import plugins
 from vitral.advice import argument, function
+from vitral.data.open import seen_from_here
 from vitral.described import fits, read_described, read_object
 from vitral.errors import PluginError, TrainingError, VitralError
 from vitral.files import write_file
@@ -128,7 +129,7 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         _check_same(folder, name, first, asked)
     if not settled:
         _check_overrides(folder, first, asked)
-    data = asked.data if asked.data is not None else _from(first.where, first.data)
+    data = asked.data if asked.data is not None else _data_from(first.where, first.data)
     source = _from(first.where, first.source)
     together = replace(
         asked,
@@ -175,6 +176,11 @@ def _check_overrides(folder: Path, first: Asked, asked: Asked) -> None:
             raise TrainingError(
                 f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot go on with it."
             )
+
+
+def _data_from(where: str, name: str | None) -> str | None:
+    """Return a name of data as it is said from here; it may hold a path, or be none."""
+    return name if name is None or not where or Path(where) == Path.cwd() else seen_from_here(name, where)
 
 
 def _from(where: str, name: str | None) -> str | None:

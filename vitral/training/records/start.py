@@ -10,7 +10,7 @@ from time import monotonic
 from vitral import distributed
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
-from vitral.data.open import open_data
+from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message, ignore
@@ -64,7 +64,8 @@ def run_folder(out: Path | None, name: str, asked: Asked, *, resume: bool, overw
     """
     if out is None:
         out = distributed.broadcast(make_free_folder(name) if distributed.is_main() else Path())
-    inputs = [path for path in (asked.data, asked.source) if path is not None]
+    data = None if asked.data is None else path_in(asked.data)
+    inputs = [path for path in (data, asked.source) if path is not None]
     with occupied(out, inputs, resume=resume, overwrite=overwrite):
         if distributed.is_main() and not (resume and holds_run(out)):
             begin(out, asked)
