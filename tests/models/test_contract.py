@@ -67,6 +67,7 @@ CONFIGS: dict[str, ModelConfig] = {
         VIT, position="none", rotary="dinov3", registers=2, layer_scale=1e-5, mlp="swiglu", initialization="deit"
     ),
     "clip": dataclasses.replace(VIT, gelu="quick", norm_before=True, norm_eps=1e-5, patch_bias=False),
+    "positions-in-layers": dataclasses.replace(VIT, position_at="layers"),
     "pooled-norm": dataclasses.replace(
         VIT,
         pooling="gap",

@@ -32,6 +32,11 @@ CHANGES: dict[str, dict[str, object]] = {
     "sincos-2d": {"position": "sincos-2d"},
     "sincos-2d-gap": {"position": "sincos-2d", "pooling": "gap"},
     "no-position": {"position": "none"},
+    "positions-in-layers": {"position_at": "layers"},
+    "rows-and-columns-in-layers": {"position": "learned-2d", "position_at": "layers", "pooling": "gap"},
+    "one-table-in-all-layers": {"position_at": "layers-shared"},
+    "relative": {"position": "relative"},
+    "relative-gap": {"position": "relative", "pooling": "gap"},
     "overlapping": {"patch_stride": (2, 3)},
     "rectangular": {"image_size": (16, 24), "patch_size": (4, 8)},
     "exact-gelu": {"gelu": "exact"},
@@ -92,6 +97,10 @@ class TestContract:
         model = tiny(tiny_config, change)
         height, width = model.image_size
         larger = (height + 2 * model.config.stride[0], width + 4 * model.config.stride[1])
+        if change.startswith("relative"):
+            with pytest.raises(ModelError, match="Relative positions are of one image size"):
+                model.resize(larger)
+            return
         model.resize(larger)
         assert model.image_size == larger
         assert model(images(model)).shape == (2, 3)
@@ -108,6 +117,7 @@ class TestContract:
         model = tiny(tiny_config, change)
         decayed = {name for name, _ in model.named_parameters()} - model.no_weight_decay()
         assert all(name.endswith(".weight") for name in decayed)
+        assert not any("relative" in name for name in decayed)
         assert "head.weight" in decayed
         assert not any("norm" in name or "position" in name for name in decayed)
 
@@ -129,6 +139,76 @@ def test_attention_worked_by_hand() -> None:
     expected = torch.tensor([[[2.0, 3, 4, 5], [2, 3, 4, 5]]])
     torch.testing.assert_close(layer(tokens), expected)
     torch.testing.assert_close(layer.probabilities(tokens), torch.full((1, 2, 2, 2), 0.5))
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("queries", [None, 1])
+def test_relative_positions_add_the_querys_product_with_the_distance(
+    queries: int | None, precision: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = Attention(8, 2, relative=5).train()
+    layer.init_weights(generator)
+    assert layer.relative is not None
+    with torch.no_grad():
+        layer.relative.normal_(generator=generator)
+    tokens = torch.randn(3, 5, 8, generator=generator)
+    query, key, value = layer.qkv(tokens).reshape(3, 5, 3, 2, 4).permute(2, 0, 3, 1, 4).double()
+    expected = torch.zeros(3, 2, 5, 4, dtype=torch.float64)
+    for image in range(3):
+        for head in range(2):
+            for i in range(5):
+                of = query[image, head, i]
+                scores = [of @ key[image, head, j] + of @ layer.relative[i - j + 4].double() for j in range(5)]
+                share = (torch.stack(scores) / 2).softmax(dim=0)  # the root of four channels
+                expected[image, head, i] = share @ value[image, head]
+    mixed = layer.out(expected.transpose(1, 2).flatten(2).float())[:, :queries]
+    with torch.autocast("cpu", dtype=precision, enabled=precision == torch.bfloat16):
+        given = layer(tokens, num_queries=queries)
+    exact = precision == torch.float32
+    torch.testing.assert_close(given.float(), mixed, rtol=1e-4 if exact else 0.05, atol=1e-6 if exact else 0.02)
+
+
+def test_masked_keys_stay_out_beside_relative_positions() -> None:
+    layer = Attention(8, 2, relative=3).eval()
+    layer.init_weights(torch.Generator().manual_seed(0))
+    tokens = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([True, True, False]).expand(1, 1, 3, 3)
+    changed = tokens.clone()
+    changed[:, 2] = 100.0
+    torch.testing.assert_close(layer(tokens, mask=mask)[:, :2], layer(changed, mask=mask)[:, :2])
+
+
+def test_relative_positions_refuse_other_tokens() -> None:
+    layer = Attention(8, 2, relative=3)
+    layer.init_weights(torch.Generator().manual_seed(0))
+    with pytest.raises(ModelError, match="Relative positions need every token"):
+        layer(torch.zeros(1, 2, 8))
+
+
+@pytest.mark.parametrize("place", ["layers", "layers-shared"])
+def test_positions_are_added_at_the_beginning_of_every_block(tiny_config: ViTConfig, place: str) -> None:
+    model = tiny(tiny_config, "positions-in-layers" if place == "layers" else "one-table-in-all-layers").eval()
+    assert model.config.depth > 1
+    given = images(model)
+    tokens = torch.cat([model.class_token.expand(2, -1, -1), model.patches(given).tokens], dim=1)
+    state = model.state_dict()
+    for index, block in enumerate(model.blocks()):
+        own = "position.embedding" if not index or place != "layers" else f"later_positions.{index - 1}.embedding"
+        tokens, _ = block(tokens + state[own])
+    torch.testing.assert_close(model(given), model.head(model.norm(tokens)[:, 0]))
+    tables = {name for name in state if "position" in name}
+    assert len(tables) == (model.config.depth if place == "layers" else 1)
+
+
+def test_positions_that_do_not_go_together_are_refused(tiny_config: ViTConfig) -> None:
+    for changes, said in (
+        ({"position": "relative", "position_at": "layers"}, "Relative positions stand in every block by themselves"),
+        ({"position_at": "layers", "registers": 2}, "Registers have no positions"),
+        ({"position_at": "middle"}, "position_at must be one of input, layers, layers-shared, not 'middle'"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            dataclasses.replace(tiny_config, **changes)
 
 
 def test_position_resize_worked_by_hand() -> None:

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitral.errors import ModelError
 from vitral.models.kernels import condition
 from vitral.models.kernels.linear import Linear
 from vitral.models.kernels.packed_attention import packed_attention
@@ -15,6 +16,7 @@ from vitral.models.tokens import Tokens
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 Mask = Bool[Tensor, "batch #heads #queries keys"]
+Bias = Float[Tensor, "batch heads queries keys"]
 
 
 def attention_scores(
@@ -34,6 +36,7 @@ def attend(
     dropout: float = 0.0,
     scale: float | None = None,
     mask: Mask | None = None,
+    bias: Bias | None = None,
 ) -> Float[Tensor, "batch heads queries head_dim"]:
     """Return the values mixed by the softmax of the scores (equations 6 and 7), by the kernel that is fastest where it runs.
 
@@ -47,10 +50,16 @@ def attend(
         dropout: rate on the probabilities.
         scale: of the scores; 1/sqrt(head_dim) if None.
         mask: which keys each query may attend to, at least one; all if None.
+        bias: what is added to the scores; nothing if None.
     """
     if not condition.trains_in_bf16_on_cpu(query):
-        return functional.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
+        added = bias if bias is None or mask is None else bias.masked_fill(~mask, -math.inf)
+        return functional.scaled_dot_product_attention(
+            query, key, value, mask if added is None else added, dropout, scale=scale
+        )
     scores = attention_scores(query, key, scale)
+    if bias is not None:
+        scores = scores + bias
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     probabilities = functional.dropout(scores.softmax(dim=-1), dropout, training=dropout > 0)
@@ -66,6 +75,9 @@ class Attention(nn.Module):
         qkv_bias: whether the query, key and value projections have biases, as in the paper; T2T-ViT's have none.
         dropout: rate after the output projection.
         attention_dropout: rate on the attention probabilities.
+        relative: of how many tokens there are relative positions; None for none. A query's product with the embedding of its
+            distance to a key, in tokens, is added to its score of that key (paper appendix D.4, whose code is not published:
+            that heads share the embeddings, and that a class token counts as the first token, is unverified).
     """
 
     def __init__(
@@ -76,6 +88,7 @@ class Attention(nn.Module):
         qkv_bias: bool = True,
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
+        relative: int | None = None,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -83,6 +96,7 @@ class Attention(nn.Module):
         self.qkv = Linear(dim, 3 * dim, bias=qkv_bias)
         self.out = Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
+        self.relative = None if relative is None else nn.Parameter(torch.empty(2 * relative - 1, dim // num_heads))
 
     def forward(
         self,
@@ -106,21 +120,39 @@ class Attention(nn.Module):
         self, tokens: Tokens, num_queries: int | None, mask: Mask | None, rotation: Rotation | None
     ) -> Float[Tensor, "batch queries dim"]:
         rate = self.attention_dropout if self.training else 0.0
-        if num_queries is None and mask is None and rotation is None and rate == 0.0:
+        plain = mask is None and rotation is None and self.relative is None
+        if num_queries is None and plain and rate == 0.0:
             projected = self.qkv(tokens)
             if condition.trains_in_bf16_on_cpu(projected):
                 return packed_attention(projected, self.num_heads)
             query, key, value = self._split(projected, 3)
         else:
             query, key, value = self._project(tokens, num_queries, rotation)
-        return attend(query, key, value, dropout=rate, mask=mask).transpose(1, 2).flatten(2)
+        bias = self._bias(query, key)
+        return attend(query, key, value, dropout=rate, mask=mask, bias=bias).transpose(1, 2).flatten(2)
+
+    def _bias(self, query: Heads, key: Heads) -> Bias | None:
+        """Return what relative positions add to the scores of queries, which are the first tokens; None without them."""
+        if self.relative is None:
+            return None
+        queries, keys = query.shape[2], key.shape[2]
+        if 2 * keys - 1 != len(self.relative):
+            raise ModelError("Relative positions need every token: none can be dropped, merged or added.")
+        distance = torch.arange(queries, device=query.device)[:, None] - torch.arange(keys, device=query.device)
+        of_distances = (query * query.shape[-1] ** -0.5) @ self.relative.to(query.dtype).T
+        index = (distance + keys - 1).expand(*of_distances.shape[:2], -1, -1)
+        return of_distances.gather(3, index)
+
+    def _scores(self, query: Heads, key: Heads) -> Float[Tensor, "batch heads queries keys"]:
+        scores, bias = attention_scores(query, key), self._bias(query, key)
+        return scores if bias is None else scores + bias
 
     def probabilities(
         self, tokens: Tokens, rotation: Rotation | None = None
     ) -> Float[Tensor, "batch heads tokens tokens"]:
         """Return the attention probabilities, rows summing to one: fused kernels never give them."""
         query, key, _ = self._project(tokens, None, rotation)
-        return attention_scores(query, key).float().softmax(dim=-1)
+        return self._scores(query, key).float().softmax(dim=-1)
 
     def unfused(
         self, tokens: Tokens, *, num_queries: int | None = None, rotation: Rotation | None = None
@@ -130,7 +162,7 @@ class Attention(nn.Module):
         By plain products, so that the gradient by the probabilities can be taken.
         """
         query, key, value = self._project(tokens, None, rotation)
-        probabilities = attention_scores(query, key).float().softmax(dim=-1)
+        probabilities = self._scores(query, key).float().softmax(dim=-1)
         mixed = (probabilities.to(value.dtype) @ value).transpose(1, 2).flatten(2)
         return self.out(mixed[:, :num_queries]), probabilities
 
@@ -165,3 +197,9 @@ class Attention(nn.Module):
                 layer.weight.uniform_(-limit, limit, generator=generator)
                 if layer.bias is not None:
                     layer.bias.zero_()
+        self.init_relative(generator)
+
+    def init_relative(self, generator: torch.Generator) -> None:
+        """Draw relative positions as those at the input are: normal, with standard deviation 0.02."""
+        if self.relative is not None:
+            nn.init.normal_(self.relative, std=0.02, generator=generator)

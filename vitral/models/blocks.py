@@ -104,6 +104,7 @@ class Block(nn.Module):
         stochastic_depth: rate at which a residual branch is left out.
         layer_scale: initial factor on the residual branches; None for none.
         experts: a mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
+        relative: of how many tokens there are relative positions; None for none.
     """
 
     def __init__(
@@ -121,11 +122,17 @@ class Block(nn.Module):
         stochastic_depth: float = 0.0,
         layer_scale: float | None = None,
         experts: nn.Module | None = None,
+        relative: int | None = None,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
         self.attention = Attention(
-            dim, num_heads, qkv_bias=qkv_bias, dropout=dropout, attention_dropout=attention_dropout
+            dim,
+            num_heads,
+            qkv_bias=qkv_bias,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            relative=relative,
         )
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps)

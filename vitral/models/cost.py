@@ -37,6 +37,7 @@ def _vit_macs(config: ViTConfig) -> int:
     embedding = patches * channels * math.prod(config.patch_size) * dim
     attention = 4 * tokens * dim**2 + 2 * tokens**2 * dim
     mlp = (2 if config.mlp == "plain" else 3) * tokens * dim * config.mlp_dim
+    attention += tokens * (2 * tokens - 1) * dim if config.position == "relative" else 0
     total = embedding + config.depth * (attention + mlp)
     if config.experts:
         router = tokens * dim * config.experts.num_experts

@@ -6,13 +6,14 @@ weights are drawn come after.
 """
 
 import dataclasses
+import math
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from vitral.errors import ModelError
-from vitral.models.attention import Mask
+from vitral.models.attention import Attention, Mask
 from vitral.models.blocks import Block, LayerScale
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.heads import MapHead, TanhLayer, new_head
@@ -55,6 +56,8 @@ class ViT(Model):
         if config.rotary != "none":
             self.rotary = RotaryPosition(config.rotary, config.grid, dim // config.num_heads)
         self.dropout = nn.Dropout(config.dropout)
+        if config.position_at == "layers":
+            self.later_positions = nn.ModuleList(_position(config) for _ in range(config.depth - 1))
         self.encoder = nn.ModuleList(_block(config, index) for index in range(config.depth))
         self.norm = nn.LayerNorm(dim, eps=config.norm_eps)
         if config.pooling == "map":
@@ -109,7 +112,9 @@ class ViT(Model):
         if pooled:
             tokens = torch.cat([*(_repeated(token, tokens) for token in pooled), tokens], dim=1)
         # Under autocast the sum would turn float32 and every block would cast it down again.
-        tokens = self.dropout(self.position(tokens).to(tokens.dtype))
+        if self.config.position_at == "input":
+            tokens = self.position(tokens).to(tokens.dtype)
+        tokens = self.dropout(tokens)
         if self.config.registers:
             prefix = len(pooled)
             tokens = torch.cat([tokens[:, :prefix], _repeated(self.registers, tokens), tokens[:, prefix:]], dim=1)
@@ -140,13 +145,23 @@ class ViT(Model):
         tokens, losses = z.tokens, dict(z.losses)
         rotation = self._rotation(z)
         blocks = self.blocks()[start:stop]
-        for block in blocks:
+        for index, block in enumerate(blocks, start):
             queries = num_queries if block is blocks[-1] else None
+            if self.config.position_at != "input":
+                tokens = self._position_of(index, z)(tokens).to(tokens.dtype)
             tokens, auxiliary = block(tokens, num_queries=queries, mask=mask, rotation=rotation, part=part)
             losses |= {name: losses[name] + loss if name in losses else loss for name, loss in auxiliary.items()}
         if num_queries is not None:
             return TokenGrid(tokens, grid=None, prefix=num_queries, losses=losses)
         return TokenGrid(tokens, z.grid, z.prefix, z.suffix, losses)
+
+    def _position_of(self, block: int, z: TokenGrid) -> nn.Module:
+        """Return what adds the positions at the beginning of a block."""
+        if z.grid is None or z.suffix:
+            raise ModelError(
+                "Positions in every block need the patches of the grid alone: none dropped, merged or added."
+            )
+        return self.later_positions[block - 1] if block and self.config.position_at == "layers" else self.position
 
     def _rotation(self, z: TokenGrid) -> Rotation | None:
         if self.config.rotary == "none":
@@ -201,12 +216,20 @@ class ViT(Model):
         """Take images of another size: the position embedding is interpolated (paper section 3.2).
 
         Raises:
-            ModelError: the patches do not divide that size.
+            ModelError: the patches do not divide that size, or positions are relative, of which only one grid is known.
         """
+        if self.config.position == "relative" and _other_grid(self.config, image_size):
+            raise ModelError("Relative positions are of one image size; take the network at the size that it learned.")
         super().resize(image_size)
-        self.position.resize(self.config.grid)
+        for position in self._positions():
+            position.resize(self.config.grid)
         if self.config.rotary != "none":
             self.rotary.resize(self.config.grid)
+
+    def _positions(self) -> list[PositionEmbedding]:
+        """Return what adds positions: one, or one for every block."""
+        later = list(self.later_positions) if self.config.position_at == "layers" else []
+        return [self.position, *cast(list[PositionEmbedding], later)]
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""
@@ -227,12 +250,12 @@ class ViT(Model):
 
     def no_weight_decay(self) -> set[str]:
         """Return the class and distillation tokens, registers, probe, position embeddings, biases and norms."""
-        tables = ("class_token", "distillation_token", "registers", "map_head.probe", "position.")
-        expert_biases = (".mlp.fc1.bias", ".mlp.fc2.bias")
+        tables = ("class_token", "distillation_token", "registers", "map_head.probe", "position.", "later_positions.")
+        ends = (".mlp.fc1.bias", ".mlp.fc2.bias", ".attention.relative")  # the first two of experts
         return {
             name
             for name, parameter in self.named_parameters()
-            if parameter.ndim <= 1 or name.startswith(tables) or name.endswith(expert_biases)
+            if parameter.ndim <= 1 or name.startswith(tables) or name.endswith(ends)
         }
 
     @torch.no_grad()
@@ -270,7 +293,8 @@ class ViT(Model):
         if self.config.class_token:
             nn.init.zeros_(self.class_token)
         std = self.config.dim**-0.5 if self.config.initialization == "big_vision" else 0.02
-        self.position.init_weights(generator, std=std)
+        for position in self._positions():
+            position.init_weights(generator, std=std)
         if self.config.norm_before:
             init_norm(self.norm_before)
         for block in cast(list[Block], self.blocks()):
@@ -289,7 +313,8 @@ class ViT(Model):
             nn.init.trunc_normal_(self.class_token, std=0.02, generator=generator)
         if self.config.distilled:
             nn.init.trunc_normal_(self.distillation_token, std=0.02, generator=generator)
-        self.position.init_weights(generator, std=0.02)
+        for position in self._positions():
+            position.init_weights(generator, std=0.02)
         init_torch_default(self.patch_embedding, generator)
         for module in self.modules():
             if isinstance(module, nn.Linear) and module not in (self.head, self.distillation_head):
@@ -298,6 +323,8 @@ class ViT(Model):
                 init_norm(module)
             elif isinstance(module, LayerScale):
                 nn.init.constant_(module.scale, module.initial)
+            elif isinstance(module, Attention):
+                module.init_relative(generator)
 
     @torch.no_grad()
     def init_head(self, generator: torch.Generator) -> None:
@@ -332,6 +359,11 @@ def _position(config: ViTConfig) -> PositionEmbedding:
     )
 
 
+def _other_grid(config: ViTConfig, image_size: int | tuple[int, int]) -> bool:
+    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    return dataclasses.replace(config, image_size=size).grid != config.grid
+
+
 def _depth_rate(config: ViTConfig, index: int) -> float:
     rate = config.stochastic_depth
     return rate if config.even_depth else depth_rate(rate, index, config.depth)
@@ -361,4 +393,5 @@ def _block(config: ViTConfig, index: int) -> Block:
         stochastic_depth=_depth_rate(config, index),
         layer_scale=config.layer_scale,
         experts=mixture,
+        relative=math.prod(config.grid) + config.num_prefix_tokens if config.position == "relative" else None,
     )

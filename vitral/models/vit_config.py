@@ -10,7 +10,7 @@ from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
 from vitral.models.experts import ExpertsConfig
 from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import ModelConfig
-from vitral.models.position import PositionKind, PositionResize
+from vitral.models.position import PositionAt, PositionKind, PositionResize
 from vitral.models.rotary import RotaryKind
 from vitral.models.stem import StemConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
@@ -20,6 +20,7 @@ Initialization = Literal["vit", "big_vision", "deit"]
 FEWEST_POSITIONS = 2  # of a whitened stem's map, in each direction
 WORDS = {
     "position": PositionKind,
+    "position_at": PositionAt,
     "pooling": Pooling,
     "gelu": Gelu,
     "position_resize": PositionResize,
@@ -42,7 +43,8 @@ class ViTConfig(ModelConfig):
         depth: number of encoder blocks (L).
         mlp_dim: width inside the MLP, behind the gate if it has one.
         num_heads: attention heads (k).
-        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d" or "none".
+        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size) or
+            "none".
         pooling: "token" (the class token, the paper's), "gap" (mean over the patches), "map" (attention pooling) or "token-gap"
             (class token and mean, one after the other: DINOv2's linear classifiers).
         representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
@@ -64,6 +66,8 @@ class ViTConfig(ModelConfig):
         norm_before: whether there is a norm between the positions and the first block (CLIP).
         norm_pooled: whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
         patch_bias: whether the projection of the patches has a bias; CLIP's has none.
+        position_at: where positions are added (appendix D.4): "input", to the tokens before the encoder; "layers", at the
+            beginning of every block, each with its own; "layers-shared", there too, all with the same.
     """
 
     patch_size: tuple[int, int] = (16, 16)
@@ -92,6 +96,7 @@ class ViTConfig(ModelConfig):
     norm_before: bool = field(default=False, metadata=LATER)
     norm_pooled: bool = field(default=False, metadata=LATER)
     patch_bias: bool = field(default=True, metadata=LATER)
+    position_at: PositionAt = field(default="input", metadata=LATER)
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -202,6 +207,10 @@ def _check_extras(config: ViTConfig) -> None:
         )
     if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
         raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
+    if config.position == "relative" and config.position_at != "input":
+        raise ModelError("Relative positions stand in every block by themselves; leave position_at at 'input'.")
+    if config.registers and config.position_at != "input":
+        raise ModelError("Registers have no positions, so that these are added at the input only.")
     if config.layer_scale is not None and config.experts:
         raise ModelError("Experts and LayerScale do not go together.")
 

@@ -30,6 +30,7 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         "patch_size": recipe.patch_size,
         "patch_stride": recipe.patch_stride,
         "position": recipe.position,
+        "position_at": recipe.position_at,
         "pooling": recipe.pooling,
     }
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}

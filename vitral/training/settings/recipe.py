@@ -15,7 +15,7 @@ from pydantic import Field, SerializeAsAny, ValidationError, field_validator, mo
 from vitral.advice import function
 from vitral.errors import NEAR, RecipeError, did_you_mean, one_line
 from vitral.images.augment import Augmentation
-from vitral.models.position import PositionKind
+from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
 from vitral.overrides import override
 from vitral.paths import is_regular
@@ -58,6 +58,7 @@ class Recipe(Section):
         patch_size: pixels, of a run from random weights; None for the network's own.
         patch_stride: pixels between patches of a run from random weights; None for the patch size.
         position: position embedding of a run from random weights; None for the network's own.
+        position_at: where it is added: "input", "layers" or "layers-shared"; likewise.
         pooling: "token", "gap" or "map", of a run from random weights; None for the network's own.
         seed: of weights, order, augmentation and dropout.
         steps: updates in all; None to follow `epochs`.
@@ -92,6 +93,7 @@ class Recipe(Section):
     patch_size: int | None = Field(default=None, ge=1)
     patch_stride: int | None = Field(default=None, ge=1)
     position: PositionKind | None = None
+    position_at: PositionAt | None = None
     pooling: Pooling | None = None
     seed: int = Field(default=0, ge=0)
     steps: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)

@@ -74,6 +74,7 @@ def _refuse(config: ViTConfig, name: str) -> None:
         "a gated MLP": config.mlp != "plain",
         "rotary positions": config.rotary != "none",
         f"position embedding '{config.position}'": config.position != "learned",
+        "positions in every block": config.position_at != "input",
         "a class token without a position": not config.class_position,
         "a hybrid's stem": config.stem is not None,
         "experts": config.experts is not None,

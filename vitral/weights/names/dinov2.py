@@ -77,6 +77,7 @@ def _check(config: ViTConfig, name: str) -> None:
         "rotary positions": config.rotary != "none",
         "patches without a bias": not config.patch_bias,
         f"position embedding '{config.position}'": config.position != "learned",
+        "positions in every block": config.position_at != "input",
         "a distillation token": config.distilled,
         "overlapping patches": config.stride_on_map != config.patch_size,
         "a hybrid's stem": config.stem is not None,

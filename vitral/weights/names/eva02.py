@@ -100,6 +100,7 @@ def rules(config: ViTConfig) -> list[Rule]:
         "a plain MLP beside EVA-02's parts": config.mlp == "plain",
         "LayerScale beside EVA-02's parts": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position != "learned",
+        "positions in every block": config.position_at != "input",
         "a norm before the encoder": config.norm_before,
         "patches without a bias": not config.patch_bias,
         "projections without biases": not config.qkv_bias,

@@ -270,6 +270,7 @@ def _refuse(config: ViTConfig, name: str) -> None:
         "a stem of whitened patches": isinstance(config.stem, WhitenedStemConfig),
         "LayerScale": config.layer_scale is not None,
         f"position embedding '{config.position}'": config.position not in ("learned", "sincos-2d"),
+        "positions in every block": config.position_at != "input",
         "a norm before the encoder": config.norm_before,
         "a norm after the mean over the patches": config.norm_pooled,
         "a gated MLP": config.mlp != "plain",

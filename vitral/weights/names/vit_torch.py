@@ -192,6 +192,7 @@ def rules(config: ViTConfig) -> list[Rule]:
             config.representation_size
         ),
         f"position embedding '{config.position}'": config.position != "learned",
+        "positions in every block": config.position_at != "input",
         "overlapping patches": config.stride_on_map != config.patch_size,
         "registers beside a class token with a position": bool(config.registers)
         and config.class_token

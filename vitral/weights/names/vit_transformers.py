@@ -149,6 +149,7 @@ def rules(config: ViTConfig) -> list[Rule]:
         f"pooling '{config.pooling}'": config.pooling != "token",
         "a class token without a position": not config.class_position,
         f"position embedding '{config.position}'": config.position != "learned",
+        "positions in every block": config.position_at != "input",
         "overlapping patches": config.stride_on_map != config.patch_size,
         "patches that are not square": config.patch_size[0] != config.patch_size[1],
     }
