@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vitral.evaluation.calibrate import calibrate as calibrate
     from vitral.evaluation.compare import compare as compare
     from vitral.evaluation.evaluate import evaluate as evaluate
+    from vitral.evaluation.frozen import score_frozen as score_frozen
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import list_models as list_models
     from vitral.models.create import create_model as create_model
@@ -60,6 +61,7 @@ _HOMES = {
     "push": "vitral.classifier.push",
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
+    "score_frozen": "vitral.evaluation.frozen",
     "starts": "vitral.studies.starts",
     "table": "vitral.studies.table",
     "vtab": "vitral.studies.vtab",
@@ -83,6 +85,7 @@ __all__ = [
     "load_plugin",
     "push",
     "register",
+    "score_frozen",
     "starts",
     "table",
     "vtab",
