@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vitral.errors import VitralError as VitralError
     from vitral.evaluation.calibrate import calibrate as calibrate
     from vitral.evaluation.compare import compare as compare
+    from vitral.evaluation.corruptions import robustness as robustness
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.evaluation.frozen import score_frozen as score_frozen
     from vitral.explanation.explain import explain as explain
@@ -62,6 +63,7 @@ _HOMES = {
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
+    "robustness": "vitral.evaluation.corruptions",
     "starts": "vitral.studies.starts",
     "table": "vitral.studies.table",
     "vtab": "vitral.studies.vtab",
@@ -86,6 +88,7 @@ __all__ = [
     "push",
     "register",
     "score_frozen",
+    "robustness",
     "starts",
     "table",
     "vtab",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 RUNS = Path("runs")  # where a run creates its folder if none is given
 CLASSIFIER = "classifier"  # inside a run's folder: the classifier that it trained
+RUN_FILE = "run.json"  # there too: what was asked for, what the run started from, on what data and machine
 CHECKPOINTS = "checkpoints"  # there too: what a run goes on from
 # The files of a classifier folder.
 DESCRIPTION, WEIGHTS, CARD = "classifier.json", "weights.safetensors", "README.md"

@@ -1,6 +1,7 @@
 """`Classifier`: a predictor with its preprocessing, its class names and its provenance."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from jaxtyping import Float
@@ -43,6 +44,7 @@ class Classifier(nn.Module):
     Attributes:
         predictor: computes logits, features and what explanations need.
         model: the network, if it is in torch; assigning another one replaces the predictor, too.
+        folder: from which it was read; None for one that was made here.
 
     Raises:
         ModelError: names or sizes do not fit the network.
@@ -80,6 +82,7 @@ class Classifier(nn.Module):
         self.class_names = names
         self.provenance = provenance or Provenance()
         self.calibration = calibration
+        self.folder: Path | None = None
         self.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401  # as nn.Module has it

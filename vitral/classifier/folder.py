@@ -103,7 +103,9 @@ def read(folder: Path) -> Classifier:
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
         calibration = Calibration.from_json(description.get(CALIBRATION))
-        return Classifier(model, preprocessing, names, provenance=provenance, calibration=calibration, task=task)
+        classifier = Classifier(model, preprocessing, names, provenance=provenance, calibration=calibration, task=task)
+        classifier.folder = folder
+        return classifier
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error}; save the classifier again.") from error
     except (TypeError, AttributeError) as error:

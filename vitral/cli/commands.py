@@ -94,6 +94,14 @@ COMMANDS = {
         ),
         "Fitted on validation images only; test images, where there are any, show the effect.",
     ),
+    "robustness": Command(
+        "Score a classifier on images with noise, blur, weather and compression.",
+        (
+            ("vitral robustness --data photos/", "15 corruptions at 5 severities, the worst first"),
+            ("vitral robustness --data photos/ --split validation --images 100", "fewer, sooner"),
+        ),
+        "The corruptions of ImageNet-C, written anew: compare its figures with each other, not with published ones.",
+    ),
     "table": Command(
         "Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.",
         (

@@ -12,6 +12,7 @@ from vitral.data.open import path_in
 from vitral.errors import VitralError
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.frozen import FrozenScores, parse_ways, score_frozen
+from vitral.evaluation.looks import opened
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
@@ -76,7 +77,7 @@ def evaluate(
             source, data, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
         )
     if report is not None:
-        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"))
+        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"), *opened(source))
         page = RunReport(
             title=f"Scores on {data}",
             facts=facts,

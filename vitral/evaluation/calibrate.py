@@ -17,6 +17,7 @@ from vitral.data.source import DataSet
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, WeightsError
 from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split
+from vitral.evaluation.looks import open_test
 from vitral.evaluation.selective import (
     Answered,
     Confidences,
@@ -185,6 +186,8 @@ def calibrate(
             f"{opened.name} has no validation images of one class each, and on others nothing is fitted; name the data that "
             "the classifier was trained on, or put images into a val/ folder."
         )
+    if TEST in opened.splits:
+        open_test(scored, opened, TEST, "calibrate", listener)
     answers = {
         split: _logits(scored, opened, split, batch_size=batch_size, workers=workers, listener=listener)
         for split in (VALIDATION, TEST)

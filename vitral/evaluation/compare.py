@@ -16,6 +16,7 @@ from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.comparison import ClassDifference, Comparison, OneRight, Side, outcome
 from vitral.evaluation.evaluate import BATCH_SIZE, open_split, predict_probabilities, trained_on
+from vitral.evaluation.looks import open_test
 from vitral.evaluation.paired import difference_interval, holm, images_needed, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.progress import show
@@ -78,6 +79,8 @@ def compare(
         )
     source = opened.splits[split]
     _check_classes(opened, source, names, pair, listener)
+    for classifier in pair:
+        open_test(classifier, opened, split, "compare", listener)
     one, other = (
         _ask(classifier, source, opened.class_names, batch_size=batch_size, workers=workers, listener=listener)
         for classifier in pair

@@ -16,6 +16,7 @@ from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
+from vitral.evaluation.looks import open_test
 from vitral.events import Listener, Message, ignore
 from vitral.inference.batching import collect
 from vitral.progress import show
@@ -63,6 +64,7 @@ def evaluate(
         data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
     columns = match_classes(data, classifier.class_names)
+    open_test(classifier, data, split, "evaluate", listener)
     return evaluate_source(
         classifier,
         data.splits[split],

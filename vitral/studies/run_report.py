@@ -8,6 +8,7 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
+from vitral.evaluation.looks import times_opened
 from vitral.explanation.distance import attention_distance
 from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
@@ -89,6 +90,7 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         *(("Kept", line) for line in result.choice_lines()),
         ("Length", _length(training)),
+        *((("Test split opened", f"{times:,} \u00d7"),) if (times := times_opened(run.folder)) else ()),
         ("Machine", f"{machine.get('accelerator', machine['processor'])}, {machine['cores']} cores"),
         ("Versions", f"Python {machine['python']}, torch {machine['torch']}, torchvision {machine['torchvision']}"),
     )

@@ -14,9 +14,10 @@ from vitral.classifier.folder import save, update_provenance
 from vitral.classifier.provenance import Provenance
 from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
+from vitral.evaluation.looks import TEST, note_look
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
-from vitral.layout import CLASSIFIER
+from vitral.layout import CLASSIFIER, RUN_FILE
 from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
 from vitral.training.candidates.first import First, first_classifier
 from vitral.training.loop import TrainingResult
@@ -29,7 +30,6 @@ from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, R
 from vitral.training.records.asked import read_run
 from vitral.training.records.attempts import states
 from vitral.training.records.provenance import named_scores, provenance, tried
-from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import diagnose_run, merged
 from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation, scoring_workers
@@ -161,6 +161,8 @@ def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) ->
         save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
         listener(Message(choice.sentence(run.data.task.headline)))
+    if split == TEST and distributed.is_main():
+        note_look(run.folder, run.data, run.kind)
     evaluation = evaluate_source(
         outcome.classifier,
         run.data.splits[split],

@@ -12,10 +12,10 @@ from vitral.data.open import seen_from_here
 from vitral.described import fits, read_described, read_object
 from vitral.errors import PluginError, TrainingError, VitralError
 from vitral.files import write_file
+from vitral.layout import RUN_FILE
 from vitral.training.planning.request import FUNCTIONS, Asked
 from vitral.training.planning.starts import ChosenStart
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_folder import RUN_FILE
 from vitral.training.settings.recipe import may_change
 
 FIRST, LAST = (

@@ -10,12 +10,12 @@ from vitral import distributed
 from vitral.classifier.folder import is_classifier
 from vitral.described import fits, read_kept, read_object
 from vitral.files import write_file
-from vitral.layout import CHECKPOINTS, CLASSIFIER
+from vitral.layout import CHECKPOINTS, CLASSIFIER, RUN_FILE
 from vitral.training.planning.attempts import COST, Attempt
 from vitral.training.records.asked import ATTEMPTS_SAID, read_run
 from vitral.training.records.checkpoints import State, newest_state
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_folder import ATTEMPT_FILE, ATTEMPTS, OUTCOME_FILE, RUN_FILE
+from vitral.training.records.run_folder import ATTEMPT_FILE, ATTEMPTS, OUTCOME_FILE
 from vitral.training.settings.recipe import load_recipe
 
 GIVEN_UP, NO_TIME = "given up", "no time"  # what became of an attempt that is not trained to its end

@@ -11,8 +11,9 @@ from vitral.data.source import DataSet
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
+from vitral.layout import RUN_FILE
 from vitral.training.records.asked import read_run
-from vitral.training.records.run_folder import DATA_FILE, RUN_FILE
+from vitral.training.records.run_folder import DATA_FILE
 
 OTHERS = "it is another data set, or other images"
 NAMED = 3  # changes that a message names

@@ -5,11 +5,11 @@ import json
 
 from vitral.events import Listener, Message
 from vitral.files import write_file
+from vitral.layout import RUN_FILE
 from vitral.training.planning.plan import Run
 from vitral.training.records.asked import read_run
 from vitral.training.records.data_record import Further, data_changes, keep_data
 from vitral.training.records.environment import environment, git_state
-from vitral.training.records.run_folder import RUN_FILE
 
 RESUMED = "resumed_with"  # in run.json: other means than those it began with
 BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: what changes the last bits

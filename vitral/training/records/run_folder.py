@@ -11,13 +11,12 @@ from vitral import distributed
 from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
-from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUNS
+from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUN_FILE, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_location, refuse_inputs
 from vitral.training.planning.attempts import COST, folder_of
 from vitral.training.records.recipe_file import RECIPE_FILE
 
-RUN_FILE = "run.json"  # what was asked for, what the run started from, on what data and machine
 REPORT_FILE = "report.html"
 RESUME, OVERWRITE = argument("resume", True), argument("overwrite", True)  # as messages name them
 SWEEP = "sweep"  # where the runs lie that try a setting
