@@ -151,11 +151,14 @@ class VtabTable:
         for score in self.scores:
             if score.source:
                 sources.setdefault(score.source, []).append(score.name)
+        fewest = min((score.images for score in self.scores if score.images), default=0)
+        unsure = f"An accuracy of {fewest:,} images is uncertain by up to {98 / math.sqrt(max(fewest, 1)):.1f} points (95 %)."
         bit = ", ".join(f"{name} {mean}" for name, mean in BIT.items())
         return [
             *(f"{score.name} has no accuracy: {score.problem}" for score in self.scores if score.problem),
             *([f"{self.left} runs have not ended yet."] if self.left else []),
             *(f"{', '.join(names)}: {source}." for source, names in sources.items()),
+            *([unsure] if fewest else []),
             f"Mean of all of BiT, as published: {bit}.",
         ]
 

@@ -11,7 +11,7 @@ from tests.data.vtab.written import Values, example, png, write_split
 from vitral.data.assemble import Opening
 from vitral.data.open import open_data
 from vitral.data.source import DataSet
-from vitral.data.vtab.open import open_task, read_spec
+from vitral.data.vtab.open import open_task, read_spec, source_of
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.errors import DataError
 
@@ -185,8 +185,10 @@ def test_another_version_is_taken_with_a_note(tmp_path: Path) -> None:
     row[1] = "oxford_iiit_pet/4.0.0"
     written(tmp_path, row)
     notes = " ".join(opened(tmp_path, "pets").notes)
-    assert "from TFDS oxford_iiit_pet 4.0.0." in notes
+    assert "VTAB-1k's slices of images of pets, from TFDS oxford_iiit_pet 4.0.0." in notes
     assert "VTAB is defined on version 3 of oxford_iiit_pet, whose images may be in another order." in notes
+    source = source_of(read_spec(f"vtab:{tmp_path}:pets"))
+    assert source == "TFDS oxford_iiit_pet 4.0.0; VTAB is defined on version 3"
 
 
 def without(name: str) -> Callable[[Mapping[str, Values]], dict[str, Values]]:

@@ -108,7 +108,9 @@ def source_of(spec: Spec) -> str:
     """Return where a task's images come from, for people; empty where there are none."""
     task = spec.task
     if (prepared := find(spec.root, task.dataset, task.version)) is not None:
-        return f"official images, from TFDS {task.dataset} {prepared.version}"
+        named = f"TFDS {task.dataset} {prepared.version}"
+        same = prepared.is_of(task.version)
+        return f"official images, from {named}" if same else f"{named}; VTAB is defined on version {task.version}"
     if any((spec.root / task.folder / name).is_file() for name in LISTS.values()):
         return "official images, by the lists of vtab-1k"
     return "1,000 others, drawn from WebDataset shards" if shards_of(spec.root, task) is not None else ""

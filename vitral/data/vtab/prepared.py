@@ -47,6 +47,10 @@ class Prepared:
     paths: list[Path] = field(default_factory=list)
     files: list[Records] = field(default_factory=list)
 
+    def is_of(self, major: int) -> bool:
+        """Tell whether it is of a major version."""
+        return int(self.version.split(".")[0]) == major
+
     def locate(self, part: str) -> list[Location]:
         """Return the records of a part of a split, such as "train[:800]", opening no more files than it takes.
 

@@ -119,10 +119,8 @@ def _label(prepared: Prepared, one: Location, task: VtabTask, name: str) -> tupl
 
 
 def _notes(prepared: Prepared, task: VtabTask) -> tuple[str, ...]:
-    source = f"VTAB-1k's official images of {task.name}, from TFDS {task.dataset} {prepared.version}."
-    if int(prepared.version.split(".")[0]) == task.version:
-        return (source,)
-    return (
-        source,
-        f"VTAB is defined on version {task.version} of {task.dataset}, whose images may be in another order.",
-    )
+    images = f"images of {task.name}, from TFDS {task.dataset} {prepared.version}."
+    if prepared.is_of(task.version):
+        return (f"VTAB-1k's official {images}",)
+    other = f"VTAB is defined on version {task.version} of {task.dataset}, whose images may be in another order."
+    return (f"VTAB-1k's slices of {images}", other)
