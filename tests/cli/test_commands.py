@@ -205,6 +205,8 @@ def test_explain_makes_a_page_of_a_folder(there: Path, refused: Refused, capsys:
     told = json.loads(capsys.readouterr().out)
     assert [row["truth"] for row in told["images"]] == ["red"] * 12
     assert np.array(told["images"][0]["relevance"]).shape == (2, 2)
+    assert "--style says nothing" in refused("explain", "photos", "--style", "heat", status=2)
+    assert "--worst-first says nothing" in refused("explain", "photos/red/1.jpg", "--worst-first", status=2)
     assert "let it end in .html" in refused("explain", "photos", "--out", "page.jpg")
 
 
@@ -225,6 +227,7 @@ def test_explain_shows_the_network(there: Path, refused: Refused, capsys: pytest
         assert arrays["attention_distance"].shape == (1, 2)
     assert "one of the two" in refused("explain", status=2)
     assert "one of the two" in refused("explain", "photos/red/1.jpg", "--network", status=2)
+    assert "--head says nothing of the network" in refused("explain", "--network", "--label", "red", status=2)
     (there / "full").mkdir()
     (there / "full" / "mine.txt").write_text("mine")
     assert "holds something else" in refused("explain", "--network", "--out", "full")

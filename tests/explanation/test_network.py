@@ -52,15 +52,16 @@ def photos(folder: Path, count: int) -> Path:
 
 @pytest.mark.parametrize("family", ["vit", "t2t"])
 def test_distances_are_their_formula(tiny_config: ViTConfig, family: str) -> None:
-    config = dataclasses.replace(tiny_config, image_size=(8, 12), registers=1) if family == "vit" else T2T
-    rows, columns, step, prefix = (2, 3, 4, 2) if family == "vit" else (2, 3, 16, 1)
+    vit = dataclasses.replace(tiny_config, patch_size=(4, 6), image_size=(8, 18), registers=1)
+    config: Any = vit if family == "vit" else T2T
+    rows, columns, (down, right), prefix = (2, 3, (4, 6), 2) if family == "vit" else (2, 3, (16, 16), 1)
     predictor = TorchPredictor(network(config))
     images = torch.randn(3, 3, *config.image_size, generator=torch.Generator().manual_seed(0))
     tables = [layer.double().numpy() for layer in predictor.attention(images).attentions]
     expected = np.zeros((2, 2))
     for layer, head, image in itertools.product(range(2), range(2), range(3)):
         for query, key in itertools.product(range(rows * columns), repeat=2):
-            away = math.hypot(query // columns - key // columns, query % columns - key % columns) * step
+            away = math.hypot((query // columns - key // columns) * down, (query % columns - key % columns) * right)
             weight = tables[layer][image, head, prefix + query, prefix + key]
             expected[layer, head] += weight * away / (rows * columns) / 3
     np.testing.assert_allclose(attention_distance(predictor, images).pixels, expected, rtol=0, atol=1e-6)

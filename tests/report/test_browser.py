@@ -10,7 +10,15 @@ import pytest
 import torch
 
 from tests.report.compared import compared
+from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.explain import Explanation
+from vitral.explanation.faithfulness import Faithfulness
+from vitral.explanation.gallery import Entry, Gallery
+from vitral.explanation.nearest import Neighbour
+from vitral.explanation.network import NetworkAnalysis
 from vitral.images.contact_sheet import contact_sheet
+from vitral.report.gallery import write_gallery
+from vitral.report.network_page import write_network
 from vitral.report.page import render_report
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
 from vitral.tasks.metrics import evaluate_probabilities
@@ -64,18 +72,17 @@ def report() -> RunReport:
     )
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
-def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
-    page = render_report(report())
+def seen(page: str, folder: Path) -> dict[str, str]:
+    """Return what a browser makes of a page in a narrow window."""
     probed = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page).replace("</body>", PROBE)
-    path = tmp_path / "report.html"
+    path = folder / "probed.html"
     path.write_text(probed, encoding="utf-8")
     command = [
         str(BROWSER),
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
-        f"--user-data-dir={tmp_path / 'profile'}",
+        f"--user-data-dir={folder / 'profile'}",
         "--window-size=500,900",
         "--virtual-time-budget=5000",
         "--dump-dom",
@@ -84,8 +91,43 @@ def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
     body = re.search(r"<body[^>]*>", dom)
     assert body is not None
-    found = dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
+    return dict(re.findall(r'data-(\w+)="(-?\d+)"', body.group()))
+
+
+def whole(images: int) -> dict[str, str]:
+    return {"images": str(images), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_the_page_in_a_narrow_window(tmp_path: Path) -> None:
     scores = report().evaluation
     assert scores is not None
     examples = sum(len(pair) for table in scores.tables() for pair in table.examples)
-    assert found == {"images": str(examples + 10), "broken": "0", "flat": "0", "fetched": "0", "overhang": "0"}
+    assert seen(render_report(report()), tmp_path) == whole(examples + 10)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_gallery_in_a_narrow_window(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 160, 3), dtype=np.uint8)
+    labels = ("verylong" * 20, "שם של מחלקה " * 9)
+    grid = np.eye(3, dtype=np.float32)
+    explanation = Explanation(
+        *(pixels, (0, 0, 90, 160), labels[0], 0.4, ((labels[1], 0.5), (labels[0], 0.4)), grid, "Grad-CAM"),
+        faithfulness=Faithfulness(0.1, 0.9, (), ()),
+        nearest=tuple(Neighbour("a/b.jpg", labels[index % 2], 0.5, pixels) for index in range(5)),
+    )
+    entries = tuple(Entry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
+    gallery = Gallery(entries, 9, worst_first=True, unreadable=("x",), warning="No better than chance.")
+    write_gallery(gallery, tmp_path / "gallery.html", title="photos/" * 40, classifier="runs/" * 40)
+    assert seen((tmp_path / "gallery.html").read_text(), tmp_path) == whole(3 * 7)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+def test_a_networks_analysis_in_a_narrow_window(tmp_path: Path) -> None:
+    distance = AttentionDistance(((1.0, 2.0),) * 24, 128, (224, 224))
+    similarity = np.eye(256, dtype=np.float32).reshape(16, 16, 16, 16)
+    filters = np.zeros((28, 16, 16, 3), dtype=np.float32)
+    analysis = NetworkAnalysis("vit-b16", filters, similarity, distance, ("There is none.",), "No better than chance.")
+    write_network(analysis, tmp_path / "out", classifier="runs/" * 40)
+    # An image inside of an SVG, the similarities', is none of the page's own.
+    assert seen((tmp_path / "out" / "index.html").read_text(), tmp_path) == whole(1)

@@ -9,7 +9,7 @@ from cyclopts import CycloptsError, Parameter
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.wording import spoken
+from vitral.cli.wording import flag, spoken
 from vitral.data.unlabelled import Unlabelled, list_unlabelled
 from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
@@ -81,18 +81,31 @@ def explain(
         overwrite: replace a file even if it is not such a drawing.
         json: print JSON for programs, including the relevance map.
     """
-    places = Places(classifier, data, out, overwrite, json)
+    places, asked = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
+        _refuse("the network", method=asked != Asked(), style=style != "side", worst_first=worst_first)
         _analyze(places)
         return
-    asked = Asked(method, label, layer, head)
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
+        _refuse("a single image", worst_first=worst_first)
         _draw(images, asked, places, style)
     else:
+        _refuse("a page of several images", style=style != "side")
         _exhibit(images, listed, asked, places, worst_first=worst_first)
+
+
+def _refuse(what: str, **given: bool) -> None:
+    """Refuse a flag that changes nothing of what is shown.
+
+    Raises:
+        CycloptsError: one is given.
+    """
+    for name in (name for name, is_given in given.items() if is_given):
+        flags = "--method, --label, --layer or --head" if name == "method" else flag(name)
+        raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")
 
 
 def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
