@@ -7,6 +7,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.signal import convolve2d
 from torch import Tensor
 
+from vitral.events import Event, Progress
 from vitral.explanation.faithfulness import area, blurred, faithfulness, steps_of
 
 
@@ -59,6 +60,12 @@ def test_a_map_that_knows_scores_better_than_its_opposite() -> None:
     good, bad = (faithfulness(bright_corner, image, one, 0) for one in (right, 1 - right))
     assert good.deletion < 0.25 < 0.7 < bad.deletion
     assert good.insertion > bad.insertion + 0.1
+
+
+def test_its_progress_is_told_to_the_end() -> None:
+    heard: list[Event] = []
+    faithfulness(network, torch.zeros(3, 16, 24), np.ones((2, 2)), 0, steps=5, listener=heard.append)
+    assert heard == [Progress("score the map", 8, 11), Progress("score the map", 11, 11)]
 
 
 def test_pixels_change_in_equal_parts_the_most_relevant_first() -> None:

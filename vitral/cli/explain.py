@@ -125,6 +125,7 @@ def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
             head=asked.head,
             score=True,
             training=training,
+            listener=listener,
         )
     if places.out is None:
         target = _own_name(target, explanation.mark)

@@ -13,6 +13,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import ImageInput, to_pixels
 from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, did_you_mean
+from vitral.events import Listener
 from vitral.explanation.drawing import Box, Content, Style, draw
 from vitral.explanation.faithfulness import Faithfulness, faithfulness
 from vitral.explanation.methods import Choice, Method, Request, choose_method, compute, why_not_rollout
@@ -24,6 +25,7 @@ from vitral.images.encode import encode, image_format
 from vitral.inference.ranking import check_finite
 from vitral.notebook import image
 from vitral.outputs import check_file
+from vitral.progress import show
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
@@ -166,6 +168,7 @@ def explain(
     head: int | None = None,
     score: bool = False,
     training: TrainingImages | None = None,
+    listener: Listener = show,
 ) -> Explanation:
     """Show where a classifier looked in an image.
 
@@ -196,6 +199,7 @@ def explain(
         head: of "attention": counted from 1; None for the mean of all.
         score: whether to measure how faithful the map is, which takes 33 passes.
         training: images among which the nearest to this one are looked for.
+        listener: receives the progress of the score; it is written to the screen if left out.
 
     Raises:
         ImageError: the image cannot be read.
@@ -225,7 +229,9 @@ def explain(
         contributions=maps.values[0].numpy() if chosen == "weight times input" else None,
         part=maps.part,
         reason=why_not_rollout(predictor, chosen) if method == "auto" else "",
-        faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index) if score else None,
+        faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index, listener=listener)
+        if score
+        else None,
         nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0]),
     )
 

@@ -10,6 +10,7 @@ from scipy.ndimage import gaussian_filter1d
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.events import Listener, Progress, ignore
 from vitral.models.model import Images
 from vitral.tasks.task import Probabilities
 
@@ -44,6 +45,7 @@ def faithfulness(
     index: int,
     *,
     steps: int = STEPS,
+    listener: Listener = ignore,
 ) -> Faithfulness:
     """Score a map by deletion and insertion, as the authors' code does (RISE, evaluation.py).
 
@@ -57,13 +59,18 @@ def faithfulness(
         relevance: the map; its grid spans the image.
         index: the class.
         steps: by which all pixels are changed, in parts as equal as can be.
+        listener: receives progress.
     """
     changed = steps_of(relevance, (image.shape[1], image.shape[2]), steps)
     start = blurred(image)
     deletion = [torch.where(changed <= step, 0.0, image) for step in range(steps + 1)]
     insertion = [torch.where(changed <= step, image, start) for step in range(steps)]  # the last is the image itself
-    batches = torch.split(torch.stack(deletion + insertion), BATCH)
-    values = torch.cat([probabilities(batch)[:, index] for batch in batches]).double()
+    images = torch.stack(deletion + insertion)
+    parts = []
+    for batch in torch.split(images, BATCH):
+        parts.append(probabilities(batch)[:, index])
+        listener(Progress("score the map", sum(map(len, parts)), len(images)))
+    values = torch.cat(parts).double()
     removed, put = values[: steps + 1], torch.cat([values[steps + 1 :], values[:1]])
     return Faithfulness(area(removed), area(put), tuple(removed.tolist()), tuple(put.tolist()))
 

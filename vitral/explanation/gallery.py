@@ -11,7 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.prediction import Prediction
 from vitral.data.unlabelled import Unlabelled
 from vitral.errors import ImageError
-from vitral.events import Listener, Message, Progress
+from vitral.events import Listener, Message, Progress, ignore
 from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
@@ -153,9 +153,7 @@ def _sureness(
     """Give each image that can be read with the probability of its class, or of the answer where that is not known."""
     for done, image in enumerate(images, start=1):
         try:
-            (prediction,) = classifier.predict(
-                image.read(), top=len(classifier.class_names), listener=lambda event: None
-            )
+            (prediction,) = classifier.predict(image.read(), top=len(classifier.class_names), listener=ignore)
         except ImageError as error:
             _skip(image, error, unreadable, listener)
             continue
@@ -182,6 +180,7 @@ def _entry(classifier: Classifier, image: Unlabelled, asked: Asked) -> Entry:
         head=asked.head,
         training=asked.training,
         score=True,
+        listener=ignore,
     )
     overlay = thumbnail(explanation.overlay())
     seen = thumbnail(explanation.image)
