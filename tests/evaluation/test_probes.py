@@ -28,6 +28,26 @@ def test_neighbours_on_the_far_side_still_vote_for_their_class() -> None:
     assert knn_accuracy(train, torch.tensor([3, 3]), torch.tensor([[1.0, 0.0]]), torch.tensor([3])) == 1.0
 
 
+def test_neighbours_among_any_number_of_images_take_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    train, queries = torch.randn(300, 5, generator=generator), torch.randn(70, 5, generator=generator)
+    labels, truth = torch.randint(4, (300,), generator=generator), torch.randint(4, (70,), generator=generator)
+    whole = knn_accuracy(train, labels, queries, truth)
+    seen: list[int] = []
+    topk = torch.Tensor.topk
+
+    def watched(cosines: torch.Tensor, k: int, dim: int) -> object:
+        seen.append(cosines.numel())
+        return topk(cosines, k, dim=dim)
+
+    monkeypatch.setattr(torch.Tensor, "topk", watched)
+    monkeypatch.setattr(probes, "COSINES_AT_ONCE", 2000)
+    assert knn_accuracy(train, labels, queries, truth) == whole
+    assert max(seen) == 1800  # of 6 queries
+    monkeypatch.setattr(probes, "COSINES_AT_ONCE", 200)  # fewer than one query has
+    assert knn_accuracy(train, labels, queries, truth) == whole
+
+
 def test_probe_separates_what_a_plane_separates() -> None:
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(400, 5, generator=generator)

@@ -15,6 +15,7 @@ BIAS = 100.0  # so large a constant feature that the penalty hardly touches the 
 # The penalties that the original's few-shot evaluation swept (Scenic's port of it).
 PENALTIES = tuple(2.0**exponent for exponent in range(-10, 20))
 QUERIES_AT_ONCE = 1024
+COSINES_AT_ONCE = 1 << 26  # half a gigabyte of them, of ImageNet's training images those of 52 queries
 MANY = 2  # images a feature, beyond which their products are decomposed instead of the features themselves
 
 
@@ -32,15 +33,18 @@ def knn_accuracy(
     class. With fewer training images than `k` all of them vote.
     """
     train = functional.normalize(train_features.double(), dim=1)
-    votes_of = functional.one_hot(train_labels).double()
+    classes = int(train_labels.max()) + 1
 
     def vote(queries: Features) -> Int64[Tensor, " queries"]:
         cosines = functional.normalize(queries.double(), dim=1) @ train.T
         nearest = cosines.topk(min(k, len(train)), dim=1)
-        votes = ((1 + nearest.values[:, :, None]) / 2 * votes_of[nearest.indices]).sum(dim=1)  # (queries, classes)
+        votes = nearest.values.new_zeros(len(queries), classes)
+        votes.scatter_add_(1, train_labels[nearest.indices], (1 + nearest.values) / 2)
         return votes.argmax(dim=1)
 
-    return _accuracy(vote, test_features, test_labels)
+    return _accuracy(
+        vote, test_features, test_labels, at_once=max(1, min(QUERIES_AT_ONCE, COSINES_AT_ONCE // len(train)))
+    )
 
 
 def nearest_accuracy(
@@ -56,11 +60,15 @@ def nearest_accuracy(
 
 
 def _accuracy(
-    predict: Callable[[Features], Int64[Tensor, " queries"]], features: Features, labels: Int64[Tensor, " examples"]
+    predict: Callable[[Features], Int64[Tensor, " queries"]],
+    features: Features,
+    labels: Int64[Tensor, " examples"],
+    *,
+    at_once: int = QUERIES_AT_ONCE,
 ) -> float:
     """Return how often predictions, made for some examples at a time, are the labels, 0 to 1."""
     right = 0
-    pairs = zip(torch.split(features, QUERIES_AT_ONCE), torch.split(labels, QUERIES_AT_ONCE), strict=True)
+    pairs = zip(torch.split(features, at_once), torch.split(labels, at_once), strict=True)
     for queries, truth in pairs:
         right += int((predict(queries) == truth).sum())
     return right / len(labels)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import pickle
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -359,6 +360,14 @@ def test_the_python_archive_is_refused_by_name_unopened(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(b"whatever"))
     with pytest.raises(DataError, match="download the binary version, cifar-10-binary.tar.gz"):
         open_data(f"cifar10:{path}")
+
+
+def test_what_zip_compresses_cannot_be_read_by_offset(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "cifar.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in cifar10_files().items():
+            archive.writestr(name, content)
+    with pytest.raises(DataError, match="is a zip file, which CIFAR-10 is not given out in; unpack it"):
+        open_data(f"cifar10:{tmp_path / 'cifar.zip'}")
 
 
 @pytest.mark.parametrize(
