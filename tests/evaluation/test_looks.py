@@ -43,13 +43,15 @@ def test_every_command_that_opens_it_is_logged_and_says_how_often(
         ["evaluate", "--data", "photos", "--classifier", name],
         ["compare", name, "runs/photos", "--data", "photos"],
         ["calibrate", "--data", "photos", "--classifier", name],
+        ["evaluate", "--data", "photos", "--classifier", name, "--frozen", "knn"],
         ["evaluate", "--data", "photos", "--classifier", name, "--report", str(tmp_path / "scores.html")],
     ):
         capsys.readouterr()
         assert main(command) == 0
-    assert "has been opened 5 times" in " ".join(capsys.readouterr().err.split())
-    assert [look["by"] for look in looks(run)] == ["fine-tune", "evaluate", "compare", "calibrate", "evaluate"]
-    assert "<td>5 ×</td>" in (tmp_path / "scores.html").read_text()
+    assert "has been opened 6 times" in " ".join(capsys.readouterr().err.split())
+    by = ["fine-tune", "evaluate", "compare", "calibrate", "score_frozen", "evaluate"]
+    assert [look["by"] for look in looks(run)] == by
+    assert "<td>6 ×</td>" in (tmp_path / "scores.html").read_text()
     after = json.loads((run / "run.json").read_text())
     assert {key: value for key, value in after.items() if key != "test_opened"} == {
         key: value for key, value in before.items() if key != "test_opened"

@@ -22,6 +22,7 @@ from vitral.errors import DataError, ModelError, did_you_mean
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.features import Labels, extract_features
 from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, Indices, score_few_shot
+from vitral.evaluation.looks import open_test
 from vitral.evaluation.probes import NEIGHBOURS, Features, fit_probe, knn_accuracy
 from vitral.events import Listener, Message
 from vitral.progress import show
@@ -157,6 +158,7 @@ def score_frozen(
         for note in data.notes:
             listener(Message(note))
     train, test, split = _splits(data, split)
+    open_test(classifier, data, split, "score_frozen", listener)
     see = partial(_features, classifier, batch_size=batch_size, workers=workers, listener=listener)
     few = Draws.of(train.labels(), len(data.class_names), shots=shots, draws=draws) if FEW_SHOT in ways else None
     indices = few.union() if few is not None and len(ways) == 1 else np.arange(len(train))
