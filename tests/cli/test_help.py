@@ -23,7 +23,7 @@ FLAGS = {
         "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
         " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
-    "evaluate": "--classes --classifier --data --frozen --json --report --skip-bad-images --split --overwrite",
+    "evaluate": "--by --classes --classifier --data --frozen --json --report --skip-bad-images --split --overwrite",
     "compare": "--classes --data --json --skip-bad-images --split",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",

@@ -74,6 +74,7 @@ COMMANDS = {
         (
             ("vitral evaluate --data photos/", "the newest run, on the images that its training left out"),
             ("vitral evaluate --data new/ --classifier runs/photos --report scores.html", "as a page"),
+            ("vitral evaluate --data photos.csv --by camera", "where is it weak? the worst first"),
             ("vitral evaluate --data photos/ --classifier vit-s14@dinov2 --frozen few-shot", "without its head"),
         ),
         "Classes are matched by name. Of the classifier's training data, only the images that training left out are scored.",

@@ -1,7 +1,8 @@
 """`vitral evaluate`: how good is a classifier on labelled images?"""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -13,6 +14,7 @@ from vitral.errors import VitralError
 from vitral.evaluation.evaluate import evaluate as score
 from vitral.evaluation.frozen import FrozenScores, parse_ways, score_frozen
 from vitral.evaluation.looks import opened
+from vitral.evaluation.slices import slices
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
@@ -28,6 +30,7 @@ def evaluate(
     classifier: str | None = None,
     split: str | None = None,
     frozen: str | None = None,
+    by: str | None = None,
     classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     report: Path | None = None,
@@ -43,12 +46,19 @@ def evaluate(
         split: "test", "validation" or "train"; test if left out, or validation if there is no test.
         frozen: "few-shot", "knn", "linear" or several with commas: score the network's frozen features in place of its head:
             ridge regression on 1, 5, 10 and 25 images a class (3 draws), 20 nearest neighbours, a linear probe; any classes.
+        by: a column of a .csv or .tsv, or "folder", "folder:2" for those that the images lie in: accuracy of each part of the
+            images, the worst first.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.
     """
+    if by is not None:
+        _refuse_beside_by(report, frozen)
+        asked = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
+        _print_slices(classifier, data, by, asked, json=json)
+        return
     if frozen is not None:
         _refuse_report(report)
         with ConsoleListener() as listener:
@@ -96,6 +106,25 @@ def _refuse_report(report: Path | None) -> None:
         raise VitralError(
             "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
         )
+
+
+def _refuse_beside_by(report: Path | None, frozen: str | None) -> None:
+    for name, value in {"--report": report, "--frozen": frozen}.items():
+        if value is not None:
+            raise VitralError(f"{name} cannot go with --by, which scores parts of the images; leave one of them out.")
+
+
+def _print_slices(classifier: str | None, data: str, by: str, asked: Mapping[str, Any], *, json: bool) -> None:
+    with ConsoleListener() as listener:
+        _, source = choose(classifier, listener)
+        parts = slices(source, data, by, **asked, listener=listener)
+    if json:
+        print_json(parts.to_json())
+        return
+    for line in parts.lines():
+        print_line(line)
+    for table in parts.tables():
+        show_table(table)
 
 
 def _print_frozen(scores: FrozenScores, *, json: bool) -> None:

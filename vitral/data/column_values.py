@@ -1,0 +1,84 @@
+"""What else a dataset says of its images: a further column of a text table, or the folders that they lie in."""
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+
+from vitral.data.columns import find_columns
+from vitral.data.source import Source
+from vitral.data.table import TEXT_SUFFIXES
+from vitral.data.text_table import DELIMITERS, find_images
+from vitral.errors import DataError, did_you_mean, one_line
+from vitral.paths import is_folder
+
+FOLDER = "folder"  # the folder that an image lies in; folder:2 is that around it
+NOTHING = "(empty)"  # shown for a cell without a value
+
+
+def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
+    """Return a text for each image of a source: its cell of a column, or the name of a folder that it lies in.
+
+    Args:
+        data: as a command names it: a text table, a folder of such tables, or a folder of images.
+        source: the images of one of its splits.
+        by: a column's name; or "folder", "folder:2" and so on.
+
+    Raises:
+        DataError: there is no such column or folder.
+    """
+    names = [source.describe(index) for index in range(len(source))]
+    tables = _tables(Path(data))
+    if not tables:
+        return _folders(data, names, by)
+    cells: dict[str, str] = {}
+    for table in tables:
+        cells |= _cells(table, by)
+    if missing := [name for name in names if name not in cells]:
+        raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
+    return tuple(cells[name] or NOTHING for name in names)
+
+
+def _tables(path: Path) -> list[Path]:
+    if path.suffix.lower() in TEXT_SUFFIXES:
+        return [path]
+    entries = sorted(path.iterdir()) if is_folder(path) else []
+    return [entry for entry in entries if entry.suffix.lower() in TEXT_SUFFIXES]
+
+
+def _cells(table: Path, column: str) -> Mapping[str, str]:
+    """Return the cells of a column by the images' paths."""
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            first = file.readline()
+            file.seek(0)
+            delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
+            rows = csv.DictReader(file, delimiter=delimiter)
+            named = [name for name in rows.fieldnames or () if name]
+            if column not in named:
+                raise DataError(
+                    f"'{table}' has no column '{column}', only {', '.join(named)}.{did_you_mean(column, named)}"
+                )
+            image = find_columns(str(table), named).image
+            pairs = [((row[image] or "").strip(), (row[column] or "").strip()) for row in rows]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
+    folder, suffix = find_images(table, [name for name, _ in pairs])
+    return {str(folder / (name + suffix)): value for name, value in pairs}
+
+
+def _folders(data: str, names: Sequence[str], by: str) -> tuple[str, ...]:
+    kind, _, level = by.partition(":")
+    if kind != FOLDER or (level and not (level.isdecimal() and 0 < int(level) < 100)):
+        raise DataError(
+            f"'{data}' is no text table with columns, so its images are told apart by {FOLDER}, {FOLDER}:2 and so on, not by "
+            f"'{by}'."
+        )
+    return tuple(_parents(names, int(level or 1), data))
+
+
+def _parents(names: Sequence[str], level: int, data: str) -> Iterator[str]:
+    for name in names:
+        parents = PurePath(name).parts[:-1]
+        if len(parents) < level:
+            raise DataError(f"'{name}' of {data} does not lie in {level} folders.")
+        yield parents[-level]

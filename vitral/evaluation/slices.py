@@ -1,0 +1,190 @@
+"""Where a classifier is weak: accuracy on parts of the images, told apart by a column or by folders, the worst first."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
+from vitral.data.column_values import values_by
+from vitral.data.names import natural_key
+from vitral.data.subset import Renumbered
+from vitral.errors import DataError
+from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split, predict_probabilities
+from vitral.evaluation.looks import open_test
+from vitral.evaluation.paired import LEVEL, holm
+from vitral.events import Listener
+from vitral.progress import show
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import MOST_ROWS, Table
+from vitral.tasks.single_label import SINGLE_LABEL
+
+MOST_NUMBERS = 10  # different numbers of a column that are a slice each; more are put into four parts of equal size
+PARTS = 4
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Images that have one value in common.
+
+    Attributes:
+        value: that.
+        images: how many there are.
+        accuracy: share that is right, 0 to 1.
+        interval: Wilson's 95 % interval of that.
+        p_value: probability of being so far from all other images by chance, by Fisher's exact test, two-sided, corrected for
+            all slices by Holm's method.
+        worse: whether it is surely worse than the others.
+    """
+
+    value: str
+    images: int
+    accuracy: float
+    interval: tuple[float, float]
+    p_value: float
+    worse: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Slices:
+    """A classifier's accuracy by slice.
+
+    Attributes:
+        data: the dataset's name.
+        split: of it.
+        by: what tells the slices apart.
+        images: all of them.
+        accuracy: of all, 0 to 1.
+        slices: the lowest accuracy first.
+    """
+
+    data: str
+    split: str
+    by: str
+    images: int
+    accuracy: float
+    slices: tuple[Slice, ...]
+
+    def __repr__(self) -> str:
+        """Return the worst slice in one line."""
+        return f"Slices: {self.lines()[0]}"
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the table, what is surely weak first."""
+        worse = [one for one in self.slices if one.worse]
+        whole = f"{self.accuracy:.2%} of all {self.images:,} {self.split} images are right"
+        if not worse:
+            return (f"No {self.by} is surely worse than the others: {whole}.",)
+        named = "; ".join(f"{one.value} {one.accuracy:.1%} of {one.images:,}" for one in worse[:3])
+        return (f"Surely worse by {self.by}: {named}; {whole}.",)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return every slice, the worst first."""
+        left = len(self.slices) - MOST_ROWS
+        rows = tuple(
+            (
+                one.value,
+                f"{one.accuracy:.1%}",
+                f"{one.interval[0]:.1%} to {one.interval[1]:.1%}",
+                f"{one.images:,}",
+                f"{one.p_value:.3f}",
+                "worse" if one.worse else "",
+            )
+            for one in self.slices[:MOST_ROWS]
+        )
+        columns = (self.by, "Accuracy", "95 %", "Images", "p", "Than the others")
+        note = f"and {left:,} better ones, in the JSON output." if left > 0 else ""
+        return (Table(f"By {self.by}, the worst first", columns, rows, note=note),)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return asdict(self)
+
+
+def slices(
+    classifier: Classifier | str | Path,
+    data: str | Path,
+    by: str,
+    *,
+    split: str | None = None,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    skip_bad_images: bool = False,
+    listener: Listener = show,
+) -> Slices:
+    """Score a classifier on parts of one split, the worst first.
+
+    Args:
+        classifier: itself, or whatever `load` takes.
+        data: a text table (.csv, .tsv) with a further column, a folder of such tables, or any data whose images lie in folders.
+        by: the column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
+        split: "test", "validation" or "train"; None for the first of them that there is.
+        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress and warnings; they are written to the screen if left out.
+
+    Raises:
+        DataError: no such data, split, column or folder; or images that do not have one class each.
+    """
+    scored = as_classifier(classifier, listener)
+    opened, split = open_split(
+        str(data), [scored], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    )
+    if opened.task != SINGLE_LABEL:
+        raise DataError(
+            f"Images of {opened.name} do not have one class each; slices are of the accuracy on such images."
+        )
+    source = Renumbered(opened.splits[split], match_classes(opened, scored.class_names))
+    values = values_by(str(data), source, by)  # before an image is computed
+    open_test(scored, opened, split, "slices", listener)
+    probabilities, labels = predict_probabilities(
+        scored, source, batch_size=batch_size, workers=workers, listener=listener
+    )
+    right = (probabilities.argmax(dim=1) == labels).numpy()
+    return Slices(opened.name, split, by, len(right), float(right.mean()), sliced(values, right))
+
+
+def sliced(values: Sequence[str], right: Bool[np.ndarray, " examples"]) -> tuple[Slice, ...]:
+    """Return the slices of some answers, the lowest accuracy first, of equals the larger one.
+
+    Args:
+        values: of each image; many different numbers are put into four parts of about the same size.
+        right: whether its answer is right.
+    """
+    from scipy.stats import fisher_exact  # a second of start-up for all who slice nothing
+
+    names = np.array(_parted(values), dtype=object)
+    found, p_values = [], []
+    for name in sorted(set(names.tolist()), key=natural_key):
+        mine = names == name
+        images, correct = int(mine.sum()), int(right[mine].sum())
+        others = int(right.sum()) - correct, len(right) - images
+        table = [[correct, images - correct], [others[0], others[1] - others[0]]]
+        p_values.append(float(fisher_exact(table)[1]))
+        found.append((name, images, correct, images * others[0] > others[1] * correct))
+    made = [
+        Slice(name, images, correct / images, wilson_interval(correct, images), p_value, below and p_value < LEVEL)
+        for (name, images, correct, below), p_value in zip(found, holm(p_values), strict=True)
+    ]
+    return tuple(sorted(made, key=lambda one: (one.accuracy, -one.images)))
+
+
+def _parted(values: Sequence[str]) -> list[str]:
+    """Return the values, or where they are many different numbers the part of their range that each is in."""
+    try:
+        numbers = np.array([float(value) for value in values])
+    except ValueError:
+        return list(values)
+    if len(np.unique(numbers)) <= MOST_NUMBERS or not np.isfinite(numbers).all():
+        return list(values)
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, PARTS + 1)))
+    parts = np.searchsorted(edges[1:-1], numbers, side="left")
+    return [f"{edges[part]:g} to {edges[part + 1]:g}" for part in parts.tolist()]
