@@ -210,6 +210,15 @@ def test_explain_makes_a_page_of_a_folder(there: Path, refused: Refused, capsys:
     assert "let it end in .html" in refused("explain", "photos", "--out", "page.jpg")
 
 
+def test_a_page_of_this_folder_is_called_as_the_folder_is(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(there / "photos" / "blue")
+    for _ in range(2):  # its own page is replaced, and is no image of the folder
+        assert main(["explain", ".", "--classifier", str(there / "runs" / "photos")]) == 0
+    page = there / "photos" / "blue" / "blue-explained.html"
+    assert page.read_text().count("<figure") == 12
+    page.unlink()
+
+
 def test_explain_names_the_training_images_most_like_an_image(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "photos/red/1.jpg", "--data", "photos", "--out", "near.png"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -151,7 +151,7 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
 
 def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places, *, worst_first: bool) -> None:
     """Explain many images on a page."""
-    target = places.out or Path(f"{Path(folder).stem[:LONGEST_STEM]}-explained.html")
+    target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):
         raise ImageError(f"'{target}' is no name for a page of several images; let it end in .html.")
     check_file(target, inputs=places.inputs(folder), mark=mark("gallery"), overwrite=places.overwrite)
@@ -178,7 +178,7 @@ def _analyze(places: Places) -> None:
     """Write the analysis of the network."""
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
-        target = places.out or Path(f"{Path(name).name[:LONGEST_STEM]}-network")
+        target = places.out or Path(f"{Path(name).resolve().name[:LONGEST_STEM]}-network")
         check_folder(target, own=FILES, inputs=places.inputs(name), replace=True, overwrite=places.overwrite)
         analysis = analyze(source, places.data, listener=listener)
     analysis = dataclasses.replace(analysis, missing=tuple(map(spoken, analysis.missing)))
