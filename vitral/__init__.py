@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vitral.classifier.load import load as load
     from vitral.classifier.push import push as push
     from vitral.errors import VitralError as VitralError
+    from vitral.evaluation.aspects import aspects as aspects
     from vitral.evaluation.calibrate import calibrate as calibrate
     from vitral.evaluation.compare import compare as compare
     from vitral.evaluation.corruptions import robustness as robustness
@@ -47,6 +48,7 @@ __version__ = "0.2.0"
 _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
+    "aspects": "vitral.evaluation.aspects",
     "calibrate": "vitral.evaluation.calibrate",
     "check": "vitral.checks.check_data:check_data",
     "compare": "vitral.evaluation.compare",
@@ -72,6 +74,7 @@ _HOMES = {
 __all__ = [
     "Classifier",
     "VitralError",
+    "aspects",
     "calibrate",
     "check",
     "compare",

@@ -26,6 +26,7 @@ FLAGS = {
     "evaluate": "--by --classes --classifier --data --frozen --json --report --skip-bad-images --split --overwrite",
     "compare": "--classes --data --json --skip-bad-images --split",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
+    "aspects": "--classes --classifier --data --json --skip-bad-images",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",
     "table": "--format --json",
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",

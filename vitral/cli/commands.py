@@ -95,6 +95,14 @@ COMMANDS = {
         ),
         "Fitted on validation images only; test images, where there are any, show the effect.",
     ),
+    "aspects": Command(
+        "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
+        (
+            ("vitral aspects --data photos/", "how should photos be brought to the network?"),
+            ("vitral aspects --data photos/ --classifier runs/photos --json", "for programs"),
+        ),
+        "Each way is compared with the classifier's own by McNemar's exact test; nothing is changed.",
+    ),
     "robustness": Command(
         "Score a classifier on images with noise, blur, weather and compression.",
         (

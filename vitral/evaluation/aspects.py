@@ -1,0 +1,269 @@
+"""What it costs to bring images of other shapes to the network's: squashed, cropped, padded, or at their native aspect."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Renumbered, Subset
+from vitral.errors import DataError, ModelError
+from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split, predict_probabilities
+from vitral.evaluation.paired import LEVEL, mcnemar_exact
+from vitral.events import Listener, Message
+from vitral.images.decode import Pixels, Shrink
+from vitral.images.preprocessing import Preprocessing
+from vitral.progress import show
+from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.shown import Table
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Label
+
+VALIDATION = "validation"
+SHAPES = (
+    1 / 2,
+    2 / 3,
+    3 / 4,
+    1.0,
+    4 / 3,
+    3 / 2,
+    2.0,
+)  # height by width, one of which an image's native aspect is rounded to
+GRAIN = 32  # pixels of which a side is a multiple, where the network says nothing of patches
+
+Right = Bool[np.ndarray, " examples"]
+
+
+class Padded:
+    """A source whose images are padded at both ends to a network's shape.
+
+    Args:
+        source: images and labels.
+        shape: height by width of the network's images.
+        colour: of the padding.
+    """
+
+    endless = False
+    shards: tuple[int, ...] = ()
+
+    def __init__(self, source: Source, shape: float, colour: tuple[int, int, int]) -> None:
+        self._source, self._shape, self._colour = source, shape, colour
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._source)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image in the middle of its padding."""
+        image = self._source.image(index, shrink)
+        height, width = image.shape[:2]
+        rows, columns = max(height, round(width * self._shape)), max(width, round(height / self._shape))
+        padded = np.empty((rows, columns, 3), dtype=np.uint8)
+        padded[:] = self._colour
+        top, left = (rows - height) // 2, (columns - width) // 2
+        padded[top : top + height, left : left + width] = image
+        return padded
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return None: padding is not stored."""
+        return None
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        return self._source.label(index)
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return self._source.labels()
+
+    def describe(self, index: int) -> str:
+        """Return what the source calls the image."""
+        return self._source.describe(index)
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to bring images to the network.
+
+    Attributes:
+        name: "squash", "crop", "pad" or "native aspect".
+        accuracy: 0 to 1.
+        interval: Wilson's 95 % interval of that.
+        p_value: probability by chance of being so far from the classifier's own way, by McNemar's exact test.
+        own: whether it is what the classifier does.
+    """
+
+    name: str
+    accuracy: float
+    interval: tuple[float, float]
+    p_value: float
+    own: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Aspects:
+    """The ways side by side.
+
+    Attributes:
+        data: the dataset's name.
+        images: of its validation split.
+        ways: in a fixed order.
+        skipped: why a way is missing, one line each.
+    """
+
+    data: str
+    images: int
+    ways: tuple[Way, ...]
+    skipped: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return the accuracies in one line."""
+        return "Aspects: " + ", ".join(f"{way.name} {way.accuracy:.1%}" for way in self.ways)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what is to be done, and what is missing."""
+        own = next(way for way in self.ways if way.own)
+        better = [way for way in self.ways if way.accuracy > own.accuracy and way.p_value < LEVEL]
+        best = max(better, key=lambda way: way.accuracy, default=None)
+        said = f"No way is surely better than {own.name}, which the classifier uses"
+        if best is not None:
+            said = f"{best.name.capitalize()} is surely better than {own.name}, which the classifier uses"
+        return (f"{said}: {own.accuracy:.2%} of {self.images:,} validation images.", *self.skipped)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return every way with its interval."""
+        rows = tuple(
+            (
+                f"{way.name} (its own)" if way.own else way.name,
+                f"{way.accuracy:.2%}",
+                f"{way.interval[0]:.2%} to {way.interval[1]:.2%}",
+                "" if way.own else f"{way.p_value:.3f}",
+            )
+            for way in self.ways
+        )
+        return (Table("Ways to bring images to the network", ("Way", "Accuracy", "95 %", "p"), rows),)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return asdict(self)
+
+
+def aspects(
+    classifier: Classifier | str | Path,
+    data: DataSet | str | Path,
+    *,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    skip_bad_images: bool = False,
+    listener: Listener = show,
+) -> Aspects:
+    """Score a classifier on validation images that are squashed, cropped, padded, and in about their native aspect ratio.
+
+    In its native aspect an image goes into a network that is resized to one of seven shapes of about as many pixels.
+
+    Args:
+        classifier: itself, or whatever `load` takes.
+        data: what it was trained on, or a dataset with a validation split.
+        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
+        batch_size: images computed at once.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress and warnings; they are written to the screen if left out.
+
+    Raises:
+        DataError: there are no validation images, or they do not have one class each.
+    """
+    scored = as_classifier(classifier, listener)
+    opened, _ = open_split(
+        data, [scored], split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    )
+    if opened.task != SINGLE_LABEL:
+        raise DataError(f"Images of {opened.name} do not have one class each; only such images can be scored here.")
+    source = Renumbered(opened.splits[VALIDATION], match_classes(opened, scored.class_names))
+    right, skipped = {}, []
+    for name, way in _ways(scored, batch_size).items():
+        try:
+            right[name] = way(source)
+        except ModelError as error:
+            skipped.append(f"Without {name}: {error}")
+            continue
+        listener(Message(f"{name}: {right[name].mean():.2%}"))
+    own = scored.preprocessing.resize
+    made = tuple(_way(name, answers, right[own], is_own=name == own) for name, answers in right.items())
+    return Aspects(opened.name, len(source), made, tuple(skipped))
+
+
+def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Way:
+    alone = int((right & ~own).sum()), int((own & ~right).sum())
+    interval = wilson_interval(int(right.sum()), len(right))
+    return Way(name, float(right.mean()), interval, mcnemar_exact(*alone), is_own)
+
+
+def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Source], Right]]:
+    own = classifier.preprocessing
+    whole = replace(own, resize="squash", crop_fraction=1.0)
+
+    def scored(preprocessing: Preprocessing, source: Source) -> Right:
+        seen = Classifier(classifier.predictor, preprocessing, classifier.class_names, task=classifier.task)
+        return _right(seen, source, batch_size)
+
+    def padded(source: Source) -> Right:
+        height, width = own.image_size
+        return scored(whole, Padded(source, height / width, own.mean_colour))
+
+    return {
+        "squash": lambda source: scored(replace(own, resize="squash"), source),
+        "crop": lambda source: scored(replace(own, resize="crop"), source),
+        "pad": padded,
+        "native aspect": lambda source: _native(classifier, whole, source, batch_size),
+    }
+
+
+def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_size: int) -> Right:
+    """Return which images are right by the network at about their own shape.
+
+    Raises:
+        ModelError: the network cannot be resized.
+    """
+    nearest = np.array([_nearest(source.image(index)) for index in range(len(source))])
+    right = np.zeros(len(source), dtype=bool)
+    for number in np.unique(nearest).tolist():
+        indices = np.flatnonzero(nearest == number)
+        model = copy.deepcopy(classifier.model)
+        model.resize(_size(whole.image_size, SHAPES[number], _grain(classifier)))
+        shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
+        right[indices] = _right(shaped, Subset(source, indices), batch_size)
+    return right
+
+
+def _nearest(image: Pixels) -> int:
+    """Return the index of the shape that an image's is nearest to, by ratio."""
+    shape = image.shape[0] / image.shape[1]
+    return int(np.argmin([abs(math.log(shape / known)) for known in SHAPES]))
+
+
+def _size(own: tuple[int, int], shape: float, grain: int) -> tuple[int, int]:
+    """Return the height and width of a shape with about as many pixels as the network's own, in whole patches."""
+    if shape == 1 and own[0] == own[1]:
+        return own
+    pixels = own[0] * own[1]
+    rows, columns = (max(1, round(math.sqrt(side) / grain)) * grain for side in (pixels * shape, pixels / shape))
+    return rows, columns
+
+
+def _grain(classifier: Classifier) -> int:
+    patches = getattr(classifier.model.config, "patch_size", (GRAIN, GRAIN))
+    stride = getattr(classifier.model.config, "patch_stride", None) or patches
+    return max(patches[0], stride[0]) if getattr(classifier.model.config, "stem", None) is None else GRAIN
+
+
+def _right(classifier: Classifier, source: Source, batch_size: int) -> Right:
+    probabilities, labels = predict_probabilities(classifier, source, batch_size=batch_size)
+    return (probabilities.argmax(dim=1) == labels).numpy()
