@@ -29,7 +29,8 @@ def vtab(
 
     Args:
         classifier: a classifier folder, run folder, weights file or name, or Hub id.
-        data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, or wds_vtab-* shards.
+        data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, the files of the datasets' authors, or
+            wds_vtab-* shards.
         protocol: "light", a linear probe, minutes on a CPU; "paper", fine-tuning at 384 pixels.
         tasks: some of the 19, with commas between them; all if left out.
         test_images: of the light protocol, images of each task that are scored, or "all".

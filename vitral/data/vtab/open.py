@@ -4,6 +4,7 @@
 |---|---|
 | datasets as TFDS prepared them | the official ones, in TFDS's order |
 | the community's vtab-1k folders with their lists | those of the lists, which were taken from TFDS by their authors |
+| the files that the datasets' authors give out, in folders named as in TFDS | the official ones, in an order by TFDS's rule |
 | wds_vtab-* shards | all training images, of which 1,000 are drawn here: not the official ones |
 """
 
@@ -15,6 +16,7 @@ from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
 from vitral.data.source import DataSet
 from vitral.data.vtab.lists import LISTS, list_folder
 from vitral.data.vtab.prepared import find
+from vitral.data.vtab.raw.listing import ORDER, list_raw, raw_folder
 from vitral.data.vtab.shards import list_wds, shards_of
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.data.vtab.tfds import list_prepared
@@ -26,6 +28,7 @@ BOTH = "train800val200"  # after the task: 1,000 images to train on, and none to
 READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], ...] = (
     list_prepared,
     list_folder,
+    list_raw,
     list_wds,
 )
 
@@ -113,6 +116,8 @@ def source_of(spec: Spec) -> str:
         return f"official images, from {named}" if same else f"{named}; VTAB is defined on version {task.version}"
     if any((spec.root / task.folder / name).is_file() for name in LISTS.values()):
         return "official images, by the lists of vtab-1k"
+    if raw_folder(spec.root, task) is not None:
+        return f"images from the authors' files, {ORDER}"
     return "1,000 others, drawn from WebDataset shards" if shards_of(spec.root, task) is not None else ""
 
 
@@ -120,5 +125,6 @@ def _missing(spec: Spec) -> str:
     task = spec.task
     return (
         f"'{spec.root}' has no data of VTAB's {task.name}: neither '{task.dataset}' as TFDS prepares it (version "
-        f"{task.version}), nor the folder '{task.folder}' of vtab-1k with its lists, nor shards 'wds_vtab-{task.shards}'."
+        f"{task.version}), nor the folder '{task.folder}' of vtab-1k with its lists, nor '{task.dataset.partition('/')[0]}' "
+        f"with its authors' files, nor shards 'wds_vtab-{task.shards}'."
     )

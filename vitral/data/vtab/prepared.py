@@ -57,15 +57,11 @@ class Prepared:
         Raises:
             DataError: files are missing or damaged, or the split has fewer records.
         """
-        match = SLICE.fullmatch(part)
-        assert match is not None, f"{part} is no slice"
-        paths = self._paths(match["split"])
-        lengths = self._lengths(match["split"], paths)
+        split = part.partition("[")[0]
+        paths = self._paths(split)
+        lengths = self._lengths(split, paths)
         ends = np.cumsum(lengths)
-        total = int(ends[-1])
-        first, last = (_position(match[name], total, default) for name, default in (("first", 0), ("last", total)))
-        if not 0 <= first < last <= total:
-            raise DataError(f"'{self.folder}' has {total:,} {match['split']} images, and '{part}' takes more.")
+        first, last = bounds(part, int(ends[-1]), self.folder)
         located = []
         for number in range(int(np.searchsorted(ends, first, side="right")), len(paths)):
             begin = int(ends[number]) - lengths[number]
@@ -120,6 +116,25 @@ class Prepared:
             self.paths.append(path)
             self.files.append(records)
         return self.paths.index(path)
+
+
+def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
+    """Return the first index of a part of a split, such as "train[:800]", and the one after the last.
+
+    Args:
+        part: in TFDS's words.
+        total: images of the split.
+        folder: where they are, for messages.
+
+    Raises:
+        DataError: the split has fewer images.
+    """
+    match = SLICE.fullmatch(part)
+    assert match is not None, f"{part} is no slice"
+    first, last = (_position(match[name], total, default) for name, default in (("first", 0), ("last", total)))
+    if not 0 <= first < last <= total:
+        raise DataError(f"'{folder}' has {total:,} {match['split']} images, and '{part}' takes more.")
+    return first, last
 
 
 def find(root: Path, dataset: str, version: int) -> Prepared | None:

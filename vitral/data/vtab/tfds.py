@@ -50,7 +50,7 @@ class ExampleImages:
             raise ImageError(f"'{self.name(index)}' cannot be read: {error}.") from error
         if not values:
             raise ImageError(f"'{self.name(index)}' has no feature '{self._feature}' that holds an image.")
-        return bytes(values[0]) if self._scale == 1 else _scaled(values[0], self._scale)
+        return bytes(values[0]) if self._scale == 1 else scaled(values[0], self._scale)
 
     def name(self, index: int) -> str:
         """Return file and record, such as "clevr-train.tfrecord-00000-of-00128[17]"."""
@@ -58,8 +58,12 @@ class ExampleImages:
         return f"{self._paths[file]}[{record}]"
 
 
-def _scaled(image: bytes, factor: int) -> bytes:
-    """Return an image with its values multiplied, as a PNG file."""
+def scaled(image: bytes, factor: int) -> bytes:
+    """Return an image with its values multiplied, as a PNG file.
+
+    Raises:
+        ImageError: it cannot be decoded.
+    """
     pixels = np.minimum(read_image(image).astype(np.int64) * factor, 255).astype(np.uint8)
     _, encoded = cv2.imencode(".png", pixels[:, :, ::-1])  # OpenCV has blue first
     return encoded.tobytes()
@@ -74,7 +78,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     prepared = find(root, task.dataset, task.version)
     if prepared is None:
         return None
-    located = {split: prepared.locate(part) for split, part in _parts(task).items()}
+    located = {split: prepared.locate(part) for split, part in parts(task).items()}
     if most_test is not None and len(located["test"]) > most_test:
         located["test"] = [located["test"][index] for index in evenly(len(located["test"]), most_test)]
     names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
@@ -97,7 +101,8 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     )
 
 
-def _parts(task: VtabTask) -> dict[str, str]:
+def parts(task: VtabTask) -> dict[str, str]:
+    """Return a task's images to train, validate and score on, in TFDS's words."""
     return {"train": task.train, "validation": task.validation, "test": task.test}
 
 

@@ -1,0 +1,208 @@
+"""VTAB's datasets in their authors' files: every split in TFDS's order, with the labels of the tasks."""
+
+import hashlib
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.data.vtab.raw_written import NORB, SUN_LISTS, WRITERS, matrix, smallnorb, table, write
+from tests.data.vtab.written import png
+from vitral.data.assemble import Opening
+from vitral.data.open import open_data
+from vitral.data.vtab.open import open_task, read_spec, source_of
+from vitral.data.vtab.raw.listing import FORMS, ScaledImages, whole_split
+from vitral.data.vtab.tasks import TASKS
+from vitral.errors import DataError
+from vitral.images.decode import read_image
+
+HOW = Opening(verify=False)
+
+
+def tfds_order(split: str, keys: list[str]) -> list[str]:
+    """Return keys in TFDS's order, by the numbers that their md5 stands for."""
+    return sorted(keys, key=lambda key: int(hashlib.md5(f"{split}{key}".encode()).hexdigest(), 16))
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_raw_files_are_listed_in_tfds_order_with_the_labels_of_the_tasks(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    expected = WRITERS[name](folder)
+    data = FORMS[name].read(folder)
+    tasks = [task for task in TASKS if task.dataset.partition("/")[0] == name]
+    assert set(FORMS[name].published) == set(expected)
+    store = data.store if tasks[0].scale == 1 else ScaledImages(data.store, tasks[0].scale)
+    for split, made in expected.items():
+        images, by_key = data.splits[split], {one.key: one for one in made}
+        numbers = whole_split(data, split, folder)
+        keys = [images.keys[number] for number in numbers]
+        texts = [key.decode() if isinstance(key, bytes) else str(key) for key in keys]
+        assert texts == tfds_order(split, list(by_key))
+        for number, text in zip(numbers, texts, strict=True):
+            for task in tasks:
+                assert task.label(images.features(number)) == by_key[text].labels[task.name], (task.name, text)
+            pixels = read_image(store.read(images.indices[number]))
+            assert set(pixels.reshape(-1).tolist()) == {by_key[text].value * tasks[0].scale}, text
+
+
+def test_every_task_has_a_reader_or_says_that_it_has_none(tmp_path: Path) -> None:
+    assert {task.dataset.partition("/")[0] for task in TASKS} - set(FORMS) == {"caltech101"}
+    write(tmp_path / "caltech101/caltech-101/101_ObjectCategories.tar.gz", b"")
+    with pytest.raises(DataError, match=r"caltech101' cannot be read as it is: .*; prepare it with TFDS \(version 3\)"):
+        open_data(f"vtab:{tmp_path}:caltech101")
+
+
+def test_a_task_is_cut_from_raw_files_as_from_those_of_tfds(tmp_path: Path) -> None:
+    made = smallnorb(tmp_path / "smallnorb", train=900, test=410)
+    spec = read_spec(f"vtab:{tmp_path}:smallnorb-azimuth")
+    data = open_task(spec, HOW, most_test=None)
+    azimuth = {split: {one.key: one.labels["smallnorb-azimuth"] for one in made[split]} for split in made}
+    train, test = (tfds_order(split, list(azimuth[split])) for split in ("train", "test"))
+    expected = {"train": train[:800], "validation": test[:200], "test": test[205:]}
+    for split, keys in expected.items():
+        labels = azimuth["train" if split == "train" else "test"]
+        assert data.splits[split].labels().tolist() == [labels[key] for key in keys]
+    assert int(data.splits["train"].image(3)[0, 0, 0]) == int(train[3]) % 200 + 1
+    assert data.notes[:3] == (
+        "VTAB-1k's images of smallnorb-azimuth, from the files of smallNORB's authors; order by TFDS's rule, not compared "
+        "with TFDS itself.",
+        "900 train images, where the published smallNORB has 24,300: not the figures of papers.",
+        "410 test images, where the published smallNORB has 24,300: not the figures of papers.",
+    )
+    assert source_of(spec) == "images from the authors' files, order by TFDS's rule, not compared with TFDS itself"
+    assert len(open_task(spec, HOW, most_test=7).splits["test"]) == 7
+
+
+def test_large_images_of_sun397_are_made_as_small_as_tfds_makes_them(tmp_path: Path) -> None:
+    for split, name in SUN_LISTS.items():
+        write(tmp_path / name, f"/a/abbey/{split}.jpg\n")
+        _, content = cv2.imencode(".png", np.full((300, 800, 3), (10, 120, 200), np.uint8))
+        write(tmp_path / f"SUN397/a/abbey/{split}.jpg", content.tobytes())
+    data = FORMS["sun397"].read(tmp_path)
+    pixels = read_image(data.store.read(data.splits["train"].indices[0]))
+    assert pixels.shape == (212, 566, 3)  # sqrt(1/2) of each side
+    assert np.abs(pixels.astype(int) - [200, 120, 10]).max() <= 3
+
+
+def eye(radius: int, *, spot: int) -> bytes:
+    pixels = np.zeros((2 * radius + 21, 2 * radius + 81, 3), np.uint8)
+    middle = (pixels.shape[1] // 2, pixels.shape[0] // 2)
+    cv2.circle(pixels, middle, radius, (60, 60, 60), thickness=-1)
+    cv2.circle(pixels, middle, 4, (spot, spot, spot), thickness=-1)
+    return cv2.imencode(".png", pixels)[1].tobytes()
+
+
+def retinopathy(root: Path) -> None:
+    for folder, names in (("train", ("4_left", "4_right")), ("test", ("1_left", "1_right", "3_left"))):
+        for name in names:
+            write(root / folder / f"{name}.jpeg", eye(60, spot=75))
+    table(root / "trainLabels.csv", [["image", "level"], ["4_left", "0"], ["4_right", "4"]])
+    rows = [["1_left", "2", "Private"], ["1_right", "1", "Public"], ["3_left", "3", "Private"]]
+    table(root / "retinopathy_solution.csv", [["image", "level", "Usage"], *rows])
+
+
+def test_eyes_are_scaled_sharpened_and_cut_as_tfds_does(tmp_path: Path) -> None:
+    retinopathy(tmp_path)
+    data = FORMS["diabetic_retinopathy_detection"].read(tmp_path)
+    labels = {
+        split: {str(key): images.features(number)["label"][0] for number, key in enumerate(images.keys)}
+        for split, images in data.splits.items()
+    }
+    assert labels == {
+        "train": {"4_left": 0, "4_right": 4},
+        "validation": {"1_right": 1},
+        "test": {"1_left": 2, "3_left": 3},
+    }
+    pixels = read_image(data.store.read(data.splits["train"].indices[0])).astype(int)
+    assert pixels.shape == (540, 540, 3)  # nine tenths of a radius of 300 to each side
+    assert np.abs(pixels[:20, :20] - 128).max() <= 2  # outside of the circle
+    assert np.abs(pixels[270, 120:160] - 128).max() <= 3  # an even part is its own average
+    spot = 4 * 15 * math.exp(-(20**2) / (2 * 10**2))  # of 20 pixels, 15 brighter, less its average by a Gaussian of 10
+    assert np.abs(pixels[270, 270] - (128 + spot)).max() <= 3
+
+
+def used(name: str, folder: Path) -> None:
+    """List a dataset's training images, then open its first task."""
+    whole_split(FORMS[name].read(folder), "train", folder)
+    task = next(task for task in TASKS if task.dataset.partition("/")[0] == name)
+    open_task(read_spec(f"vtab:{folder.parent}:{task.name}"), HOW)
+
+
+def shorter(name: str, columns: int) -> Callable[[Path], None]:
+    return lambda folder: matrix(folder / name, np.zeros((3, columns), "<i4"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        (
+            "dtd",
+            lambda folder: (folder / "dtd/labels/val1.txt").unlink(),
+            "complete DTD: it has no 'labels/val1.txt'; unpack",
+        ),
+        (
+            "dtd",
+            lambda folder: (folder / "dtd/images/banded/banded_0001.jpg").unlink(),
+            r"has no banded/banded_0001\.jpg, named in the lists; unpack dtd-r1",
+        ),
+        ("smallnorb", shorter(f"{NORB['test']}-info.mat", 4), r"-info\.mat' has 3 labels for 9 images"),
+        ("smallnorb", lambda folder: (folder / f"{NORB['test']}-dat.mat").write_bytes(b"short"), "or damaged; fetch"),
+        (
+            "smallnorb",
+            lambda folder: (folder / f"{NORB['train']}-info.mat").unlink(),
+            r"has no 'smallnorb-5x46789x9x18x6x2x96x96-training-info\.mat'; gunzip",
+        ),
+        (
+            "clevr",
+            lambda folder: (folder / "CLEVR_v1.0/images/val/CLEVR_val_000003.png").unlink(),
+            r"CLEVR_val_scenes\.json' has 7 scenes for 6 images; unpack",
+        ),
+        (
+            "clevr",
+            lambda folder: write(folder / "CLEVR_v1.0/scenes/CLEVR_val_scenes.json", "{}"),
+            "holds no scenes of CLEVR",
+        ),
+        (
+            "kitti",
+            lambda folder: (folder / "data_object_label_2.zip").unlink(),
+            r"has no label 000000, 000001.*; put data_object_l",
+        ),
+        (
+            "dmlab",
+            lambda folder: [path.unlink() for path in folder.glob("*test*")],
+            r"has no 'dmlab-test\.tfrecord\.\.\.'",
+        ),
+        (
+            "eurosat",
+            lambda folder: write(folder / "copy/2750/Forest/Forest_1.jpg", png(1)),
+            "has two train images 'Forest_",
+        ),
+        (
+            "patch_camelyon",
+            lambda folder: (folder / "camelyonpatch_level_2_split_test_y.h5").write_bytes(b"none"),
+            "cannot be read as an HDF5 file",
+        ),
+        ("svhn_cropped", lambda folder: None, r"has 12 train images, and 'train\[:800\]' takes more"),
+        ("sun397", lambda folder: (folder / "sun397_tfds_te.txt").unlink(), "copy it from TFDS's repository"),
+    ],
+)
+def test_incomplete_raw_files_are_refused_in_one_line(
+    tmp_path: Path, name: str, damage: Callable[[Path], object], said: str
+) -> None:
+    folder = tmp_path / name
+    WRITERS[name](folder)
+    damage(folder)
+    with pytest.raises(DataError, match=said) as caught:
+        used(name, folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_hdf5_files_name_the_package_that_they_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    WRITERS["dsprites"](tmp_path / "dsprites")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(DataError, match=r"takes a package more: pip install 'vitral\[tfds\]'"):
+        open_data(f"vtab:{tmp_path}:dsprites-location")

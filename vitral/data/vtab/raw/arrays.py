@@ -1,0 +1,120 @@
+"""Images that are stored as arrays of pixels, given as PNG files, which lose nothing."""
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import cv2
+import numpy as np
+from jaxtyping import UInt8
+
+from vitral.data.stored import Handles
+from vitral.errors import DataError, ImageError, one_line
+
+Grey = UInt8[np.ndarray, "height width"]
+Colour = UInt8[np.ndarray, "height width 3"]
+
+
+def encoded(pixels: Grey | Colour) -> bytes:
+    """Return pixels, grey or RGB, as a PNG file."""
+    _, data = cv2.imencode(".png", pixels if pixels.ndim == 2 else pixels[:, :, ::-1])  # OpenCV has blue first
+    return data.tobytes()
+
+
+class ArrayImages:
+    """Images in memory.
+
+    Args:
+        title: the file that they were read from.
+        pixels: RGB.
+    """
+
+    def __init__(self, title: str, pixels: UInt8[np.ndarray, "images height width 3"]) -> None:
+        self._title, self._pixels = title, pixels
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a PNG file."""
+        return encoded(self._pixels[index])
+
+    def name(self, index: int) -> str:
+        """Return the file with the image's index in it."""
+        return f"{self._title}[{index}]"
+
+
+class MatrixImages:
+    """Grey images in a file, one after the other, with a fixed step between.
+
+    Args:
+        path: the file.
+        offset: of the first image, in bytes.
+        step: from one to the next, in bytes.
+        shape: height and width.
+    """
+
+    def __init__(self, path: Path, *, offset: int, step: int, shape: tuple[int, int]) -> None:
+        self._path, self._offset, self._step, self._shape = path, offset, step, shape
+        self._handles = Handles(_open)
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a PNG file.
+
+        Raises:
+            ImageError: the file is cut short.
+        """
+        size = self._shape[0] * self._shape[1]
+        data = os.pread(self._handles.get(str(self._path)).fileno(), size, self._offset + index * self._step)
+        if len(data) != size:
+            raise ImageError(f"'{self.name(index)}' is cut short; fetch the file again.")
+        return encoded(np.frombuffer(data, dtype=np.uint8).reshape(self._shape))
+
+    def name(self, index: int) -> str:
+        """Return the file with the image's index in it."""
+        return f"{self._path}[{index}]"
+
+
+class Hdf5Images:
+    """Images in an HDF5 file.
+
+    Args:
+        path: the file.
+        variable: the array in it, of images x height x width, with or without three colours.
+    """
+
+    def __init__(self, path: Path, variable: str) -> None:
+        self._path, self._variable = path, variable
+        self._handles = Handles(open_hdf5)
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a PNG file.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        try:
+            return encoded(np.asarray(self._handles.get(str(self._path))[self._variable][index], dtype=np.uint8))
+        except (OSError, DataError, KeyError, ValueError) as error:
+            raise ImageError(f"'{self.name(index)}' cannot be read ({one_line(error)}); fetch it again.") from error
+
+    def name(self, index: int) -> str:
+        """Return the file with the image's index in it."""
+        return f"{self._path}[{index}]"
+
+
+def open_hdf5(path: str) -> Any:  # noqa: ANN401  # the library is not typed
+    """Open an HDF5 file.
+
+    Raises:
+        DataError: it cannot be read, or the library is not installed.
+    """
+    try:
+        import h5py  # only for files of this kind
+    except ImportError as error:
+        raise DataError(f"'{path}' is an HDF5 file, which takes a package more: pip install 'vitral[tfds]'.") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read as an HDF5 file ({one_line(error)}); fetch it again.") from error
+
+
+def _open(path: str) -> BinaryIO:
+    return open(path, "rb")

@@ -1,0 +1,106 @@
+"""What a reader of raw files returns: images by split, with their keys and the features that labels are made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitral.data.published.tree import Tree
+from vitral.data.stored import JoinedStores, Store
+from vitral.data.vtab.examples import Example
+from vitral.data.vtab.raw.order import Key
+from vitral.errors import DataError, ImageError, one_line
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawSplit:
+    """A split, in any order.
+
+    Attributes:
+        keys: of each image what TFDS orders it by.
+        indices: of each image its index in the store.
+        features: from an image's number in the split to what its label is made of, under TFDS's names.
+    """
+
+    keys: Sequence[Key]
+    indices: Sequence[int]
+    features: Callable[[int], Example]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawDataset:
+    """A dataset.
+
+    Attributes:
+        store: reads the images of all splits.
+        splits: by the names under which TFDS generates them.
+        names: of the classes, in order; empty where the dataset does not name them.
+    """
+
+    store: Store
+    splits: Mapping[str, RawSplit]
+    names: tuple[str, ...] = ()
+
+
+def labelled(keys: Sequence[Key], indices: Sequence[int], labels: Sequence[int]) -> RawSplit:
+    """Return a split whose labels are classes."""
+
+    def features(index: int) -> Example:
+        return {"label": [labels[index]]}
+
+    return RawSplit(keys=keys, indices=indices, features=features)
+
+
+def by_class(keys: Sequence[Key], indices: Sequence[int], classes: Sequence[str], names: Sequence[str]) -> RawSplit:
+    """Return a split whose labels are names of classes."""
+    numbers = {name: number for number, name in enumerate(names)}
+    return labelled(keys, indices, [numbers[name] for name in classes])
+
+
+def joined(
+    parts: Mapping[str, tuple[Store, Sequence[Key], Callable[[int], Example]]], names: tuple[str, ...] = ()
+) -> RawDataset:
+    """Return a dataset of which each split has a store of its own.
+
+    Args:
+        parts: of each split its store, with the keys and the features of the images in it.
+        names: of the classes.
+    """
+    splits, first = {}, 0
+    for split, (_, keys, features) in parts.items():
+        splits[split] = RawSplit(keys=keys, indices=range(first, first + len(keys)), features=features)
+        first += len(keys)
+    store = JoinedStores([(store, len(keys)) for store, keys, _ in parts.values()])
+    return RawDataset(store=store, splits=splits, names=names)
+
+
+def plain(tree: Tree, name: str, advice: str) -> Path:
+    """Return the path of a file that must be there, unpacked.
+
+    Args:
+        tree: of a folder, no archives.
+        name: the file's.
+        advice: what to do where it is missing.
+
+    Raises:
+        DataError: it is missing, there several times, or cannot be opened.
+    """
+    path = tree.store.read(tree.one(name.replace(".", r"\."), named=f"'{name}'", advice=advice))
+    assert isinstance(path, Path)
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read ({one_line(error)}).") from error
+    return path
+
+
+def content_of(store: Store, index: int) -> bytes:
+    """Return an image's encoded bytes, wherever they are.
+
+    Raises:
+        ImageError: they cannot be read.
+    """
+    content = store.read(index)
+    try:
+        return content if isinstance(content, bytes) else content.read_bytes()
+    except OSError as error:
+        raise ImageError(f"'{store.name(index)}' cannot be read ({one_line(error)}).") from error

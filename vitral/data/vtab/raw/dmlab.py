@@ -1,0 +1,53 @@
+"""DMLab: TFRecord files of examples with image, file name and label."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vitral.data.vtab.examples import parse
+from vitral.data.vtab.prepared import Location
+from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, labelled
+from vitral.data.vtab.records import TFRecords
+from vitral.data.vtab.tfds import ExampleImages
+from vitral.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+def read_dmlab(folder: Path) -> RawDataset:
+    """Return DMLab; keys are the file names that the records tell.
+
+    Raises:
+        DataError: files are missing, damaged or of another form.
+    """
+    paths: list[Path] = []
+    files: list[TFRecords] = []
+    located: list[Location] = []
+    splits: dict[str, RawSplit] = {}
+    for split in SPLITS:
+        mine = sorted(folder.rglob(f"dmlab-{split}.tfrecord*"))
+        if not mine:
+            raise DataError(
+                f"'{folder}' is not a complete DMLab: it has no 'dmlab-{split}.tfrecord...'; unpack dmlab.tar.gz there."
+            )
+        first = len(located)
+        keys: list[bytes] = []
+        labels: list[int] = []
+        for path in mine:
+            paths.append(path)
+            files.append(TFRecords(path))
+            for index in range(len(files[-1])):
+                key, label = _key_and_label(path, files[-1], index)
+                keys.append(key)
+                labels.append(label)
+                located.append(Location(len(files) - 1, index))
+        splits[split] = labelled(keys, range(first, len(located)), labels)
+    return RawDataset(store=ExampleImages(paths, files, located, feature="image", scale=1), splits=splits)
+
+
+def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, int]:
+    example = parse(file.read(index))
+    key: Sequence[bytes] = example.get("filename", ())
+    label: Sequence[int] = example.get("label", ())
+    if len(key) != 1 or len(label) != 1 or not isinstance(key[0], bytes):
+        raise DataError(f"'{path}', record {index}, has no file name with a label; unpack dmlab.tar.gz again.")
+    return key[0], int(label[0])

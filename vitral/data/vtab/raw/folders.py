@@ -1,0 +1,161 @@
+"""DTD, Flowers, Pets, EuroSAT, Resisc45 and SUN397: images in files, with classes by folder or list."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from vitral.data.assemble import Listing
+from vitral.data.names import some
+from vitral.data.published.flowers import list_flowers
+from vitral.data.published.pets import list_pets
+from vitral.data.published.tree import Tree
+from vitral.data.stored import Store
+from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, by_class, content_of
+from vitral.images.decode import read_image
+
+DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
+SUN_LISTS = {"train": "sun397_tfds_tr.txt", "validation": "sun397_tfds_va.txt", "test": "sun397_tfds_te.txt"}
+SUN_PIXELS = 120_000  # the most of an image
+
+
+def read_flowers(folder: Path) -> RawDataset:
+    """Return Oxford Flowers 102; keys are file names.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    return _of_listing(list_flowers(folder))
+
+
+def read_pets(folder: Path) -> RawDataset:
+    """Return Oxford-IIIT Pet; keys are file names. Its few damaged JPEG files, which TFDS encodes again, are as they are.
+
+    Raises:
+        DataError: a file is missing or damaged.
+    """
+    return _of_listing(list_pets(folder))
+
+
+def _of_listing(listing: Listing) -> RawDataset:
+    names = listing.class_names or ()
+    splits = {
+        split: by_class(
+            [one.name.rpartition("/")[2] for one in images],
+            [one.store_index for one in images],
+            [one.classes[0] for one in images],
+            names,
+        )
+        for split, images in listing.entries.items()
+    }
+    return RawDataset(store=listing.store, splits=splits, names=names)
+
+
+def read_dtd(folder: Path) -> RawDataset:
+    """Return DTD's first fold; keys are paths below images/.
+
+    Raises:
+        DataError: a list or an image of one is missing.
+    """
+    tree = Tree(folder, "DTD", {r"dtd-r1\.0\.1": r"labels/train1\.txt"})
+    advice = "unpack dtd-r1.0.1.tar.gz there"
+    listed = {
+        split: tree.lines(tree.one(rf"labels/{name}\.txt", named=f"'labels/{name}.txt'", advice=advice))
+        for split, name in DTD_LISTS.items()
+    }
+    images = {match[1]: index for index, match in tree.matching(r"images/([^/]+/[^/]+)")}
+    return _listed(tree, images, listed, advice)
+
+
+def read_sun397(folder: Path) -> RawDataset:
+    """Return SUN397 in TFDS's partition, of at most 120,000 pixels an image; keys are paths below SUN397/.
+
+    Raises:
+        DataError: a list or an image of one is missing.
+    """
+    tree = Tree(folder, "SUN397", {"SUN397": r"SUN397/[a-z]/.+\.jpg"})
+    advice = "copy it from TFDS's repository, tensorflow_datasets/image_classification"
+    listed = {
+        split: tree.lines(tree.one(name.replace(".", r"\."), named=f"'{name}'", advice=advice))
+        for split, name in SUN_LISTS.items()
+    }
+    images = {match[1]: index for index, match in tree.matching(r"SUN397(/[a-z]/.+\.jpg)")}
+    data = _listed(tree, images, listed, "unpack SUN397.tar.gz there")
+    return RawDataset(store=SmallerImages(data.store), splits=data.splits, names=data.names)
+
+
+def _listed(tree: Tree, images: dict[str, int], listed: dict[str, list[str]], advice: str) -> RawDataset:
+    """Return the images of lists, whose keys are their paths and whose classes are the folders in these."""
+    if missing := [key for keys in listed.values() for key in keys if key not in images]:
+        raise tree.incomplete(f"{some(missing)}, named in the lists", advice)
+    names = tuple(sorted({_folder(key) for keys in listed.values() for key in keys}))
+    splits = {
+        split: by_class(keys, [images[key] for key in keys], [_folder(key) for key in keys], names)
+        for split, keys in listed.items()
+    }
+    return RawDataset(store=tree.store, splits=splits, names=names)
+
+
+def _folder(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def read_eurosat(folder: Path) -> RawDataset:
+    """Return EuroSAT's colour images; keys are class and file name, joined by '_'.
+
+    Raises:
+        DataError: there are no images.
+    """
+    return _in_folders(Tree(folder, "EuroSAT", {"EuroSAT": r"2750/.+\.jpg"}), "2750", "unpack EuroSAT.zip there")
+
+
+def read_resisc45(folder: Path) -> RawDataset:
+    """Return NWPU-RESISC45; keys are class and file name, joined by '_'.
+
+    Raises:
+        DataError: there are no images.
+    """
+    return _in_folders(Tree(folder, "NWPU-RESISC45", {}), "NWPU-RESISC45", "unpack NWPU-RESISC45.rar there")
+
+
+def _in_folders(tree: Tree, above: str, advice: str) -> RawDataset:
+    images = [(index, match[1], match[2]) for index, match in tree.matching(rf"{above}/([^/]+)/([^/]+\.jpg)")]
+    if not images:
+        raise tree.incomplete(f"images in '{above}'", advice)
+    classes = [name for _, name, _ in images]
+    names = tuple(sorted(set(classes)))
+    split: RawSplit = by_class(
+        [f"{name}_{file}" for _, name, file in images], [index for index, _, _ in images], classes, names
+    )
+    return RawDataset(store=tree.store, splits={"train": split}, names=names)
+
+
+class SmallerImages:
+    """Images of at most 120,000 pixels, as TFDS makes them of larger ones.
+
+    Args:
+        images: as they are given out.
+    """
+
+    def __init__(self, images: Store) -> None:
+        self._images = images
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a JPEG file.
+
+        Raises:
+            ImageError: it cannot be decoded.
+        """
+        data = content_of(self._images, index)
+        pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
+        if pixels is None or data.startswith(b"GIF"):
+            pixels = read_image(data)  # TFDS's way, too: such an image is stored with red and blue exchanged
+        count = pixels.shape[0] * pixels.shape[1]
+        if count > SUN_PIXELS:
+            factor = float(np.sqrt(SUN_PIXELS / count))
+            pixels = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
+        return cv2.imencode(".jpg", pixels)[1].tobytes()
+
+    def name(self, index: int) -> str:
+        """Return the name of the image that is given out."""
+        return self._images.name(index)

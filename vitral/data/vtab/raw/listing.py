@@ -1,0 +1,190 @@
+"""VTAB's images in the files that a dataset's authors give out: ROOT/NAME, with TFDS's name of the dataset."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitral.data.assemble import Listing, Opening
+from vitral.data.published.tree import counted
+from vitral.data.stored import Entry, Store
+from vitral.data.vtab.prepared import bounds
+from vitral.data.vtab.raw.dataset import RawDataset, content_of
+from vitral.data.vtab.raw.dmlab import read_dmlab
+from vitral.data.vtab.raw.folders import read_dtd, read_eurosat, read_flowers, read_pets, read_resisc45, read_sun397
+from vitral.data.vtab.raw.matrices import read_camelyon, read_cifar100, read_dsprites, read_smallnorb, read_svhn
+from vitral.data.vtab.raw.order import in_order
+from vitral.data.vtab.raw.retinopathy import read_retinopathy
+from vitral.data.vtab.raw.scenes import read_clevr, read_kitti
+from vitral.data.vtab.tasks import VtabTask
+from vitral.data.vtab.tfds import evenly, parts, scaled
+from vitral.errors import DataError
+
+ORDER = "order by TFDS's rule, not compared with TFDS itself"
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a dataset is given out.
+
+    Attributes:
+        title: its name for people.
+        read: its reader.
+        marks: patterns of paths below its folder, of which one at least is there.
+        published: how many images each split has.
+    """
+
+    title: str
+    read: Callable[[Path], RawDataset]
+    marks: tuple[str, ...]
+    published: Mapping[str, int]
+
+
+FORMS = {
+    "cifar100": Form("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), {"train": 50_000, "test": 10_000}),
+    "dtd": Form("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
+    "oxford_flowers102": Form(
+        "Oxford Flowers 102",
+        read_flowers,
+        ("jpg", "*/jpg", "102flowers.t*", "setid.mat"),
+        {"train": 1020, "validation": 1020, "test": 6149},
+    ),
+    "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), {"train": 3680, "test": 3669}),
+    "sun397": Form(
+        "SUN397",
+        read_sun397,
+        ("SUN397*", "sun397_tfds_tr.txt"),
+        {"train": 76_128, "validation": 10_875, "test": 21_750},
+    ),
+    "svhn_cropped": Form("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
+    "patch_camelyon": Form(
+        "PatchCamelyon",
+        read_camelyon,
+        ("camelyonpatch_*",),
+        {"train": 262_144, "validation": 32_768, "test": 32_768},
+    ),
+    "eurosat": Form("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
+    "resisc45": Form("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),
+    "diabetic_retinopathy_detection": Form(
+        "Diabetic Retinopathy Detection",
+        read_retinopathy,
+        ("trainLabels.csv", "retinopathy_solution.csv"),
+        {"train": 35_126, "validation": 10_906, "test": 42_670},
+    ),
+    "clevr": Form("CLEVR", read_clevr, ("CLEVR_v1.0*", "scenes"), {"train": 70_000, "validation": 15_000}),
+    "dmlab": Form("DMLab", read_dmlab, ("dmlab-*.tfrecord*",), {"train": 65_550, "validation": 22_628, "test": 22_735}),
+    "dsprites": Form("dSprites", read_dsprites, ("dsprites_*.hdf5",), {"train": 737_280}),
+    "kitti": Form(
+        "KITTI",
+        read_kitti,
+        ("data_object_*", "devkit_object*", "training"),
+        {"train": 6347, "validation": 423, "test": 711},
+    ),
+    "smallnorb": Form("smallNORB", read_smallnorb, ("smallnorb-*",), {"train": 24_300, "test": 24_300}),
+}
+CALTECH101 = "caltech101"
+CALTECH101_MARKS = ("101_ObjectCategories*", "caltech-101*", "caltech101/*/*.jpg")
+
+
+def raw_folder(root: Path, task: VtabTask) -> Path | None:
+    """Return the folder of a task's raw files; None where there is none."""
+    name = _name(task)
+    folder = root / name
+    marks = CALTECH101_MARKS if name == CALTECH101 else FORMS[name].marks
+    return folder if any(any(folder.glob(mark)) for mark in marks) else None
+
+
+def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
+    """Return the numbers of all images of a split, in TFDS's order.
+
+    Args:
+        data: as its reader returns it.
+        split: TFDS's name of it.
+        folder: where it is, for messages.
+
+    Raises:
+        DataError: two images have the same key.
+    """
+    keys = data.splits[split].keys
+    if len(set(keys)) != len(keys):
+        twice = next(key for key, count in Counter(keys).items() if count > 1)
+        raise DataError(f"'{folder}' has two {split} images '{twice!s}'; unpack the dataset there once.")
+    return in_order(split, keys)
+
+
+def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
+    """Return the images of a task in the authors' files; None where there are none.
+
+    Raises:
+        DataError: the files are incomplete or damaged, or TFDS's order cannot be told from them.
+    """
+    folder = raw_folder(root, task)
+    if folder is None:
+        return None
+    if _name(task) == CALTECH101:
+        raise DataError(
+            f"'{folder}' cannot be read as it is: which 30 images a class TFDS trains on depends on the order in which a "
+            f"file system lists them; prepare it with TFDS (version {task.version})."
+        )
+    form = FORMS[_name(task)]
+    data = form.read(folder)
+    names = task.names or data.names
+    if len(names) != task.classes:
+        raise DataError(f"'{folder}' has images of {len(names)} classes; VTAB's {task.name} has {task.classes}.")
+    orders = {split: whole_split(data, split, folder) for split in form.published}
+    entries: dict[str, list[Entry]] = {}
+    for name, part in parts(task).items():
+        split = part.partition("[")[0]
+        first, last = bounds(part, len(orders[split]), folder)
+        numbers = orders[split][first:last]
+        if name == "test" and most_test is not None and len(numbers) > most_test:
+            numbers = [numbers[index] for index in evenly(len(numbers), most_test)]
+        entries[name] = [_entry(data, split, number, task, names) for number in numbers]
+    source = f"VTAB-1k's images of {task.name}, from the files of {form.title}'s authors; {ORDER}."
+    return Listing(
+        title=task.name,
+        name=task.name,
+        store=data.store if task.scale == 1 else ScaledImages(data.store, task.scale),
+        entries=entries,
+        class_names=names,
+        notes=(source, *counted(orders, form.published, form.title)),
+    )
+
+
+def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tuple[str, ...]) -> Entry:
+    images = data.splits[split]
+    index = images.indices[number]
+    label = task.label(images.features(number))
+    if not 0 <= label < task.classes:
+        raise DataError(
+            f"'{data.store.name(index)}' has the class {label}; VTAB's {task.name} has {task.classes}. Fetch it again."
+        )
+    return Entry(index, data.store.name(index), (names[label],), 0)
+
+
+def _name(task: VtabTask) -> str:
+    return task.dataset.partition("/")[0]
+
+
+class ScaledImages:
+    """Images with their values multiplied.
+
+    Args:
+        images: as they are stored.
+        factor: of their values.
+    """
+
+    def __init__(self, images: Store, factor: int) -> None:
+        self._images, self._factor = images, factor
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a PNG file.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        return scaled(content_of(self._images, index), self._factor)
+
+    def name(self, index: int) -> str:
+        """Return the image's name."""
+        return self._images.name(index)

@@ -1,0 +1,90 @@
+"""Diabetic Retinopathy Detection, with the preprocessing of the competition's winner of 2015 (B. Graham)."""
+
+import csv
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from vitral.data.names import some
+from vitral.data.published.tree import Tree
+from vitral.data.stored import Store
+from vitral.data.vtab.raw.dataset import RawDataset, content_of, labelled
+from vitral.errors import DataError, ImageError
+
+RADIUS = 300  # pixels of an eye
+KEPT = 0.9  # of the radius
+QUALITY = 72  # of the JPEG files that TFDS makes
+# Of each split its folder, its list, and what the list's column "Usage" says.
+SPLITS = {
+    "train": ("train", "trainLabels.csv", None),
+    "validation": ("test", "retinopathy_solution.csv", "Public"),
+    "test": ("test", "retinopathy_solution.csv", "Private"),
+}
+
+
+def read_retinopathy(folder: Path) -> RawDataset:
+    """Return the images of eyes; keys are their names, such as "4_left".
+
+    Raises:
+        DataError: a list or an image of one is missing, or a list is damaged.
+    """
+    tree = Tree(folder, "Diabetic Retinopathy Detection", {})
+    images = {(match[1], match[2]): index for index, match in tree.matching(r"(train|test)/([^/]+)\.jpeg")}
+    splits = {}
+    for split, (below, file, usage) in SPLITS.items():
+        rows = _rows(tree, file, usage)
+        if missing := [f"{below}/{name}.jpeg" for name, _ in rows if (below, name) not in images]:
+            raise tree.incomplete(f"{some(missing)}, named in {file}", f"unpack {below}.zip there")
+        names = [name for name, _ in rows]
+        splits[split] = labelled(names, [images[below, name] for name in names], [label for _, label in rows])
+    return RawDataset(store=GrahamImages(tree.store), splits=splits)
+
+
+def _rows(tree: Tree, file: str, usage: str | None) -> list[tuple[str, int]]:
+    lines = tree.lines(tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} there"))
+    try:
+        rows = list(csv.DictReader(lines))
+        return [(row["image"], int(row["level"])) for row in rows if usage is None or row["Usage"] == usage]
+    except (KeyError, ValueError, TypeError, csv.Error) as error:
+        raise DataError(
+            f"'{file}' in '{tree.title}' is no list of images with their levels; fetch it again."
+        ) from error
+
+
+class GrahamImages:
+    """Images of eyes: scaled to one radius, minus the local average, cut to nine tenths of the radius.
+
+    Args:
+        images: as they are given out.
+    """
+
+    def __init__(self, images: Store) -> None:
+        self._images = images
+
+    def read(self, index: int) -> bytes:
+        """Return an image as a JPEG file.
+
+        Raises:
+            ImageError: it cannot be decoded.
+        """
+        data = content_of(self._images, index)
+        pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
+        if pixels is None:
+            raise ImageError(f"'{self.name(index)}' is not a readable image.")
+        middle = pixels[pixels.shape[0] // 2].sum(axis=1)
+        radius = (middle > middle.mean() / 10).sum() / 2
+        factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # a dark image tells no radius
+        scaled = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
+        sharp = cv2.addWeighted(scaled, 4, cv2.GaussianBlur(scaled, (0, 0), RADIUS / 30), -4, 128)
+        height, width = sharp.shape[:2]
+        kept = int(RADIUS * KEPT)
+        mask = cv2.circle(np.zeros(sharp.shape), (width // 2, height // 2), kept, (1, 1, 1), thickness=-1)
+        masked = (sharp * mask + (1 - mask) * 128).astype(np.uint8)
+        top, left = max(height // 2 - kept, 0), max(width // 2 - kept, 0)
+        cut = masked[top : height // 2 + kept, left : width // 2 + kept]
+        return cv2.imencode(".jpg", cut, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
+
+    def name(self, index: int) -> str:
+        """Return the name of the image that is given out."""
+        return self._images.name(index)
