@@ -10,6 +10,8 @@ import torch
 
 import vitral
 from tests.data.vtab.test_tasks import ROWS, written
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
 from vitral.cli.main import main
 from vitral.data.open import open_data
 from vitral.data.vtab.open import Spec, task_named
@@ -17,6 +19,8 @@ from vitral.data.vtab.tasks import TASKS
 from vitral.errors import DataError, StorageError, StudyError
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Event, Message
+from vitral.models.create import configure
+from vitral.models.families import build
 from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
 from vitral.studies.vtab import Network, paper_work
 from vitral.training.planning.request import Asked
@@ -92,6 +96,9 @@ def test_what_was_scored_is_not_scored_again(root: Path, tmp_path: Path) -> None
         ({"tasks": "dmlabs"}, DataError, r"VTAB has no task 'dmlabs'.*Did you mean 'dmlab'"),
         ({"tasks": "pets"}, StudyError, "has no dataset of pets: none as TFDS prepares it"),
         ({"runs": 3}, StudyError, "has no random choice: one run is all"),
+        ({"runs": 0, "protocol": "paper"}, StudyError, "at least one run, and on at least one image"),
+        ({"test_images": 0}, StudyError, "at least one run, and on at least one image"),
+        ({"test_images": -3}, StudyError, "at least one run, and on at least one image"),
         ({"data": "nowhere"}, StudyError, "There is no folder 'nowhere'; name the one with VTAB's datasets by `data`"),
     ],
 )
@@ -168,3 +175,21 @@ def test_the_papers_protocol_is_its_recipe_on_all_thousand_images(
     )
     recipe = load_recipe("finetune-vtab", changes)
     assert (recipe.steps, recipe.batch_size, recipe.optimizer.lr, recipe.image_size) == (2_500, 512, 0.01, 384)
+
+
+def test_other_weights_under_the_same_name_are_another_study(root: Path, tmp_path: Path) -> None:
+    network, out = tmp_path / "network", tmp_path / "out"
+    for seed in (0, 1):
+        model = build(configure(NETWORK, {"num_classes": 2}), seed=seed)
+        preprocessing = vitral.load(NETWORK).preprocessing
+        save(Classifier(model, preprocessing, ("a", "b")), network)
+        if not seed:
+            vitral.vtab(network, root, tasks="dmlab", out=out)
+    with pytest.raises(StudyError, match="began with another 'dmlab'"):
+        vitral.vtab(network, root, tasks="dmlab", out=out)
+
+
+def test_fewer_images_than_vtab_has_are_told(root: Path, tmp_path: Path) -> None:
+    table = vitral.vtab(NETWORK, root, tasks="dmlab,smallnorb-azimuth", out=tmp_path / "out", test_images=100)
+    told = [line for line in table.remarks() if "for there are no more" in line]
+    assert told == ["dmlab was scored on 6 images, for there are no more; VTAB has 22,735."]

@@ -82,12 +82,14 @@ class VtabTable:
         protocol: "light" or "paper".
         scores: of the tasks that were asked for, in VTAB's order.
         left: runs that have not ended yet.
+        most: test images of each task that were asked for; None for all.
     """
 
     classifier: str
     protocol: str
     scores: tuple[TaskScore, ...]
     left: int = 0
+    most: int | None = None
 
     def __repr__(self) -> str:
         """Return in one line what was found; `print` shows the table."""
@@ -156,10 +158,21 @@ class VtabTable:
         bit = ", ".join(f"{name} {mean}" for name, mean in BIT.items())
         return [
             *(f"{score.name} has no accuracy: {score.problem}" for score in self.scores if score.problem),
+            *self._short_of_images(),
             *([f"{self.left} runs have not ended yet."] if self.left else []),
             *(f"{', '.join(names)}: {source}." for source, names in sources.items()),
             *([unsure] if fewest else []),
             f"Mean of all of BiT, as published: {bit}.",
+        ]
+
+    def _short_of_images(self) -> list[str]:
+        """Return a line for each task of which fewer images were there than VTAB has."""
+        sizes = {task.name: task.scored for task in TASKS}
+        wanted = {name: size if self.most is None else min(size, self.most) for name, size in sizes.items()}
+        return [
+            f"{score.name} was scored on {score.images:,} images, for there are no more; VTAB has {sizes[score.name]:,}."
+            for score in self.scores
+            if score.images is not None and score.images < wanted[score.name]
         ]
 
     def to_json(self) -> dict[str, Any]:

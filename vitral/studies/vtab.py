@@ -1,5 +1,6 @@
 """VTAB-1k: one network on 19 tasks of 1,000 images each, by a linear probe in minutes or as the paper fine-tunes."""
 
+import hashlib
 import time as clock
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -82,6 +83,8 @@ def vtab(
     specs = {name: Spec(root, task_named(name), both=True) for name in _wanted(tasks)}
     if protocol == "light" and runs != 1:
         raise StudyError("A linear probe in closed form has no random choice: one run is all; leave the number out.")
+    if runs < 1 or (test_images is not None and test_images < 1):
+        raise StudyError("A network is scored by at least one run, and on at least one image of each task.")
     folder = RUNS / f"vtab-{_short(classifier)}-{protocol}" if out is None else Path(out)
     check_folder(folder, own=_own(folder), replace=True)
     missing = _missing(root, specs, listener)
@@ -101,7 +104,7 @@ def vtab(
     design = Design(f"{classifier} on VTAB-1k, {protocol} protocol", SingleLabel.headline, arms)
     budget = None if time is None else read_seconds(time)
     study = run_study(design, folder, budget_seconds=budget, started=started, listener=listener)
-    table = _table(str(classifier), protocol, specs, study, missing)
+    table = _table(str(classifier), protocol, specs, study, missing, test_images)
     write_vtab(table, folder)
     return table
 
@@ -142,10 +145,8 @@ def _own(folder: Path) -> list[str]:
 
 
 def _short(classifier: str | Path) -> str:
-    return (
-        "".join(letter if letter.isalnum() or letter in "-._@" else "-" for letter in Path(classifier).name)
-        or "network"
-    )
+    letters = (letter if letter.isalnum() or letter in "-._@" else "-" for letter in str(classifier))
+    return "".join(letters).strip("-.") or "network"
 
 
 @dataclass
@@ -170,6 +171,15 @@ class Network:
         """Whether its weights have learned nothing."""
         provenance = self.classifier.provenance
         return provenance.source.startswith(RANDOM) and not provenance.training
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of its weights and of what prepares its images: other weights under the same name are another network."""
+        hashed = hashlib.sha256(repr(self.classifier.preprocessing).encode())
+        for name, tensor in sorted(self.classifier.model.state_dict().items()):
+            hashed.update(name.encode())
+            hashed.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        return hashed.hexdigest()
 
     @cached_property
     def image_seconds(self) -> float:
@@ -205,6 +215,7 @@ class Probe:
         """Return the network, the images and how many are scored."""
         return {
             "classifier": self.network.name,
+            "weights": self.network.fingerprint,
             "data": str(self.spec),
             "source": source_of(self.spec),
             "test": self.most,
@@ -232,15 +243,36 @@ def _work(network: Network, spec: Spec, protocol: Protocol, most: int | None) ->
     return Probe(network, spec, most) if protocol == "light" else paper_work(network, spec)
 
 
-def paper_work(network: Network, spec: Spec) -> Training:
+@dataclass(frozen=True)
+class PaperTraining(Training):
+    """The paper's protocol on one task.
+
+    Attributes:
+        network: of all tasks.
+    """
+
+    network: Network
+
+    def question(self) -> Mapping[str, Any]:
+        """Return what is asked, and of which weights."""
+        return {**super().question(), "weights": self.network.fingerprint}
+
+
+def paper_work(network: Network, spec: Spec) -> PaperTraining:
     """Return the paper's protocol on one task: its recipe, without the changes of images that would change their class."""
     kept = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
     changes = tuple(f"augmentation.{name}={value}" for name, allowed, value in kept if not allowed)
-    return Training(Asked("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False))
+    asked = Asked("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
+    return PaperTraining(asked, network)
 
 
 def _table(
-    classifier: str, protocol: Protocol, specs: Mapping[str, Spec], study: Study, missing: Sequence[str]
+    classifier: str,
+    protocol: Protocol,
+    specs: Mapping[str, Spec],
+    study: Study,
+    missing: Sequence[str],
+    most: int | None,
 ) -> VtabTable:
     scores = []
     for score in unscored(list(specs)):
@@ -258,7 +290,7 @@ def _table(
                 problem="" if arm.runs else _problem(study, score.name),
             )
         )
-    return VtabTable(classifier, protocol, tuple(scores), study.left)
+    return VtabTable(classifier, protocol, tuple(scores), study.left, most)
 
 
 def _problem(study: Study, task: str) -> str:

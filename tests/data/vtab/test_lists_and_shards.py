@@ -46,7 +46,11 @@ def test_the_lists_say_which_images_a_task_has(tmp_path: Path) -> None:
     ("broken", "said"),
     [
         ("short", r"train800\.txt' lists 799 images; VTAB-1k has 800"),
-        ("lost", r"images/test-2\.png', an image of 'test\.txt', does not exist; unpack vtab-1k again"),
+        ("lost", r"'images/test-2\.png', an image of '.*test\.txt', is no file below '.*dmlab'; unpack vtab-1k again"),
+        ("away", r"'/etc/hostname', an image of '.*val200\.txt', is no file below"),
+        ("above", r"'\.\./dmlab/images', an image of '.*val200\.txt', is no file below"),
+        ("folder", r"'images', an image of '.*val200\.txt', is no file below"),
+        ("empty", r"There are no images to score VTAB's dmlab on; it has 22,735"),
         ("class", r"val200\.txt', line 1: 'images/val200-0\.png 6' is not an image and a class below 6"),
         ("list", r"val200\.txt' cannot be read"),
     ],
@@ -56,6 +60,11 @@ def test_a_damaged_folder_of_lists_is_told(tmp_path: Path, broken: str, said: st
     write_lists(folder, train=799 if broken == "short" else 800)
     if broken == "lost":
         (folder / "images" / "test-2.png").unlink()
+    rows = (folder / "val200.txt").read_text().splitlines(keepends=True)
+    if wrong := {"away": "/etc/hostname", "above": "../dmlab/images", "folder": "images"}.get(broken):
+        (folder / "val200.txt").write_text("".join([f"{wrong} 1\n", *rows[1:]]))
+    if broken == "empty":
+        (folder / "test.txt").write_text("")
     if broken == "class":
         (folder / "val200.txt").write_text("images/val200-0.png 6\n")
     if broken == "list":

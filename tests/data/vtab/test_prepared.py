@@ -87,3 +87,16 @@ def test_a_file_with_other_records_than_the_dataset_says_is_named(tmp_path: Path
     path.write_bytes((folder / "things-train.tfrecord-00001-of-00003").read_bytes())
     with pytest.raises(DataError, match="has 1 records and should have 3; prepare it again"):
         records(tmp_path, "train[:2]")
+
+
+@pytest.mark.parametrize("text", ["a\nb\n", "a\nb", "\na\n\nb\n"])
+def test_class_names_are_the_lines_of_their_list(tmp_path: Path, text: str) -> None:
+    folder = tmp_path / "things" / "3.0.2"
+    folder.mkdir(parents=True)
+    (folder / "label.labels.txt").write_text(text)
+    prepared = find(tmp_path, "things", 3)
+    assert prepared is not None
+    assert prepared.names() == ("a", "b")
+    (folder / "label.labels.txt").write_text("a\na\n")
+    with pytest.raises(DataError, match=r"label\.labels\.txt' names a class twice"):
+        prepared.names()

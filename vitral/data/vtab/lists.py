@@ -1,12 +1,14 @@
 """VTAB's images as the community hands them on (vtab-1k): a folder a task, with lists of images and class numbers."""
 
-from pathlib import Path
+import os
+import stat
+from pathlib import Path, PurePosixPath
 
 from vitral.data.assemble import Listing, Opening
 from vitral.data.folder import Files
 from vitral.data.stored import Entry
 from vitral.data.vtab.tasks import VtabTask
-from vitral.data.vtab.tfds import evenly
+from vitral.data.vtab.tfds import evenly, size_notes
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
 
@@ -30,18 +32,37 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
         rows = _rows(folder / name, task)
         if split in COUNTS and len(rows) != COUNTS[split]:
             raise DataError(f"'{folder / name}' lists {len(rows):,} images; VTAB-1k has {COUNTS[split]}.")
+        if split == "test":
+            notes = size_notes(task, len(rows))
         if split == "test" and most_test is not None and len(rows) > most_test:
             rows = [rows[index] for index in evenly(len(rows), most_test)]
         for image, label in rows:
-            status = look_at(folder / image)
-            if status is None:
-                raise DataError(f"'{folder / image}', an image of '{name}', does not exist; unpack vtab-1k again.")
+            status = _status(folder, image, name)
             entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))
             paths.append(str(folder / image))
     source = f"The images of {task.name} in the lists of vtab-1k, which its authors took from TFDS."
     return Listing(
-        title=task.name, name=task.name, store=Files(Path(), paths), entries=entries, class_names=names, notes=(source,)
+        title=task.name,
+        name=task.name,
+        store=Files(Path(), paths),
+        entries=entries,
+        class_names=names,
+        notes=(source, *notes),
     )
+
+
+def _status(folder: Path, image: str, name: str) -> os.stat_result:
+    """Return what a list's image is.
+
+    Raises:
+        DataError: it is not a file below the task's folder.
+    """
+    status = (
+        None if ".." in PurePosixPath(image).parts or PurePosixPath(image).is_absolute() else look_at(folder / image)
+    )
+    if status is None or not stat.S_ISREG(status.st_mode):
+        raise DataError(f"'{image}', an image of '{folder / name}', is no file below '{folder}'; unpack vtab-1k again.")
+    return status
 
 
 def _rows(path: Path, task: VtabTask) -> list[tuple[str, int]]:

@@ -78,7 +78,7 @@ def read_spec(spec: str) -> Spec:
             f"'{spec}' is not of the form {PREFIX}FOLDER:TASK, such as {PREFIX}/data/tensorflow_datasets:clevr-count; "
             f"the tasks are {', '.join(task.name for task in TASKS)}."
         )
-    return Spec(Path(root), task_named(name), both)
+    return Spec(Path(root).expanduser(), task_named(name), both)  # a shell expands no ~ after a colon
 
 
 def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:

@@ -74,11 +74,18 @@ class Prepared:
         return located
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of the classes, in order; none where the dataset has no list of them."""
+        """Return the names of the classes, in order; none where the dataset has no list of them.
+
+        Raises:
+            DataError: two are the same.
+        """
         try:
-            return tuple((self.folder / NAMES).read_text(encoding="utf-8").split("\n")[:-1])
+            names = [line for line in (self.folder / NAMES).read_text(encoding="utf-8").split("\n") if line.strip()]
         except (OSError, UnicodeDecodeError):
             return ()
+        if len(set(names)) < len(names):
+            raise DataError(f"'{self.folder / NAMES}' names a class twice; prepare the dataset again.")
+        return tuple(names)
 
     def _paths(self, split: str) -> list[Path]:
         found = {path: match for path in sorted(self.folder.iterdir()) if (match := FILE.fullmatch(path.name))}

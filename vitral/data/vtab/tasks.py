@@ -27,6 +27,7 @@ class VtabTask:
         train: the 800 training images, in TFDS's words.
         validation: the 200 validation images.
         test: the images to score on.
+        scored: how many those are.
         label: from an example to its class.
         names: of the classes, where the dataset does not name them.
         image: the feature that holds the image.
@@ -46,6 +47,7 @@ class VtabTask:
     train: str = "train[:800]"
     validation: str
     test: str = "test"
+    scored: int
     label: Label = PLAIN
     names: tuple[str, ...] = ()
     image: str = "image"
@@ -75,6 +77,7 @@ NORB: dict[str, Any] = {"dataset": "smallnorb", "version": 2, "validation": "tes
 TASKS: tuple[VtabTask, ...] = (
     VtabTask(
         name="caltech101",
+        scored=6_084,
         title="Caltech101",
         group="natural",
         dataset="caltech101",
@@ -86,6 +89,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="cifar100",
+        scored=10_000,
         title="CIFAR-100",
         group="natural",
         dataset="cifar100",
@@ -97,6 +101,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="dtd",
+        scored=1_880,
         title="DTD",
         group="natural",
         dataset="dtd",
@@ -108,6 +113,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="flowers",
+        scored=6_149,
         title="Flowers102",
         group="natural",
         dataset="oxford_flowers102",
@@ -119,6 +125,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="pets",
+        scored=3_669,
         title="Pets",
         group="natural",
         dataset="oxford_iiit_pet",
@@ -130,6 +137,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="sun397",
+        scored=21_750,
         title="Sun397",
         group="natural",
         dataset="sun397/tfds",
@@ -141,6 +149,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="svhn",
+        scored=26_032,
         title="SVHN",
         group="natural",
         dataset="svhn_cropped",
@@ -153,6 +162,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="camelyon",
+        scored=32_768,
         title="Camelyon",
         group="specialised",
         dataset="patch_camelyon",
@@ -165,6 +175,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="eurosat",
+        scored=5_400,
         title="EuroSAT",
         group="specialised",
         dataset="eurosat/rgb",
@@ -177,6 +188,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="resisc45",
+        scored=6_300,
         title="Resisc45",
         group="specialised",
         dataset="resisc45",
@@ -189,6 +201,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="retinopathy",
+        scored=42_670,
         title="Retinopathy",
         group="specialised",
         dataset="diabetic_retinopathy_detection/btgraham-300",
@@ -201,6 +214,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="clevr-count",
+        scored=15_000,
         title="Clevr-Count",
         group="structured",
         classes=8,
@@ -213,6 +227,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="clevr-distance",
+        scored=15_000,
         title="Clevr-Dist",
         group="structured",
         classes=6,
@@ -225,6 +240,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="dmlab",
+        scored=22_735,
         title="DMLab",
         group="structured",
         dataset="dmlab",
@@ -238,6 +254,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="dsprites-location",
+        scored=73_728,
         title="dSpr-Loc",
         group="structured",
         label=binned("label_x_position", 2),
@@ -248,6 +265,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="dsprites-orientation",
+        scored=73_728,
         title="dSpr-Ori",
         group="structured",
         label=binned("label_orientation", 2.5),
@@ -257,6 +275,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="kitti-distance",
+        scored=711,
         title="KITTI-Dist",
         group="structured",
         dataset="kitti",
@@ -271,6 +290,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="smallnorb-azimuth",
+        scored=12_150,
         title="sNORB-Azim",
         group="structured",
         classes=18,
@@ -283,6 +303,7 @@ TASKS: tuple[VtabTask, ...] = (
     ),
     VtabTask(
         name="smallnorb-elevation",
+        scored=12_150,
         title="sNORB-Elev",
         group="structured",
         classes=9,

@@ -79,6 +79,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     if prepared is None:
         return None
     located = {split: prepared.locate(part) for split, part in parts(task).items()}
+    notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
     if most_test is not None and len(located["test"]) > most_test:
         located["test"] = [located["test"][index] for index in evenly(len(located["test"]), most_test)]
     names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
@@ -90,14 +91,25 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     index = 0
     for split, some in located.items():
         for one in some:
-            name, size = store.name(index), 0
+            name = store.name(index)
             label, size = _label(prepared, one, task, name)
             entries.setdefault(split, []).append(Entry(index, name, (names[label],), size))
             index += 1
             if index % SHOWN == 0 or index == len(everything):
                 how.listener(Progress("read labels", index, len(everything)))
-    return Listing(
-        title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=_notes(prepared, task)
+    return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
+
+
+def size_notes(task: VtabTask, scored: int) -> tuple[str, ...]:
+    """Return a note where there are fewer or more images to score than the task has.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not scored:
+        raise DataError(f"There are no images to score VTAB's {task.name} on; it has {task.scored:,}.")
+    return (
+        () if scored == task.scored else (f"VTAB scores {task.name} on {task.scored:,} images; here are {scored:,}.",)
     )
 
 
@@ -118,6 +130,8 @@ def _label(prepared: Prepared, one: Location, task: VtabTask, name: str) -> tupl
         label = task.label(parse(data))
     except DataError as error:
         raise DataError(f"'{prepared.folder / name}': {error}.") from error
+    except (ValueError, TypeError, OverflowError, IndexError) as error:
+        raise DataError(f"'{prepared.folder / name}': its features give no label ({error}).") from error
     if not 0 <= label < task.classes:
         raise DataError(f"'{prepared.folder / name}' has the class {label}; VTAB's {task.name} has {task.classes}.")
     return label, len(data)
