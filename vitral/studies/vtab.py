@@ -127,8 +127,8 @@ def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[
     missing = [name for name, spec in specs.items() if not source_of(spec)]
     if len(missing) == len(specs):
         raise StudyError(
-            f"'{root}' has no dataset of {', '.join(missing)}: none as TFDS prepares it, no folder of vtab-1k, and no "
-            "wds_vtab-* shards."
+            f"'{root}' has no dataset of {', '.join(missing)}: none as TFDS prepares it, no folder of vtab-1k, no "
+            "files of its authors, and no wds_vtab-* shards."
         )
     if missing:
         tasks = "1 task" if len(missing) == 1 else f"{len(missing)} tasks"

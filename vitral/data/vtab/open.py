@@ -16,7 +16,7 @@ from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
 from vitral.data.source import DataSet
 from vitral.data.vtab.lists import LISTS, list_folder
 from vitral.data.vtab.prepared import find
-from vitral.data.vtab.raw.listing import ORDER, list_raw, raw_folder
+from vitral.data.vtab.raw.listing import ORDER, list_raw, raw_folder, why_not
 from vitral.data.vtab.shards import list_wds, shards_of
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.data.vtab.tfds import list_prepared
@@ -97,7 +97,7 @@ def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> Data
         raise DataError(f"There is no folder '{spec.root}'; it should hold the datasets of VTAB.")
     listing = next((made for read in READERS if (made := read(spec.root, spec.task, how, most_test))), None)
     if listing is None:
-        raise DataError(_missing(spec))
+        raise DataError(why_not(spec.root, spec.task) or _missing(spec))
     entries = dict(listing.entries)
     if spec.both:
         entries["train"] = [*entries["train"], *entries.pop("validation")]

@@ -87,11 +87,20 @@ CALTECH101_MARKS = ("101_ObjectCategories*", "caltech-101*", "caltech101/*/*.jpg
 
 
 def raw_folder(root: Path, task: VtabTask) -> Path | None:
-    """Return the folder of a task's raw files; None where there is none."""
-    name = _name(task)
-    folder = root / name
-    marks = CALTECH101_MARKS if name == CALTECH101 else FORMS[name].marks
-    return folder if any(any(folder.glob(mark)) for mark in marks) else None
+    """Return the folder of a task's raw files; None where there is none that can be put in order."""
+    form, folder = FORMS.get(_name(task)), root / _name(task)
+    return folder if form is not None and _any(folder, form.marks) else None
+
+
+def why_not(root: Path, task: VtabTask) -> str:
+    """Return why the raw files of a task cannot be put in TFDS's order; empty where there are none of that kind."""
+    folder = root / CALTECH101
+    if _name(task) != CALTECH101 or not _any(folder, CALTECH101_MARKS):
+        return ""
+    return (
+        f"'{folder}' cannot be read as it is: which 30 images a class TFDS trains on depends on the order in which a file "
+        f"system lists them; prepare it with TFDS (version {task.version})."
+    )
 
 
 def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
@@ -116,16 +125,11 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     """Return the images of a task in the authors' files; None where there are none.
 
     Raises:
-        DataError: the files are incomplete or damaged, or TFDS's order cannot be told from them.
+        DataError: the files are incomplete or damaged.
     """
     folder = raw_folder(root, task)
     if folder is None:
         return None
-    if _name(task) == CALTECH101:
-        raise DataError(
-            f"'{folder}' cannot be read as it is: which 30 images a class TFDS trains on depends on the order in which a "
-            f"file system lists them; prepare it with TFDS (version {task.version})."
-        )
     form = FORMS[_name(task)]
     data = form.read(folder)
     names = task.names or data.names
@@ -160,6 +164,10 @@ def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tup
             f"'{data.store.name(index)}' has the class {label}; VTAB's {task.name} has {task.classes}. Fetch it again."
         )
     return Entry(index, data.store.name(index), (names[label],), 0)
+
+
+def _any(folder: Path, marks: tuple[str, ...]) -> bool:
+    return any(any(folder.glob(mark)) for mark in marks)
 
 
 def _name(task: VtabTask) -> str:
