@@ -56,6 +56,14 @@ def look_at(path: str | Path) -> os.stat_result | None:
         return None
 
 
+def from_home(path: str) -> Path:
+    """Return the path that follows a prefix such as "cifar10:", where no shell has replaced ~ by the home folder.
+
+    A user of whom there is none leaves the path as it is.
+    """
+    return Path(os.path.expanduser(path))  # Path.expanduser raises where there is no such user
+
+
 def is_folder(path: str | Path) -> bool:
     """Tell whether there is a folder of that name, whatever the name."""
     return (status := look_at(path)) is not None and stat.S_ISDIR(status.st_mode)

@@ -1,11 +1,14 @@
 """Neighbours and the linear probe, held to their formulas by other means."""
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
 
+from vitral.errors import ModelError
 from vitral.evaluation import probes
-from vitral.evaluation.probes import knn_accuracy, linear_probe_accuracy, nearest_accuracy
+from vitral.evaluation.probes import fit_probe, knn_accuracy, linear_probe_accuracy, nearest_accuracy
 
 
 def test_neighbours_by_hand() -> None:
@@ -134,3 +137,13 @@ def test_scores_become_as_sharp_as_they_are_right() -> None:
     # At a factor f the first class has 1 / (1 + exp(-f)) in nine rows; nine in ten of them are right at f = ln 9 = 2.2.
     assert probes.sharpness(sure, right_nine_times) == pytest.approx(2.197, rel=0.1)
     assert probes.sharpness(sure[:9], right_nine_times[:9]) == 32.0
+
+
+@pytest.mark.parametrize("count", [4, 40])  # for which features themselves are decomposed, or their products
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_features_that_are_no_numbers_are_refused_in_one_line(count: int, broken: float) -> None:
+    features = torch.randn(count, 8, generator=torch.Generator().manual_seed(0))
+    features[1, 2] = broken
+    with pytest.raises(ModelError, match="no finite numbers for these images: its weights are damaged") as caught:
+        fit_probe(features, torch.arange(count) % 2)
+    assert "\n" not in str(caught.value)

@@ -94,14 +94,15 @@ class TarImages:
         title: the archive as the user knows it.
         path: the uncompressed file.
         members: the files in it.
+        handles: open files that are shared with other tars; None for its own.
     """
 
-    def __init__(self, title: Path, path: Path, members: Sequence[Member]) -> None:
+    def __init__(self, title: Path, path: Path, members: Sequence[Member], handles: Handles | None = None) -> None:
         self._title, self._path = title, path
         self._names = Strings([member.name for member in members])
         self._offsets = np.array([member.offset for member in members], dtype=np.int64)
         self._sizes = np.array([member.size for member in members], dtype=np.int64)
-        self._handles = Handles(_open_bytes)
+        self._handles = Handles(_open_bytes) if handles is None else handles
 
     def read(self, index: int) -> bytes:
         """Return an image's bytes.
@@ -175,6 +176,19 @@ def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member],
     if nested:
         members = [inner for member in members for inner in _inside(path, plain, member)]
     return members, TarImages(path, plain, members)
+
+
+def open_tars(paths: Sequence[Path]) -> list[tuple[Sequence[Member], TarImages]]:
+    """Return the regular files of many uncompressed tars, and what reads them.
+
+    They share a few open files: a process may not hold as many as ImageNet has classes.
+
+    Raises:
+        DataError: one is not a tar file, damaged, or cut short.
+    """
+    handles = Handles(_open_bytes)
+    listed = [(path, tar_members(path, path)) for path in paths]
+    return [(members, TarImages(path, path, members, handles)) for path, members in listed]
 
 
 def _inside(title: Path, plain: Path, member: Member) -> list[Member]:

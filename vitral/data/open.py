@@ -23,7 +23,7 @@ from vitral.data.vtab.open import BOTH, open_task, read_spec
 from vitral.data.vtab.open import PREFIX as VTAB
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
-from vitral.paths import Walk, is_folder, look_at, refuse_endless, walk
+from vitral.paths import Walk, from_home, is_folder, look_at, refuse_endless, walk
 
 DIGITS = "digits"
 RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
@@ -113,15 +113,19 @@ def is_data_name(spec: str) -> bool:
 def parts_of_name(spec: str) -> tuple[str, str, str]:
     """Return a name of data as what stands before its path, the path, and what follows: "cifar10:", "FOLDER" and nothing.
 
-    Of a name that holds no other path the whole is the path, as of a folder.
+    Of a name that holds no other path the whole is the path, as of a folder. After a prefix, ~ stands for the home folder.
     """
     if look_at(spec) is None and spec.startswith(VTAB):
         root = spec.removeprefix(VTAB).removesuffix(f":{BOTH}").rpartition(":")[0]
-        return VTAB, root, spec[len(VTAB) + len(root) :]
+        return VTAB, _at_home(root), spec[len(VTAB) + len(root) :]
     if look_at(spec) is None and is_published(spec):
         name, colon, path = spec.partition(":")
-        return f"{name}{colon}", path, ""
+        return f"{name}{colon}", _at_home(path), ""
     return "", spec, ""
+
+
+def _at_home(path: str) -> str:
+    return str(from_home(path)) if path.startswith("~") else path
 
 
 def path_in(spec: str) -> str:

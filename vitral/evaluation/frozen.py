@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
@@ -18,12 +17,12 @@ from vitral.data.classes import Reading
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Subset
-from vitral.errors import DataError, ModelError, did_you_mean
+from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.features import Labels, extract_features
 from vitral.evaluation.fewshot import DRAWS, SHOTS, Draws, FewShot, Indices, score_few_shot
 from vitral.evaluation.looks import open_test
-from vitral.evaluation.probes import NEIGHBOURS, Features, fit_probe, knn_accuracy
+from vitral.evaluation.probes import NEIGHBOURS, Features, check_features, fit_probe, knn_accuracy
 from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
@@ -171,8 +170,7 @@ def _features(
     classifier: Classifier, source: Source, *, batch_size: int, workers: int, listener: Listener
 ) -> tuple[Features, Labels]:
     features, labels = extract_features(classifier, source, batch_size=batch_size, workers=workers, listener=listener)
-    if not torch.isfinite(features).all():
-        raise ModelError("The network gives no finite numbers for these images: its weights are damaged.")
+    check_features(features)
     return features, labels
 
 

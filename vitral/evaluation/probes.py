@@ -8,6 +8,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn import functional
 
+from vitral.errors import ModelError
+
 Features = Float[Tensor, "examples features"]
 
 NEIGHBOURS = 20
@@ -138,7 +140,11 @@ def fit_probe(
         labels: their classes.
         classes: how many there are; None for as many as the labels name.
         penalty: on the squared weights; None for the one with the best leave-one-out accuracy.
+
+    Raises:
+        ModelError: a feature is no finite number.
     """
+    check_features(features)
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
     train = _with_bias((features.double() - mean) / scale)
     targets = 2.0 * functional.one_hot(labels, classes or -1).double() - 1.0
@@ -150,6 +156,19 @@ def fit_probe(
     weight = (weights[:-1] / scale[:, None]).T
     left_out = _left_out(left, singular, projected, targets, penalty)
     return LinearProbe(weight, BIAS * weights[-1] - weight @ mean, left_out, _share_right(left_out, labels))
+
+
+def check_features(features: Features) -> None:
+    """Refuse the features of a network with damaged weights, before they reach a decomposition that fails on them.
+
+    Raises:
+        ModelError: one is no finite number.
+    """
+    if not torch.isfinite(features).all():
+        raise ModelError(
+            "The network gives no finite numbers for these images: its weights are damaged, or its training diverged; "
+            "load an earlier checkpoint."
+        )
 
 
 def _decomposed(

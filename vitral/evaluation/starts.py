@@ -14,11 +14,10 @@ from torch import Tensor
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.data.subset import Subset
-from vitral.errors import ModelError
 from vitral.evaluation.baselines import LEAST_TEST
-from vitral.evaluation.features import SHARES, Context, Described, Labels, describe, fewest, fit_units, thinned
+from vitral.evaluation.features import SHARES, Context, Described, describe, fewest, fit_units, thinned
 from vitral.evaluation.paired import LEVEL, mcnemar_exact
-from vitral.evaluation.probes import Features, LinearProbe, fit_probe
+from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
 
@@ -102,19 +101,13 @@ def probe_start(
     began = time.perf_counter()
     train = describe(classifier, images.train, network=network, context=context, listener=listener)
     an_image = (time.perf_counter() - began) / len(train.labels)
-    probe = _fitted(train.values[0], train.labels, images.classes)
+    probe = fit_probe(train.values[0], train.labels, classes=images.classes)
     left_out = probe.left_out.argmax(dim=1) == train.labels
     if images.judging is None:
         return Probed(left_out, left_out[:0], an_image, time.perf_counter() - began)
     judged = describe(classifier, images.judging, network=network, listener=listener)
     right = probe.predict(judged.values[0]) == judged.labels
     return Probed(right, left_out, an_image, time.perf_counter() - began)
-
-
-def _fitted(features: Features, labels: Labels, classes: int) -> LinearProbe:
-    if not torch.isfinite(features).all():
-        raise ModelError("The network gives no finite numbers for these images: its weights are damaged.")
-    return fit_probe(features, labels, classes=classes)
 
 
 @dataclass(frozen=True)

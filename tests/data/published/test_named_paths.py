@@ -7,8 +7,8 @@ import pytest
 import vitral
 from tests.data.published.written import cifar10_files, write
 from vitral.cli.main import main
-from vitral.data.open import parts_of_name, path_in, seen_from_here
-from vitral.errors import StorageError
+from vitral.data.open import open_data, parts_of_name, path_in, seen_from_here
+from vitral.errors import DataError, StorageError
 from vitral.events import ignore
 
 
@@ -26,6 +26,17 @@ def test_the_parts_of_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert seen_from_here("cifar10:gone", f"{tmp_path}/there") == "cifar10:gone"
     Path("pets:x").mkdir()  # a folder that is called so
     assert path_in("pets:x") == "pets:x"
+
+
+def test_the_home_folder_is_known_after_a_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write(tmp_path / "home" / "cifar", cifar10_files())
+    assert len(open_data("cifar10:~/cifar").splits["test"]) == 20
+    assert parts_of_name("cifar10:~/cifar") == ("cifar10:", f"{tmp_path}/home/cifar", "")
+    assert parts_of_name("vtab:~/data:pets") == ("vtab:", f"{tmp_path}/home/data", ":pets")
+    assert seen_from_here("pets:~/cifar", "/elsewhere") == f"pets:{tmp_path}/home/cifar"
+    with pytest.raises(DataError, match="There is no folder or archive '~nobody-of-that-name/x'"):
+        open_data("pets:~nobody-of-that-name/x")
 
 
 def test_a_run_goes_on_from_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.data.published.written import (
     devkit_files,
     flowers_files,
     imagenet_archives,
+    imagenet_class_tars,
     imagenet_folders,
     jpeg,
     matlab,
@@ -130,7 +131,29 @@ def arranged(files: Files) -> dict[str, bytes]:
     return {**{name: content for name, content in files.items() if name.startswith("train/")}, **moved}
 
 
-@pytest.mark.parametrize("files", [imagenet_folders(), imagenet_archives(), arranged(imagenet_folders())])
+def beside(folder: str) -> dict[str, bytes]:
+    """The authors' archives, that of the training images unpacked beside itself."""
+    unpacked = {f"{synset}/{name}": image for synset, own in training_files().items() for name, image in own.items()}
+    return {**imagenet_archives(), **{f"{folder}{name}": content for name, content in unpacked.items()}}
+
+
+FORMS = {
+    "folders": imagenet_folders(),
+    "archives": imagenet_archives(),
+    "validation images in folders": arranged(imagenet_folders()),
+    "validation images in folders beside the training tar": {
+        **{name: content for name, content in arranged(imagenet_folders()).items() if name.startswith("val/")},
+        "ILSVRC2012_img_train.tar": imagenet_archives()["ILSVRC2012_img_train.tar"],
+    },
+    "unpacked at the root, the archive kept": beside(""),
+    "unpacked in a folder of its name, the archive kept": beside("ILSVRC2012_img_train/"),
+    "unpacked in train, the archive kept": beside("train/"),
+    "a tar a class": imagenet_class_tars(),
+    "a tar a class, the archive of them kept": {**imagenet_archives(), **imagenet_class_tars()},
+}
+
+
+@pytest.mark.parametrize("files", FORMS.values(), ids=FORMS)
 def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files) -> None:
     data = open_data(f"imagenet:{write(tmp_path, files)}")
     assert data.class_names == synsets()
@@ -138,7 +161,7 @@ def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files)
     assert data.splits["test"].labels().tolist() == [0, 999, 1, 0, 999]
     same(data, "test", [read_image(jpeg(900 + number)) for number in range(1, 6)])
     trained = [
-        (data.splits[split].describe(index).rpartition("/")[2], label)
+        (data.splits[split].describe(index).replace(":", "/").rpartition("/")[2], label)
         for split in ("train", "validation")
         for index, label in enumerate(data.splits[split].labels().tolist())
     ]
@@ -146,9 +169,18 @@ def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files)
     expected = [(name, of_synset[synset]) for synset, images in training_files().items() for name in images]
     assert sorted(trained) == sorted(expected)
     first = data.splits["train"]
-    name = first.describe(0).rpartition("/")[2].removesuffix(".JPEG")
+    name = first.describe(0).replace(":", "/").rpartition("/")[2].removesuffix(".JPEG")
     seed = 1000 * of_synset[name.split("_")[0]] + int(name.split("_")[1])
     np.testing.assert_array_equal(first.image(0), read_image(jpeg(seed)))
+
+
+def test_a_thousand_tars_are_read_with_few_open_files(tmp_path: Path) -> None:
+    tars = {f"train/{synset}.tar": tar_of({f"{synset}_1.JPEG": jpeg(1)}) for synset in synsets()[:40]}
+    data = open_data(f"imagenet:{write(tmp_path, tars)}")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    read = [source.image(index) for source in data.splits.values() for index in range(len(source))]
+    assert len(read) == 40
+    assert len(list(Path("/proc/self/fd").iterdir())) - before < 20
 
 
 def test_imagenet_for_scoring_alone_needs_no_training_images(tmp_path: Path) -> None:
@@ -282,6 +314,51 @@ BAD: dict[str, tuple[str, Files, str]] = {
         "flowers102",
         changed(flowers_files(), "setid.mat", lambda content: matlab(trnid=[1], valid=[2], tstid=[77])),
         "no jpg/image_00077.jpg, named in setid.mat",
+    ),
+    **{
+        f"{number} in {file}": (
+            "flowers102",
+            changed(flowers_files(), file, lambda content, made=made: matlab(**made)),  # type: ignore[misc]
+            rf"'{file}' in .* has no list '\w+' of whole numbers from 1 on; it is damaged",
+        )
+        for number in (np.nan, np.inf, 1.5, 0, -1, 1e300)
+        for file, made in {
+            "imagelabels.mat": {"labels": np.array([number, *[1.0] * 11])},
+            "setid.mat": {"trnid": np.array([[9, 1, number]]), "valid": [3], "tstid": [4]},
+        }.items()
+    },
+    "a devkit's number is none": (
+        "imagenet",
+        changed(imagenet_folders(), "meta.mat", lambda content: meta_mat(np.inf)),
+        "'meta.mat' in .* is not the devkit's list of classes",
+    ),
+    "a pet's image twice": (
+        "pets",
+        {**pets_files(), "copy/images/Bengal_7.jpg": jpeg(1)},
+        r"holds an image twice \('.*copy/images/Bengal_7.jpg' and '.*'\); move one of the two",
+    ),
+    "pets' archive twice": (
+        "pets",
+        {
+            **{name: content for name, content in pets_files().items() if not name.startswith("images")},
+            **{name: tar_of({"images/Bengal_7.jpg": jpeg(1)}) for name in ("images.tar", "again/images.tar")},
+        },
+        r"holds an image twice \('.*/images.tar:images/Bengal_7.jpg' and '.*/again/images.tar:images/Bengal_7.jpg'\)",
+    ),
+    "a flower's image twice": (
+        "flowers102",
+        {**flowers_files(), "102flowers/jpg/image_00003.jpg": jpeg(1)},
+        r"holds an image twice \('.*102flowers/jpg/image_00003.jpg' and '.*'\)",
+    ),
+    "a training image twice": (
+        "imagenet",
+        {**imagenet_folders(), "subset/n01440764/n01440764_2.JPEG": jpeg(1)},
+        r"holds an image twice \('.*/subset/n01440764/n01440764_2.JPEG' and '.*/train/n01440764/n01440764_2.JPEG'\)",
+    ),
+    "a class's tar is cut short": (
+        "imagenet",
+        {"train/n01440764.tar": tar_of(training_files()["n01440764"])[:600]},
+        "'.*/train/n01440764.tar' (is cut short|cannot be read as a tar file)",
     ),
     "damaged labels": (
         "flowers102",

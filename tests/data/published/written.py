@@ -108,10 +108,10 @@ def flowers_files() -> dict[str, bytes]:
     }
 
 
-def meta_mat() -> bytes:
-    """The devkit's list of synsets, with one that is no leaf."""
-    rows = [(number, synset, "words", "gloss", 0) for synset, number in SYNSETS.values()]
-    rows.append((1001, "n00001740", "entity", "gloss", 3))
+def meta_mat(last: float = 1001) -> bytes:
+    """The devkit's list of synsets, with one that is no leaf, whose number is the `last`."""
+    rows: list[tuple[float | str, ...]] = [(number, synset, "words", "gloss", 0) for synset, number in SYNSETS.values()]
+    rows.append((last, "n00001740", "entity", "gloss", 3))
     kinds = [("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O"), ("gloss", "O"), ("num_children", "O")]
     return matlab(synsets=np.array([[row] for row in rows], dtype=kinds))
 
@@ -154,6 +154,15 @@ def imagenet_archives() -> dict[str, bytes]:
         "ILSVRC2012_img_val.tar": tar_of(dict(sorted(validation_files().items(), reverse=True))),  # in any order
         "ILSVRC2012_devkit_t12.tar.gz": tar_of(devkit_files(), "w:gz"),
     }
+
+
+def imagenet_class_tars() -> dict[str, bytes]:
+    """The tar of tars unpacked once, as the usual instructions begin; one of its tars is unpacked, too."""
+    files = {name: content for name, content in imagenet_archives().items() if "train" not in name}
+    training = training_files()
+    unpacked = {f"train/n01443537/{name}": content for name, content in training["n01443537"].items()}
+    tars = {f"train/{synset}.tar": tar_of(images) for synset, images in training.items()}
+    return {**files, **tars, **unpacked}
 
 
 def real_json(labels: Sequence[Sequence[int]]) -> bytes:

@@ -14,7 +14,7 @@ import vitral
 from tests.evaluation.test_fewshot import features_of, few_shot_reference
 from vitral.classifier.load import load
 from vitral.data.digits import open_digits
-from vitral.errors import RecipeError, TrainingInterrupted
+from vitral.errors import RecipeError, TrainingDiverged, TrainingInterrupted
 from vitral.events import Event, Progress, Scalars, ignore
 from vitral.progress import PlainLines
 
@@ -101,6 +101,15 @@ def test_a_network_that_learns_without_labels_is_followed_too(tmp_path: Path) ->
     logged = [row for row in rows(tmp_path / "run") if "validation/few_shot_1" in row]
     assert [row["step"] for row in logged] == [8, 16, 24]
     assert not any("validation/accuracy" in row for row in rows(tmp_path / "run"))
+
+
+def test_a_network_that_gives_no_numbers_is_called_diverged(tmp_path: Path) -> None:
+    changes = ("method.name=masked-patches", "evaluation.every_steps=1", "optimizer.name=sgd", "optimizer.lr=1e30")
+    with pytest.raises(
+        TrainingDiverged, match=r"diverged: after step 1 .*Lower optimizer\.lr, which is 1e\+30"
+    ) as stopped:
+        pretrain(tmp_path / "run", FEW, *changes, "schedule.warmup_steps=0", "optimizer.clip_norm=none")
+    assert "\n" not in str(stopped.value)
 
 
 def test_data_without_an_end_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 
 from vitral.data.assemble import Listing
 from vitral.data.names import some
-from vitral.data.published.matlab import read_matlab
+from vitral.data.published.matlab import read_matlab, whole_numbers
 from vitral.data.published.tree import Tree, counted
 from vitral.data.stored import Entry
 from vitral.errors import DataError
@@ -28,10 +28,10 @@ def list_flowers(path: Path) -> Listing:
     """Return the images of Oxford Flowers 102: a folder with jpg/ or 102flowers.tgz, imagelabels.mat and setid.mat.
 
     Raises:
-        DataError: a file is missing or damaged, or there are not as many labels as images.
+        DataError: a file is missing or damaged, an image is there twice, or there are not as many labels as images.
     """
     tree = Tree(path, TITLE, {"102flowers": IMAGE})
-    images = {int(match[1]): index for index, match in tree.matching(IMAGE)}
+    images = tree.once(((int(match[1]), index) for index, match in tree.matching(IMAGE)), "an image")
     if not images:
         raise tree.incomplete("images", "unpack 102flowers.tgz there")
     labels = _numbers(tree, "imagelabels.mat", "labels")
@@ -56,10 +56,12 @@ def list_flowers(path: Path) -> Listing:
 def _numbers(tree: Tree, file: str, variable: str) -> Int64[np.ndarray, " numbers"]:
     index = tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} beside jpg/")
     where = f"'{file}' in '{tree.title}'"
-    values = np.asarray(read_matlab(io.BytesIO(tree.content(index)), where).get(variable))
-    if values.dtype.kind not in "iuf" or not values.size:
-        raise DataError(f"{where} has no numbers '{variable}'; it is not {TITLE}'s, fetch it again.")
-    return values.ravel().astype(np.int64)
+    numbers = whole_numbers(read_matlab(io.BytesIO(tree.content(index)), where).get(variable))
+    if numbers is None:
+        raise DataError(
+            f"{where} has no list '{variable}' of whole numbers from 1 on; it is damaged or not {TITLE}'s, fetch it again."
+        )
+    return numbers
 
 
 def _entries(tree: Tree, images: dict[int, int], labels: Int64[np.ndarray, " images"], variable: str) -> list[Entry]:

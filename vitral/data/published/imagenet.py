@@ -2,7 +2,7 @@
 
 | what | form |
 |---|---|
-| training | ILSVRC2012_img_train.tar, a tar with one tar a class, or folders n01440764/ and on |
+| training | ILSVRC2012_img_train.tar, a tar with one tar a class, those tars, or folders n01440764/ and on |
 | validation, on which papers report | ILSVRC2012_img_val.tar, or its images, with the devkit; or in folders n01440764/ |
 | devkit | ILSVRC2012_devkit_t12.tar.gz, or unpacked: ILSVRC2012_validation_ground_truth.txt and meta.mat |
 | ReaL | real.json of github.com/google-research/reassessed-imagenet |
@@ -14,28 +14,26 @@ Nothing is unpacked, tars in a tar neither.
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vitral.data.assemble import Listing, Opening
 from vitral.data.names import some, split_named
 from vitral.data.published.imagenet_classes import COUNT, in_words_of, synsets
-from vitral.data.published.matlab import read_matlab
-from vitral.data.published.tree import Tree, counted
+from vitral.data.published.matlab import read_matlab, whole_numbers
+from vitral.data.published.tree import Tree, Unpacked, counted
 from vitral.data.stored import Entry
 from vitral.errors import DataError
+from vitral.paths import Found
 from vitral.tasks.any_label import ANY_LABEL
 
 TITLE = "ImageNet"
-TRAINING = r"(n\d{8})/[^/]+\.jpe?g"
+TRAINING = r"(n\d{8})/(?!ILSVRC2012_val_\d+\.jpe?g$)[^/]+\.jpe?g"
+CLASS_TAR = r"(n\d{8})\.tar"
 VALIDATION = r"(?:(n\d{8})/)?ILSVRC2012_val_(\d+)\.jpe?g"
 TRUTH, META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
 DEVKIT = "put ILSVRC2012_devkit_t12.tar.gz there"
-ARCHIVES = {
-    "ILSVRC2012_img_train": r"train/n\d{8}/[^/]+\.jpe?g",
-    "ILSVRC2012_img_val": r"ILSVRC2012_val_\d+\.jpe?g",
-    "ILSVRC2012_devkit_t12": re.escape(TRUTH),
-}
 PUBLISHED = {"train": 1_281_167, "test": 50_000}
 HELD_OUT = 0.01  # of the training images, as in the paper's development splits
 REAL, REAL_TITLE = "real.json", "ImageNet with reassessed labels (ReaL)"
@@ -44,16 +42,43 @@ V2_IMAGE = r"(\d+)/[^/]+\.jpe?g"
 V2_PUBLISHED = {"test": 10_000}
 
 
+def _class_of(path: str, pattern: str) -> str | None:
+    """Return the class, such as "n01440764", of a training image or of a class's tar; None of any other path."""
+    match = re.fullmatch(f"(?:.*/)?{pattern}", path, re.IGNORECASE)
+    if match is None or any(split_named(folder) in ("validation", "test") for folder in path.split("/")[:-1]):
+        return None
+    return match[1]
+
+
+def _trains(path: str) -> bool:
+    return _class_of(path, TRAINING) is not None or _class_of(path, CLASS_TAR) is not None
+
+
+def _class_tars(files: Sequence[Found]) -> list[str]:
+    """Return the tars of classes that are not unpacked."""
+    tars = {file.path: own for file in files if (own := _class_of(file.path, CLASS_TAR)) is not None}
+    unpacked = {_class_of(file.path, TRAINING) for file in files} if tars else set()
+    return [path for path, own in tars.items() if own not in unpacked]
+
+
+ARCHIVES: dict[str, Unpacked] = {
+    "ILSVRC2012_img_train": _trains,
+    "ILSVRC2012_img_val": r"ILSVRC2012_val_\d+\.jpe?g",
+    "ILSVRC2012_devkit_t12": re.escape(TRUTH),
+}
+
+
 def list_imagenet(path: Path, how: Opening) -> Listing:
     """Return ImageNet's images: its validation images are the split "test", since the results of papers are on them.
 
     Raises:
-        DataError: the labels of the validation images are missing or not as many, or there are no images.
+        DataError: the labels of the validation images are missing or not as many, an image is there twice, or there are no
+            images.
     """
-    tree = Tree(path, TITLE, ARCHIVES)
+    tree = Tree(path, TITLE, ARCHIVES, _class_tars)
     names = dict(zip(synsets(), in_words_of(how.class_names), strict=True))
     validation = _validation(tree)
-    train = _training(tree, names, {index for index, _ in validation.values()})
+    train = _training(tree, names)
     if not train and not validation:
         raise tree.incomplete(
             "images of it", "put ILSVRC2012_img_val.tar or ILSVRC2012_img_train.tar there, or their folders"
@@ -146,28 +171,20 @@ def _short(tree: Tree, index: int) -> str:
 
 def _validation(tree: Tree) -> dict[int, tuple[int, str | None]]:
     """Return the validation images by number, ascending: of each its index and, where a folder says it, its class."""
-    images: dict[int, tuple[int, str | None]] = {}
-    for index, match in tree.matching(VALIDATION):
-        number = int(match[2])
-        if number in images:
-            first, second = (tree.files[one].path for one in (images[number][0], index))
-            raise DataError(
-                f"'{tree.title}' holds a validation image twice ('{first}' and '{second}'); name one folder."
-            )
-        images[number] = (index, match[1])
-    return dict(sorted(images.items()))
+    matches = tree.matching(VALIDATION)
+    classes = {index: match[1] for index, match in matches}
+    images = tree.once(((int(match[2]), index) for index, match in matches), "a validation image")
+    return {number: (index, classes[index]) for number, index in sorted(images.items())}
 
 
-def _training(tree: Tree, names: dict[str, str], validation: set[int]) -> list[Entry]:
-    entries = []
-    for index, match in tree.matching(TRAINING):
-        parts = tree.files[index].path.split("/")
-        if index in validation or any(split_named(part) in ("validation", "test") for part in parts[:-1]):
-            continue
-        if match[1] not in names:
-            raise DataError(f"'{tree.title}' has a folder {match[1]}/, which is none of {TITLE}'s {COUNT:,} classes.")
-        entries.append(Entry(index, "/".join(parts[-2:]), (names[match[1]],), tree.files[index].size))
-    return sorted(entries, key=lambda entry: entry.name)
+def _training(tree: Tree, names: dict[str, str]) -> list[Entry]:
+    classes = {index: own for index, file in enumerate(tree.files) if (own := _class_of(file.path, TRAINING))}
+    if unknown := set(classes.values()) - set(names):
+        raise DataError(f"'{tree.title}' has a folder {min(unknown)}/, which is none of {TITLE}'s {COUNT:,} classes.")
+    images = tree.once((("/".join(tree.files[index].path.split("/")[-2:]), index) for index in classes), "an image")
+    return [
+        Entry(index, name, (names[classes[index]],), tree.files[index].size) for name, index in sorted(images.items())
+    ]
 
 
 def _labelled(tree: Tree, images: dict[int, tuple[int, str | None]], names: dict[str, str]) -> list[Entry]:
@@ -212,7 +229,10 @@ def _ground_truth(tree: Tree) -> list[str]:
 def _devkit_numbers(variables: dict[str, Any], tree: Tree) -> dict[str, str]:
     try:
         rows = variables["synsets"]
-        numbers = {str(int(row["ILSVRC2012_ID"])): str(row["WNID"]) for row in rows}
+        known = whole_numbers([row["ILSVRC2012_ID"] for row in rows])
+        if known is None:
+            raise ValueError(rows)
+        numbers = {str(number): str(row["WNID"]) for number, row in zip(known.tolist(), rows, strict=True)}
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise DataError(f"'{META}' in '{tree.title}' is not the devkit's list of classes; {DEVKIT} again.") from error
     return {number: synset for number, synset in numbers.items() if synset in set(synsets())}

@@ -23,10 +23,10 @@ def list_pets(path: Path) -> Listing:
     """Return the images of Oxford-IIIT Pet: a folder with images/ and annotations/, or with the authors' archives of them.
 
     Raises:
-        DataError: a list or an image that it names is missing, or a line is damaged.
+        DataError: a list or an image that it names is missing, an image is there twice, or a line is damaged.
     """
     tree = Tree(path, TITLE, ARCHIVES)
-    images = {match[1]: index for index, match in tree.matching(IMAGE)}
+    images = tree.once(((match[1], index) for index, match in tree.matching(IMAGE)), "an image")
     breeds: dict[int, str] = {}
     entries: dict[str, list[Entry]] = {}
     missing: list[str] = []

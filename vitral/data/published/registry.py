@@ -10,7 +10,7 @@ from vitral.data.published.flowers import list_flowers
 from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
 from vitral.data.published.pets import list_pets
 from vitral.errors import DataError
-from vitral.paths import Found
+from vitral.paths import Found, from_home
 
 
 def _cifar(form: Form, path: Path, how: Opening) -> Listing:
@@ -65,4 +65,4 @@ def list_published(spec: str, how: Opening) -> Listing:
     name, _, path = spec.partition(":")
     if not path:
         raise DataError(f"Say where {name} is: {name}:FOLDER, with what its authors give out, packed or not.")
-    return PUBLISHED[name](Path(path), how)
+    return PUBLISHED[name](from_home(path), how)

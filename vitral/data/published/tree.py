@@ -1,16 +1,21 @@
 """The files of a published dataset, wherever they are: in a folder, in an archive, or in the authors' archives in a folder."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
-from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, TarImages, is_archive, open_archive
+from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, Member, TarImages, is_archive, open_archive, open_tars
 from vitral.data.folder import Files, ours_error
 from vitral.data.stored import JoinedStores, Store
 from vitral.errors import DataError, ImageError
 from vitral.paths import Found, is_folder, look_at, refuse_endless, walk
 
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
+Key = TypeVar("Key", bound=Hashable)
+Unpacked = (
+    str | Callable[[str], bool]
+)  # the end of a path that an archive unpacks to, as a pattern, or what tells of a path
 
 
 class Tree:
@@ -23,14 +28,21 @@ class Tree:
         store: reads them.
     """
 
-    def __init__(self, path: Path, dataset: str, archives: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        dataset: str,
+        archives: Mapping[str, Unpacked],
+        tars: Callable[[Sequence[Found]], list[str]] = lambda files: [],
+    ) -> None:
         """List the files.
 
         Args:
             path: a folder or an archive.
             dataset: its name for people.
-            archives: the authors' archives by name, without suffix, as a pattern, each with a pattern of the paths that it
-                would unpack to: one that has been unpacked beside is not opened.
+            archives: the authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
+                to: one that has been unpacked beside is not opened.
+            tars: gives, of a folder's files, the paths of uncompressed tars that stand for the folder of their name.
 
         Raises:
             DataError: there is nothing of that name, or an archive is damaged.
@@ -44,6 +56,8 @@ class Tree:
         parts = [_folder(path)] if is_folder(path) else []
         packed = _packed(path, parts[0][0], archives) if parts else [path]
         parts += [_archive(one, "" if one == path else _parent(one, path)) for one in packed]
+        if is_folder(path):
+            parts += _tars(path, tars(parts[0][0]))
         self.files = [file for listed, _ in parts for file in listed]
         self.store: Store = JoinedStores([(store, len(listed)) for listed, store in parts])
         self._parts = parts
@@ -68,11 +82,32 @@ class Tree:
         if not indices:
             raise self.incomplete(named, advice)
         if len(indices) > 1:
-            first, second = (self.files[index].path for index in indices[:2])
+            first, second = (self.store.name(index) for index in indices[:2])
             raise DataError(
                 f"'{self.title}' holds {named} more than once ('{first}' and '{second}'); name the folder of one of them."
             )
         return indices[0]
+
+    def once(self, indices: Iterable[tuple[Key, int]], named: str) -> dict[Key, int]:
+        """Return files by what tells them apart, such as an image's number.
+
+        Args:
+            indices: of each file its key and its index.
+            named: such a file, in messages: "an image".
+
+        Raises:
+            DataError: two files have one key.
+        """
+        known: dict[Key, int] = {}
+        for key, index in indices:
+            if key in known:
+                first, second = (self.store.name(one) for one in (known[key], index))
+                raise DataError(
+                    f"'{self.title}' holds {named} twice ('{first}' and '{second}'); move one of the two elsewhere, or "
+                    "name the folder of one."
+                )
+            known[key] = index
+        return known
 
     def incomplete(self, named: str, advice: str) -> DataError:
         """Return the error for a dataset of which something is missing."""
@@ -138,12 +173,12 @@ def _folder(path: Path) -> tuple[list[Found], Store]:
     return walked.files, Files(path, [file.path for file in walked.files])
 
 
-def _packed(path: Path, files: list[Found], archives: Mapping[str, str]) -> list[Path]:
+def _packed(path: Path, files: list[Found], archives: Mapping[str, Unpacked]) -> list[Path]:
     """Return the authors' archives in a folder that are not unpacked there."""
     packed = []
     for stem, unpacked in archives.items():
-        there = re.compile(f"(?:.*/)?(?:{unpacked})", re.IGNORECASE)
-        if any(there.fullmatch(file.path) for file in files):
+        there = _ends_with(unpacked) if isinstance(unpacked, str) else unpacked
+        if any(there(file.path) for file in files):
             continue
         suffixes = "|".join(re.escape(suffix) for suffix in (*TAR_SUFFIXES, *ZIP_SUFFIXES))
         name = re.compile(f"(?:.*/)?(?:{stem})(?:{suffixes})")
@@ -151,9 +186,26 @@ def _packed(path: Path, files: list[Found], archives: Mapping[str, str]) -> list
     return packed
 
 
+def _ends_with(pattern: str) -> Callable[[str], bool]:
+    whole = re.compile(f"(?:.*/)?(?:{pattern})", re.IGNORECASE)
+    return lambda path: whole.fullmatch(path) is not None
+
+
 def _archive(path: Path, parent: str) -> tuple[list[Found], Store]:
     members, store = open_archive(path, nested=True)
-    return [Found(f"{parent}{member.name.removeprefix('./').lstrip('/')}", member.size) for member in members], store
+    return [Found(_below(parent, member), member.size) for member in members], store
+
+
+def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[Found], Store]]:
+    opened = zip(tars, open_tars([path / tar for tar in tars]), strict=True)
+    return [
+        ([Found(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
+        for tar, (members, store) in opened
+    ]
+
+
+def _below(parent: str, member: Member) -> str:
+    return f"{parent}{member.name.removeprefix('./').lstrip('/')}"
 
 
 def _parent(archive: Path, root: Path) -> str:

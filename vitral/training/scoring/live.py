@@ -1,6 +1,9 @@
 """The few-shot accuracy of the network's frozen features while it trains, as its authors follow a pre-training."""
 
+import math
 from collections.abc import Callable
+
+import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
@@ -12,7 +15,8 @@ from vitral.events import Listener
 from vitral.progress import few_shot_name
 from vitral.training.settings.recipe import Recipe
 
-# Gives figures by name; asks between batches whether to stop, and raises Stopped where it is to.
+# Gives figures by name, NaN where the network gives no finite numbers; asks between batches whether to stop, and raises
+# Stopped where it is to.
 Live = Callable[[Classifier, Listener, Callable[[], bool]], dict[str, float]]
 
 
@@ -58,6 +62,8 @@ def live_few_shot(recipe: Recipe, data: DataSet, source: Source, workers: int) -
             extract_features(classifier, part, workers=workers, listener=listener, stop=stop)
             for part in (Subset(train, indices), source)
         )
+        if not all(torch.isfinite(features).all() for features, _ in (known, scored)):
+            return {few_shot_name(shots): math.nan for shots in draws.images}
         figures: dict[str, float] = {}
         for few in score_few_shot(draws, indices, *known, *scored, classes=classes):
             figures[few_shot_name(few.shots)] = few.mean
