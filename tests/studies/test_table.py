@@ -97,13 +97,59 @@ def test_other_data_of_one_name_are_another_row(tmp_path: Path) -> None:
     assert [row[1:] for row in found.rows()] == [["90.00"], ["80.00"]]
 
 
+@pytest.mark.parametrize(("one", "other"), [("/tmp/sets/hands", "../sets/hands"), ("cifar10", "sets/CIFAR-10/")])
+def test_one_dataset_named_in_two_ways_is_one_row(tmp_path: Path, one: str, other: str) -> None:
+    write_run(tmp_path / "a", 0.9, data=one)
+    write_run(tmp_path / "b", 0.8, data=other, seed=1)
+    found = table(tmp_path / "a", tmp_path / "b")
+    assert len(found.datasets) == 1
+    assert found.rows()[0][1] == "85.00 ± 7.07"
+    write_run(tmp_path / "c", 0.7, data=other, seed=2, settings=("steps=200",))
+    apart = table(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    assert apart.rows()[0][1:3] == ["85.00 ± 7.07", "70.00"], "each recipe keeps its score"
+
+
+def test_the_papers_figures_stand_beside_each_version_of_its_data(tmp_path: Path) -> None:
+    start = "vit-l16@augreg-in21k"
+    write_run(tmp_path / "a", 0.9, model="vit-l16", start=start, fingerprint="1" * 64)
+    write_run(tmp_path / "b", 0.8, model="vit-l16", start=start, fingerprint="2" * 64)
+    found = table(tmp_path / "a", tmp_path / "b")
+    assert [row[:3] for row in found.rows()] == [
+        ["CIFAR-10 (11111111)", "90.00", "99.42 ± 0.03"],
+        ["CIFAR-10 (22222222)", "80.00", "99.42 ± 0.03"],
+    ]
+
+
+def test_datasets_that_no_name_tells_apart_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 0.9, data="photos", fingerprint="1" * 63 + "2")
+    write_run(tmp_path / "b", 0.8, data="photos", fingerprint="1" * 63 + "3")
+    with pytest.raises(StudyError, match="Two datasets are both called 'photos \\(11111111\\)'"):
+        table(tmp_path / "a", tmp_path / "b")
+
+
+def test_data_without_a_fingerprint_are_told_apart_by_name(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", 0.9, data="photos", fingerprint="")
+    write_run(tmp_path / "b", 0.8, data="paintings", fingerprint="")
+    assert table(tmp_path / "a", tmp_path / "b").rows() == [["photos", "90.00"], ["paintings", "80.00"]]
+
+
 def test_what_the_paper_reports_stands_beside_ours(tmp_path: Path) -> None:
     start = "vit-l16@augreg-in21k"
     hundred = tuple(map(str, range(100)))
     write_run(tmp_path / "a", 0.99, model="vit-l16", start=start)
-    write_run(tmp_path / "b", 0.92, model="vit-l16", start=start, data="sets/CIFAR-100/", classes=hundred)
-    write_run(tmp_path / "c", 0.5, model="vit-l16", start=start, data="mine")
-    write_run(tmp_path / "d", 0.4, data="mine")  # of another model, of which the paper's CIFAR is not asked
+    write_run(
+        tmp_path / "b",
+        0.92,
+        model="vit-l16",
+        start=start,
+        data="sets/CIFAR-100/",
+        classes=hundred,
+        fingerprint="b" * 64,
+    )
+    write_run(tmp_path / "c", 0.5, model="vit-l16", start=start, data="mine", fingerprint="c" * 64)
+    write_run(
+        tmp_path / "d", 0.4, data="mine", fingerprint="c" * 64
+    )  # of another model, of which the paper's CIFAR is not asked
     found = table(*(tmp_path / name for name in "abcd"))
     assert found.datasets == ("CIFAR-10", "CIFAR-100", "mine")
     assert [column.heading() for column in found.columns] == [

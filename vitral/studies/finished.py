@@ -33,7 +33,7 @@ class FinishedRun:
         model: the variant of its network.
         start: what it started from; empty for random weights.
         data: as it was asked for.
-        fingerprint: of the data.
+        fingerprint: of the data; empty if they have none.
         classes: how many the data have.
         split: that it is scored on.
         images: of that split.
@@ -63,9 +63,13 @@ class FinishedRun:
         free = {"seed", *may_change()} - LENGTH
         return {key: value for key, value in _leaves(self.recipe.model_dump(mode="json")).items() if key not in free}
 
+    def identity(self) -> str:
+        """Return what identifies the data, however their path was typed: the fingerprint, or the name where there is none."""
+        return self.fingerprint or self.data
+
     def question(self) -> tuple[str, ...]:
         """Return what runs must have in common to be repetitions of each other: all but the seed."""
-        return (self.model, self.start, self.data, self.fingerprint, json.dumps(self.settings(), sort_keys=True))
+        return (self.model, self.start, self.identity(), json.dumps(self.settings(), sort_keys=True))
 
 
 def finished_runs(folder: str | Path) -> list[FinishedRun]:
@@ -110,7 +114,7 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
         model=describe(config_from_json(described["architecture"])),
         start="" if source.startswith(RANDOM) else str(run.get("from") or source),
         data=str(run["data"]),
-        fingerprint=str(run["data_fingerprint"]),
+        fingerprint=str(run["data_fingerprint"] or ""),
         classes=len(described["class_names"]),
         split=split,
         images=int(scores["num_examples"]),

@@ -26,14 +26,14 @@ def table(*runs: str | Path) -> ScoreTable:
         runs: run folders, or folders of several runs such as `finetune` with `runs` makes.
 
     Raises:
-        StudyError: no such folder, no run in it, or one without a score.
+        StudyError: no such folder, no run in it, one without a score, or datasets that no name tells apart.
     """
     if not runs:
         raise StudyError("Which runs? Name run folders, or a folder of several seeds of one.")
     found, notes = _distinct(run for folder in runs for run in finished_runs(folder))
     names = _dataset_names(found)
     return ScoreTable(
-        datasets=tuple(dict.fromkeys(names[_data(run)] for run in found)),
+        datasets=tuple(dict.fromkeys(names[run.identity()] for run in found)),
         columns=tuple(column for model in _by_model(found) for column in _beside(model, names)),
         notes=(*_notes(found, names), *notes),
     )
@@ -53,21 +53,22 @@ def _distinct(runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[str]
     return list(kept.values()), notes
 
 
-def _data(run: FinishedRun) -> tuple[str, str]:
-    return run.data, run.fingerprint
-
-
-def _dataset_names(runs: Sequence[FinishedRun]) -> dict[tuple[str, str], str]:
+def _dataset_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
     """Return for each dataset the name of its row: the paper's, or its own, with what tells two of one name apart."""
-    every = dict.fromkeys(_data(run) for run in runs)
-    titles = {}
+    titles: dict[str, str] = {}
     for run in runs:
         known = paper_dataset(run.data, run.classes)
-        titles[_data(run)] = run.data if known is None else known.title
+        if known is not None:
+            titles[run.identity()] = known.title
+        else:
+            titles.setdefault(run.identity(), run.data)
     several = {title for title in titles.values() if list(titles.values()).count(title) > 1}
-    return {
-        data: f"{titles[data]} ({data[1][:FINGERPRINT]})" if titles[data] in several else titles[data] for data in every
-    }
+    names = {data: f"{title} ({data[:FINGERPRINT]})" if title in several else title for data, title in titles.items()}
+    for data, name in names.items():
+        first = next(other for other in names if names[other] == name)
+        if first != data:
+            raise StudyError(f"Two datasets are both called '{name}' here; make a table of each.")
+    return names
 
 
 def _by_model(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
@@ -75,7 +76,7 @@ def _by_model(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
     return [[run for run in runs if run.model == model] for model in dict.fromkeys(run.model for run in runs)]
 
 
-def _beside(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+def _beside(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
     """Return the columns of one model: ours, one for each start, and to their right the paper's."""
     starts = dict.fromkeys(run.start for run in runs)
     ours = [column for start in starts for column in _columns([run for run in runs if run.start == start], names)]
@@ -105,17 +106,17 @@ def _repeated(runs: Sequence[FinishedRun]) -> list[_Repeated]:
     return [_Repeated(tuple(group)) for group in groups.values()]
 
 
-def _columns(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+def _columns(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
     start = runs[0].start and f"from {runs[0].start}"
-    data = [_data(group.first) for group in groups]
+    data = [group.first.identity() for group in groups]
     if len(set(data)) == len(data):
-        scores = {names[_data(group.first)]: group.score() for group in groups}
+        scores = {names[group.first.identity()]: group.score() for group in groups}
         return [Column(runs[0].model, start or FROM_SCRATCH, scores)]
     headings = _headings(groups)
     return [
-        Column(runs[0].model, f"{start or FROM_SCRATCH}, {heading}", {names[_data(group.first)]: group.score()})
+        Column(runs[0].model, f"{start or FROM_SCRATCH}, {heading}", {names[group.first.identity()]: group.score()})
         for group, heading in zip(groups, headings, strict=True)
     ]
 
@@ -129,20 +130,18 @@ def _headings(groups: Sequence[_Repeated]) -> list[str]:
     return [", ".join(f"{key}={each.get(key)}" for key in shown) for each in settings]
 
 
-def _published(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[Column]:
+def _published(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
     """Return what the paper reports of the model of some runs on their datasets."""
-    rows = {known.name: names[_data(run)] for run in runs if (known := paper_dataset(run.data, run.classes))}
+    rows = {names[run.identity()]: known.name for run in runs if (known := paper_dataset(run.data, run.classes))}
     columns = []
     for result in paper_results(runs[0].model):
-        scores = {
-            rows[name]: Score(mean, deviation) for name, (mean, deviation) in result.scores.items() if name in rows
-        }
+        scores = {row: Score(*result.scores[name]) for row, name in rows.items() if name in result.scores}
         if scores:
             columns.append(Column(result.title, result.pretraining, scores, f"Table {result.table}"))
     return columns
 
 
-def _notes(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> list[str]:
+def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
     groups = _repeated(runs)
     figures = dict.fromkeys(run.figure.title for run in runs)
     notes = [
@@ -156,7 +155,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> li
     published = any(_published(model, names) for model in _by_model(runs))
     if published:
         notes.append(f"Published: {CITATION}; Table 2 is the mean ± standard deviation of three fine-tunings.")
-    for run in {_data(run): run for run in runs}.values():
+    for run in {run.identity(): run for run in runs}.values():
         known = paper_dataset(run.data, run.classes)
         if known is not None and published and run.images != known.images:
             notes.append(
@@ -165,7 +164,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[tuple[str, str], str]) -> li
     return [*notes, *(f"{run.folder}: {run.remark}" for run in runs if run.remark)]
 
 
-def _runs_of(group: _Repeated, names: dict[tuple[str, str], str]) -> str:
+def _runs_of(group: _Repeated, names: dict[str, str]) -> str:
     run, seeds = group.first, [str(run.seed) for run in group.runs]
     count = f"{len(seeds)} runs, seeds {', '.join(seeds)}" if len(seeds) > 1 else f"1 run, seed {seeds[0]}"
-    return f"{run.model} on {names[_data(run)]}: {count}; {run.images:,} {run.split} images."
+    return f"{run.model} on {names[run.identity()]}: {count}; {run.images:,} {run.split} images."
