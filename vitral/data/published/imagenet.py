@@ -15,6 +15,7 @@ import io
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,12 @@ V2_PUBLISHED = {"test": 10_000}
 def _class_of(path: str, pattern: str) -> str | None:
     """Return the class, such as "n01440764", of a training image or of a class's tar; None of any other path."""
     match = re.fullmatch(f"(?:.*/)?{pattern}", path, re.IGNORECASE)
-    if match is None or any(split_named(folder) in ("validation", "test") for folder in path.split("/")[:-1]):
-        return None
-    return match[1]
+    return None if match is None or _is_scored_on(path.rpartition("/")[0]) else match[1]
+
+
+@lru_cache(maxsize=2 * COUNT)  # a million images are in a thousand folders
+def _is_scored_on(folder: str) -> bool:
+    return any(split_named(part) in ("validation", "test") for part in folder.split("/"))
 
 
 def _trains(path: str) -> bool:
