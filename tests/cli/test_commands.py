@@ -240,6 +240,9 @@ def test_explain_shows_the_network(there: Path, refused: Refused, capsys: pytest
     (there / "full").mkdir()
     (there / "full" / "mine.txt").write_text("mine")
     assert "holds something else" in refused("explain", "--network", "--out", "full")
+    (there / "full" / "mine.txt").rename(there / "full" / "index.html")
+    assert "or add --overwrite" in refused("explain", "--network", "--out", "full")
+    assert (there / "full" / "index.html").read_text() == "mine"
     assert "neither patches nor" in refused("explain", "--network", "--classifier", "resnet-18", "--out", "none")
     assert not (there / "none").exists()
 
@@ -255,6 +258,12 @@ def test_explain_refuses_a_name_that_says_no_format(there: Path, refused: Refuse
         "explain", "photos/red/1.jpg", "--out", "drawing.pdf"
     )
     assert not (there / "drawing.pdf").exists()
+
+
+@pytest.mark.parametrize("out", ["page.html", "drawing.jpg"])
+def test_an_image_that_is_not_there_is_what_is_said(there: Path, refused: Refused, out: str) -> None:
+    assert "There is no image 'nothere'" in refused("explain", "nothere", "--out", out)
+    assert not (there / out).exists()
 
 
 def test_explain_says_when_the_network_is_at_chance(there: Path, capsys: pytest.CaptureFixture[str]) -> None:

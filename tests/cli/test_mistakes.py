@@ -88,6 +88,7 @@ def test_class_names_that_do_not_match(refused: Refused, there: Path, tmp_path: 
 @pytest.mark.parametrize("command", ["predict", "explain", "evaluate"])
 def test_without_a_classifier(refused: Refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "photo.jpg").touch()
     arguments = ("--data", "digits") if command == "evaluate" else ("photo.jpg",)
     assert "'vitral finetune' first" in refused(command, *arguments)
     assert "no file, no classifier folder" in refused(command, *arguments, "--classifier", "missing")

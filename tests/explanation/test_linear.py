@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save
 from vitral.cli.main import main
+from vitral.errors import ModelError
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import Request, compute
 from vitral.images.preprocessing import Preprocessing
@@ -86,3 +88,9 @@ def test_the_command_names_it_and_gives_the_signed_figures(
     assert np.array(told["contributions"]).shape == (SIDE, SIDE)
     assert np.array(told["relevance"]).min() == 0
     assert (tmp_path / "drawing.png").exists()
+
+
+@pytest.mark.parametrize("method", ["rollout", "attention", "relevance"])
+def test_asked_for_attention_it_names_the_method_that_explains_it(classifier: Classifier, method: Any) -> None:  # noqa: ANN401
+    with pytest.raises(ModelError, match="it has no attention; weight times input explains it .`method='auto'`."):
+        explain(classifier, photo(), method=method)

@@ -306,7 +306,11 @@ def test_auto_explains_every_family(name: str, label: str | None) -> None:
         ("coatnet", "relevance", "CoAtNet cannot be .* it pools between the layers of attention"),
         ("resnet", "rollout", "resnet-18.* cannot be .* it has no attention"),
         ("resnet", "relevance", "resnet-18.* cannot be .* it has no attention"),
-        ("resnet", "attention", "resnet-18.* has no attention; only Grad-CAM explains it"),
+        (
+            "resnet",
+            "attention",
+            "resnet-18.* by attention: it has no attention; Grad-CAM explains it .`method='auto'`.",
+        ),
         ("vit", "grad-cam", "ViT cannot be explained by Grad-CAM: without convolutions"),
         ("vit", "gradcam", "no method 'gradcam'.* Did you mean 'grad-cam'"),
     ],

@@ -127,6 +127,17 @@ def test_a_folder_of_the_users_is_not_touched(tiny_config: ViTConfig, tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
+def test_a_page_of_the_users_is_replaced_only_if_allowed(tiny_config: ViTConfig, tmp_path: Path) -> None:
+    analysis = analyze(Classifier(network(tiny_config), Preprocessing(image_size=(16, 16))))
+    (tmp_path / "index.html").write_text("mine")
+    with pytest.raises(StorageError, match="already exists"):
+        write_network(analysis, tmp_path, classifier="x")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("index.html", "mine")]
+    write_network(analysis, tmp_path, classifier="x", overwrite=True)
+    write_network(analysis, tmp_path, classifier="x")  # now it is our own
+    assert "network analysis" in (tmp_path / "index.html").read_text()
+
+
 def test_what_a_network_has_not_is_said(tiny_config: ViTConfig) -> None:
     hybrid = dataclasses.replace(
         tiny_config, patch_size=(1, 1), image_size=(32, 32), stem=StemConfig(stages=()), position="none"

@@ -20,9 +20,10 @@ from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
 from vitral.images.encode import image_format
-from vitral.outputs import check_file, check_folder, has_mark
+from vitral.outputs import check_file, has_mark
+from vitral.paths import look_at
 from vitral.report.gallery import write_gallery
-from vitral.report.network_page import FILES, reach, write_network
+from vitral.report.network_page import check_network, reach, write_network
 from vitral.report.page import mark
 
 LONGEST_STEM = 60  # characters of the image's name in that of the drawing
@@ -110,6 +111,8 @@ def _refuse(what: str, **given: bool) -> None:
 
 def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
     """Explain one image in a drawing."""
+    if look_at(image) is None:
+        raise ImageError(f"There is no image '{image}'.")
     target = places.out or Path(f"{Path(image).stem[:LONGEST_STEM]}-explained.jpg")
     check_file(target, inputs=places.inputs(image), mark=MARK, overwrite=places.overwrite)
     image_format(target)  # a name that cannot be written is refused before anything is computed
@@ -179,7 +182,7 @@ def _analyze(places: Places) -> None:
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         target = places.out or Path(f"{Path(name).resolve().name[:LONGEST_STEM]}-network")
-        check_folder(target, own=FILES, inputs=places.inputs(name), replace=True, overwrite=places.overwrite)
+        check_network(target, inputs=places.inputs(name), overwrite=places.overwrite)
         analysis = analyze(source, places.data, listener=listener)
     analysis = dataclasses.replace(analysis, missing=tuple(map(spoken, analysis.missing)))
     write_network(analysis, target, classifier=name, overwrite=places.overwrite)

@@ -13,6 +13,7 @@ from vitral.explanation.gradcam import class_activation, contributions
 from vitral.explanation.relevance import class_relevance
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.inference.predictor import Attended, Predictor
+from vitral.inference.recording import NO_ATTENTION
 from vitral.models.model import Images, Logits
 
 Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
@@ -25,6 +26,7 @@ NAMES: dict[str, Method] = {
     "grad-cam": "Grad-CAM",
 }
 OF_A_CLASS = ("class-specific relevance", "Grad-CAM", "weight times input")
+OF_ATTENTION = ("attention rollout", "attention", "class-specific relevance")
 PART = (argument("layer"), argument("head"))
 
 
@@ -118,7 +120,7 @@ def _automatic(predictor: Predictor, *, of_class: bool, part: bool) -> Method:
 def why_not_rollout(predictor: Predictor, method: Method) -> str:
     """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where nobody would ask."""
     reason = predictor.no_rollout
-    if method != "Grad-CAM" or not reason or reason == "it has no attention":
+    if method != "Grad-CAM" or not reason or reason == NO_ATTENTION:
         return ""
     return f"{predictor.describe()} allows no attention rollout: {reason}"
 
@@ -129,6 +131,10 @@ def compute(predictor: Predictor, images: Images, request: Request) -> Maps:
     Raises:
         ModelError: the network does not allow the method, or has no such layer or head.
     """
+    if predictor.no_rollout == NO_ATTENTION and request.method in OF_ATTENTION:
+        other = method_for(predictor)
+        said = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
+        raise ModelError(f"{said} ({argument('method', 'auto')}).")
     return WAYS[request.method](predictor, images, request)
 
 

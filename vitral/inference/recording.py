@@ -20,6 +20,7 @@ from vitral.models.record import record
 from vitral.models.t2t import STRIDE, T2TViT
 from vitral.models.vit import ViT
 
+NO_ATTENTION = "it has no attention"
 Shares = Float[Tensor, "batch tokens"]
 
 
@@ -47,7 +48,7 @@ def no_rollout(model: Model) -> str:
         return "its keys are of fewer positions than its queries, and every stage has tokens of its own"
     if isinstance(model, CoAtNet):
         return "it pools between the layers of attention, after stages of convolutions that have none"
-    return "it has no attention"
+    return NO_ATTENTION
 
 
 def attend(model: Model, images: Images) -> Attended:
@@ -92,7 +93,7 @@ def attend_in_layer(model: Model, images: Images, layer: int | None) -> LayerAtt
     """
     names = [f"blocks.{index}" for index, block in enumerate(model.blocks()) if hasattr(block, "attention")]
     if not names:
-        raise ModelError(f"{describe(model.config)} has no attention; only Grad-CAM explains it.")
+        raise ModelError(f"{describe(model.config)} has no attention to show.")
     number = len(names) if layer is None else layer
     if not 1 <= number <= len(names):
         raise ModelError(

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,10 @@ from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.network import NetworkAnalysis
 from vitral.files import new_folder, write_through
 from vitral.images.encode import encode
-from vitral.outputs import check_folder
+from vitral.outputs import check_folder, has_mark
 from vitral.printable import printable
 from vitral.report.images import filter_sheet, inline
-from vitral.report.page import LARGEST_SHEET, page_environment
+from vitral.report.page import LARGEST_SHEET, mark, page_environment
 from vitral.report.plots import distance_plot, position_plot, standalone
 
 PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
@@ -30,12 +31,12 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         analysis: what is shown.
         folder: where; an earlier analysis there is replaced.
         classifier: the name that the user gave it.
-        overwrite: as `check_folder` takes it.
+        overwrite: as `check_network` takes it.
 
     Raises:
         StorageError: the folder cannot be written, or holds something else.
     """
-    check_folder(folder, own=FILES, replace=True, overwrite=overwrite)
+    check_network(folder, overwrite=overwrite)
     environment, style = page_environment()
     positions = None if analysis.position_similarity is None else position_plot(analysis.position_similarity)
     distance = analysis.attention_distance
@@ -62,6 +63,21 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
     with new_folder(folder, own=FILES) as partial:
         for name, content in files.items():
             write_through(partial / name, content)
+
+
+def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite: bool = False) -> None:
+    """Check that a network's analysis may be written to a folder: a new one, an empty one, or one that holds another.
+
+    Args:
+        folder: where; its page tells whether it holds an analysis, as file names like index.html are anybody's.
+        inputs: what the command reads.
+        overwrite: whether the user allowed replacing files of these names that are not of an analysis.
+
+    Raises:
+        StorageError: it may not be written; what is there is untouched.
+    """
+    ours = has_mark(folder / PAGE, mark("network"))
+    check_folder(folder, own=FILES, inputs=inputs, replace=ours, overwrite=overwrite)
 
 
 def reach(distance: AttentionDistance) -> str:
