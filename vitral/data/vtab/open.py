@@ -21,7 +21,7 @@ from vitral.data.vtab.shards import list_wds, shards_of
 from vitral.data.vtab.tasks import TASKS, VtabTask
 from vitral.data.vtab.tfds import list_prepared
 from vitral.errors import DataError, did_you_mean
-from vitral.paths import is_folder
+from vitral.paths import from_home, is_folder
 
 PREFIX = "vtab:"
 BOTH = "train800val200"  # after the task: 1,000 images to train on, and none to validate
@@ -78,7 +78,7 @@ def read_spec(spec: str) -> Spec:
             f"'{spec}' is not of the form {PREFIX}FOLDER:TASK, such as {PREFIX}/data/tensorflow_datasets:clevr-count; "
             f"the tasks are {', '.join(task.name for task in TASKS)}."
         )
-    return Spec(Path(root).expanduser(), task_named(name), both)  # a shell expands no ~ after a colon
+    return Spec(from_home(root), task_named(name), both)
 
 
 def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:
