@@ -71,16 +71,27 @@ def test_the_chance_of_a_difference_is_the_binomial_tail_on_both_sides() -> None
     assert mcnemar_exact(30_000, 29_000) < 0.05 < mcnemar_exact(30_000, 29_900)
 
 
-def test_the_interval_is_that_of_images_drawn_again() -> None:
+def test_the_interval_is_the_exact_one_of_the_images_on_which_one_alone_is_right() -> None:
     only_first, only_second, images = 31, 12, 400
-    each = np.array([1] * only_first + [-1] * only_second + [0] * (images - only_first - only_second))
-    rng = np.random.default_rng(1)
-    drawn = [each[rng.integers(0, images, images)].mean() for _ in range(4000)]
+    apart = only_first + only_second
+    shares = [(bound * images / apart + 1) / 2 for bound in difference_interval(only_first, only_second, images)]
+
+    def tail(share: float, counts: Sequence[int]) -> float:
+        return sum(math.comb(apart, count) * share**count * (1 - share) ** (apart - count) for count in counts)
+
+    assert tail(shares[0], range(only_first, apart + 1)) == pytest.approx(0.025, abs=1e-9)
+    assert tail(shares[1], range(only_first + 1)) == pytest.approx(0.025, abs=1e-9)
     low, high = difference_interval(only_first, only_second, images)
-    assert (low, high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.004)
-    assert low < (only_first - only_second) / images < high
-    assert difference_interval(only_first, only_second, images) == (low, high), "the seed is fixed"
+    assert difference_interval(only_second, only_first, images) == pytest.approx((-high, -low), abs=1e-12)
     assert difference_interval(0, 0, 10) == (0.0, 0.0)
+
+
+def test_the_interval_excludes_no_difference_exactly_where_the_test_decides() -> None:
+    for first in range(25):
+        for second in range(25):
+            low, high = difference_interval(first, second, 100)
+            assert (low > 0 or high < 0) == (exact_by_hand(first, second) < 0.05), (first, second)
+            assert low <= (first - second) / 100 <= high
 
 
 def test_the_images_that_would_decide_do_decide() -> None:
@@ -116,6 +127,7 @@ def test_the_better_one_is_said_with_the_images_that_tell(tmp_path: Path, tiny_c
     # Three images each decide nothing, nor all three classes together.
     assert {one.p_value for one in found.classes} == {min(1.0, 3 * exact_by_hand(3, 0))}
     assert {one.verdict for one in found.classes} == {"not decided"}
+    assert "Holm's method for the 3 classes on which they differ" in found.tables()[1].title
     surest = found.only_first[0]
     assert surest.description.endswith("2.png")
     assert surest.answer == {"dark": "middle", "middle": "light", "light": "dark"}[surest.truth]

@@ -54,8 +54,8 @@ class ClassDifference:
         second: share that the second gets right.
         only_first: images that the first alone gets right.
         only_second: images that the second alone gets right.
-        p_value: probability of such a difference by chance, by McNemar's exact test, corrected for all
-            classes by Holm's method.
+        p_value: probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
+            classes on which the two differ.
         verdict: what the first is beside the second.
     """
 
@@ -100,7 +100,8 @@ class Comparison:
         first: the first classifier.
         second: the second.
         difference: the first's accuracy less the second's, -1 to 1.
-        difference_interval: its 95 % interval by a paired bootstrap of 10,000 resamples with a fixed seed.
+        difference_interval: its 95 % interval, exact given on how many images one alone is right; without 0 where the test
+            decides.
         p_value: probability of such a difference by chance, by McNemar's exact test, two-sided.
         both_right: images that both get right.
         both_wrong: images that both get wrong.
@@ -208,13 +209,14 @@ class Comparison:
     def _by_class(self) -> Table:
         apart = [one for one in self.classes if one.only_first or one.only_second]
         alike = len(self.classes) - len(apart)
+        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
         rest = len(apart) - MOST_ROWS
         notes = (
             f"{alike:,} {_classes(alike)} on which both are right on the same images." if alike else "",
             f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
         )
         return Table(
-            "By class, the surest difference first (p by Holm's method for all classes)",
+            f"By class, the surest difference first (p by Holm's method for {counted})",
             ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
             tuple(
                 (
