@@ -13,13 +13,19 @@ from vitral.cli.main import main
 def test_what_was_kept_is_said_by_predict(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree("runs/photos", tmp_path / "run")
     run = str(tmp_path / "run")
-    assert main(["calibrate", "--data", "photos", "--classifier", run]) == 0
+    path = tmp_path / "run" / "classifier" / "classifier.json"
+    before = path.read_bytes()
+    assert main(["calibrate", "--data", "photos", "--classifier", run, "--write"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Every validation image is classified right")
+    assert out.endswith("Nothing was written.\n")
+    assert path.read_bytes() == before
+    assert main(["calibrate", "--data", "photos", "--classifier", run, "--accuracy", "0.01"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Temperature ")
     assert "--write keeps it" in out
     assert main(["calibrate", "--data", "photos", "--classifier", run, "--accuracy", "0.01", "--write", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibration"]["threshold"] > 0
-    path = tmp_path / "run" / "classifier" / "classifier.json"
     description = json.loads(path.read_text())
     path.write_text(json.dumps({**description, "calibration": {**description["calibration"], "threshold": 1.0}}))
     assert main(["predict", "photos/red/0.jpg", "--classifier", run]) == 0

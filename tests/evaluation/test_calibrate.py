@@ -174,10 +174,56 @@ def test_nothing_is_written_unless_that_is_said(classifier: Classifier, photos: 
     assert sum(one.sure is True for one in predictions) == answered.images
     assert predictions[0].to_json()["sure"] is predictions[0].sure
     again = calibrate(folder, photos, accuracy=0.5, listener=ignore)
-    assert again == result, "a calibration that is kept is not fitted once more on top"
+    assert again.calibration == result.calibration, "a calibration that is kept is not fitted once more on top"
+    for split, effect in again.effects.items():
+        assert effect.nll == (result.effects[split].nll[1],) * 2, "before is what the folder does now"
+        assert effect.ece == (result.effects[split].ece[1],) * 2
+        assert effect.answered_before == effect.answered == result.effects[split].answered
     scored = vitral.evaluate(folder, photos, split="validation", listener=ignore)
     assert scored.scores()["nll"] == pytest.approx(result.effects["validation"].nll[1], abs=1e-6)
     assert scored.scores()["ece"] == pytest.approx(result.effects["validation"].ece[1], abs=1e-6)
+
+
+def test_a_threshold_that_was_not_asked_for_is_kept(classifier: Classifier, photos: Path, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "mine")
+    first = calibrate(folder, photos, accuracy=0.5, write=True, listener=ignore).calibration
+    assert first.threshold is not None
+    result = calibrate(folder, photos, write=True, listener=ignore)
+    assert read(folder).calibration == first
+    assert "fitted anew for the 50.0% right" in "".join(result.lines())
+
+
+def test_a_threshold_follows_the_temperature_or_is_dropped_by_name() -> None:
+    answers = {"validation": noisy(200, 3, 4.0)}
+    present = Calibration(1.0, 0.9, 0.8, "older", 10)
+    asked, left_out = fitted(answers, 0.8, "data"), fitted(answers, None, "data", present=present)
+    assert left_out.calibration == asked.calibration
+    by_hand = Calibration(1.0, 0.9, None, "older", 10)
+    assert fitted(answers, None, "data", present=by_hand).calibration.threshold == 0.9
+    wrong = {"validation": (np.eye(3)[[0, 1]], np.array([1, 0]))}
+    dropped = fitted(wrong, None, "data", present=present)
+    assert (dropped.calibration.threshold, dropped.calibration.wanted) == (None, None)
+    assert "threshold of 90.0% that the classifier has is left out" in dropped.remark
+
+
+def test_where_no_temperature_fits_nothing_changes(
+    classifier: Classifier, tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, _ = noisy(30, 3, 1.0)
+    answers = {"validation": (logits, logits.argmax(axis=1))}
+    present = Calibration(2.5, 0.7, 0.9, "older", 10)
+    result = fitted(answers, None, "data", present=present)
+    assert (result.calibration, result.changed) == (present, False)
+    assert result.effects["validation"].nll[0] == negative_log_likelihood(*answers["validation"], 2.5)
+    asked = fitted(answers, 0.9, "data", present=present)
+    assert (asked.calibration.temperature, asked.changed) == (2.5, True)
+    assert asked.calibration.threshold != present.threshold
+    classifier.calibration = present
+    folder = save(classifier, tmp_path / "mine")
+    monkeypatch.setattr("vitral.evaluation.calibrate.fit_temperature", lambda logits, labels: None)
+    before = (folder / "classifier.json").read_bytes()
+    assert calibrate(folder, photos, write=True, listener=ignore).lines()[0].endswith("Nothing changes.")
+    assert (folder / "classifier.json").read_bytes() == before
 
 
 def test_what_was_fitted_at_another_size_is_left_behind(classifier: Classifier, tmp_path: Path) -> None:

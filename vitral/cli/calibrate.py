@@ -27,7 +27,8 @@ def calibrate(
         data: what the classifier was trained on, or any data with a validation split, as 'finetune' takes them.
         classifier: a classifier folder or run folder; without --write also a weights file, a name or a Hub id; the newest
             run in runs/ if left out.
-        accuracy: wanted of the answers that it is sure of, such as 0.95; no threshold if left out.
+        accuracy: wanted of the answers that it is sure of, such as 0.95; if left out, what its threshold is for,
+            if it has one.
         write: keep temperature and threshold in the classifier's folder; 'predict' and all others then use them.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
@@ -51,4 +52,7 @@ def calibrate(
         print_line(line)
     for table in result.tables():
         show_table(table)
-    print_line(f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder.")
+    if not result.changed:
+        print_line("Nothing was written.")
+    else:
+        print_line(f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder.")

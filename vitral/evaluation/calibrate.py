@@ -40,11 +40,12 @@ from vitral.tasks.single_label import SINGLE_LABEL
 STEP = 1e-6  # to which a threshold is rounded down
 VALIDATION, TEST = "validation", "test"
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
+UNCHANGED = f"{NONE_FITS} Nothing changes."
 
 
 @dataclass(frozen=True)
 class Effect:
-    """What temperature and threshold change on the images of a split.
+    """What temperature and threshold change on the images of a split; before is with those that the classifier has.
 
     Attributes:
         images: how many there are.
@@ -52,6 +53,7 @@ class Effect:
         nll: mean negative log-likelihood in nats, before and after.
         ece: expected calibration error over 15 bins, 0 to 1, before and after.
         aurc: area under risk and coverage, 0 to 1, with the temperature.
+        answered_before: what the classifier's present threshold leaves; None without one.
         answered: what the threshold leaves; None without one.
         coverages: the accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
     """
@@ -61,6 +63,7 @@ class Effect:
     nll: tuple[float, float]
     ece: tuple[float, float]
     aurc: float
+    answered_before: Answered | None
     answered: Answered | None
     coverages: tuple[Answered, ...]
 
@@ -72,22 +75,24 @@ class Calibrated:
     Attributes:
         calibration: the temperature and the threshold.
         effects: what they change, by split: on the validation images that they were fitted on, and on test images.
-        remark: why no temperature was fitted; empty if one was.
+        remark: why no temperature was fitted, and what became of a threshold that was not asked for; else empty.
+        changed: whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.
     """
 
     calibration: Calibration
     effects: Mapping[str, Effect]
     remark: str = ""
+    changed: bool = True
 
     def __repr__(self) -> str:
         """Return what was fitted in one line."""
-        return f"Calibrated: {self.calibration.sentence()}"
+        return f"Calibrated: {self.calibration.sentence() if self.changed else self.remark}"
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
         answered = self.effects[VALIDATION].answered
         return (
-            self.calibration.sentence(),
+            *([self.calibration.sentence()] if self.changed else []),
             *([self.remark] if self.remark else []),
             *([] if answered is None else [_how_sure(answered)]),
         )
@@ -131,11 +136,17 @@ def _rows(split: str, effect: Effect) -> list[tuple[str, str, str]]:
         (f"Calibration error, {of}", f"{effect.ece[0]:.4f}", f"{effect.ece[1]:.4f}"),
         (f"Negative log-likelihood, {of}", f"{effect.nll[0]:.4f}", f"{effect.nll[1]:.4f}"),
     ]
-    if effect.answered is not None:
-        right = NO_VALUE if effect.answered.accuracy is None else f"{effect.answered.accuracy:.2%}"
-        sure = f"{right} of {effect.answered.coverage:.1%}"
-        rows.append((f"Right of those answered, {of}", f"{effect.accuracy:.2%} of all", sure))
+    if effect.answered is not None or effect.answered_before is not None:
+        before, after = (_right_of(effect, answered) for answered in (effect.answered_before, effect.answered))
+        rows.append((f"Right of those answered, {of}", before, after))
     return rows
+
+
+def _right_of(effect: Effect, answered: Answered | None) -> str:
+    if answered is None:
+        return f"{effect.accuracy:.2%} of all"
+    right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
+    return f"{right} of {answered.coverage:.1%}"
 
 
 def calibrate(
@@ -153,12 +164,13 @@ def calibrate(
     """Fit a classifier's temperature on its validation images, and the threshold from which its answers are accurate enough.
 
     Both are fitted on the validation split alone; test images, where there are any, show what they change. Nothing is
-    changed unless `write` says so.
+    changed unless `write` says so, nor where no temperature can be fitted and no threshold is asked for.
 
     Args:
         classifier: itself, or whatever `load` takes.
         data: what it was trained on, or a dataset with a validation split.
-        accuracy: wanted of the answers that are given as sure, 0 to 1; None for no threshold.
+        accuracy: wanted of the answers that are given as sure, 0 to 1; None for what the classifier's threshold, if it has
+            one, was fitted for: that is fitted anew.
         write: whether the classifier's folder keeps both, so that its predictions use them.
         classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
         batch_size: images computed at once.
@@ -193,32 +205,64 @@ def calibrate(
         for split in (VALIDATION, TEST)
         if split in opened.splits
     }
-    result = fitted(answers, accuracy, opened.name)
-    if folder is not None:
+    result = fitted(answers, accuracy, opened.name, present=scored.calibration)
+    if folder is not None and result.changed:
         kept = read(folder)
         kept.calibration = result.calibration
         update_provenance(kept, folder)
     return result
 
 
-def fitted(answers: Mapping[str, tuple[Logits, Labels]], accuracy: float | None, data: str) -> Calibrated:
+def fitted(
+    answers: Mapping[str, tuple[Logits, Labels]],
+    accuracy: float | None,
+    data: str,
+    *,
+    present: Calibration | None = None,
+) -> Calibrated:
     """Return what is fitted on the validation images, and what it changes.
 
     Args:
         answers: logits and true classes by split, "validation" among them.
-        accuracy: wanted of the sure answers; None for no threshold.
+        accuracy: wanted of the sure answers; None to keep to what the present threshold was fitted for, if there is one.
         data: the dataset's name.
+        present: what the classifier has.
 
     Raises:
         DataError: no threshold gives the wanted accuracy.
     """
     logits, labels = answers[VALIDATION]
+    now = present or Calibration(1.0, None, None, data, len(labels))
     found = fit_temperature(logits, labels)
-    temperature = 1.0 if found is None else found
-    threshold = None if accuracy is None else _threshold(*_answered(logits, labels, temperature), accuracy)
-    calibration = Calibration(temperature, threshold, accuracy, data, len(labels))
-    effects = {split: _effect(*known, calibration) for split, known in answers.items()}
-    return Calibrated(calibration, effects, NONE_FITS if found is None else "")
+    changed = found is not None or accuracy is not None
+    calibration, remark = now, UNCHANGED
+    if changed:
+        temperature = now.temperature if found is None else found
+        threshold, wanted, kept = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
+        calibration = Calibration(temperature, threshold, wanted, data, len(labels))
+        remark = NONE_FITS if found is None else kept
+    effects = {split: _effect(*known, now, calibration) for split, known in answers.items()}
+    return Calibrated(calibration, effects, remark, changed)
+
+
+def _sure_from(
+    confidences: Confidences, right: Right, asked: float | None, now: Calibration
+) -> tuple[float | None, float | None, str]:
+    """Return the threshold, the accuracy that it is for, and what became of one that was not asked for."""
+    if asked is not None:
+        return _threshold(confidences, right, asked), asked, ""
+    if now.threshold is None:
+        return None, None, ""
+    if now.wanted is None:
+        return now.threshold, None, f"The threshold of {now.threshold:.1%} that the classifier has was kept."
+    if fit_threshold(confidences, right, now.wanted) is None:
+        dropped = (
+            f"The threshold of {now.threshold:.1%} that the classifier has is left out: none gives the {now.wanted:.1%} right "
+            "that it was fitted for."
+        )
+        return None, None, dropped
+    again = f"The threshold was fitted anew for the {now.wanted:.1%} right that the classifier's present one is for."
+    return _threshold(confidences, right, now.wanted), now.wanted, again
 
 
 def _threshold(confidences: Confidences, right: Right, wanted: float) -> float:
@@ -231,18 +275,19 @@ def _threshold(confidences: Confidences, right: Right, wanted: float) -> float:
     return math.floor(answered.threshold / STEP) * STEP  # predictions in float32 may differ in the last bits
 
 
-def _effect(logits: Logits, labels: Labels, calibration: Calibration) -> Effect:
-    before = _answered(logits, labels, 1.0)
+def _effect(logits: Logits, labels: Labels, now: Calibration, calibration: Calibration) -> Effect:
+    before = _answered(logits, labels, now.temperature)
     after = _answered(logits, labels, calibration.temperature)
     return Effect(
         images=len(labels),
         accuracy=float(after[1].mean()),
         nll=(
-            negative_log_likelihood(logits, labels),
+            negative_log_likelihood(logits, labels, now.temperature),
             negative_log_likelihood(logits, labels, calibration.temperature),
         ),
         ece=(expected_calibration_error(reliability(*before)), expected_calibration_error(reliability(*after))),
         aurc=area_under_risk(*after),
+        answered_before=None if now.threshold is None else answered_from(*before, now.threshold),
         answered=None if calibration.threshold is None else answered_from(*after, calibration.threshold),
         coverages=at_coverages(*after),
     )
