@@ -1,6 +1,8 @@
 """The drawing that is shown to others: the photo's own size, everything that must be said, nothing that was not seen."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import INK, WARNING, Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.images.decode import Pixels
+from vitral.images.lettering import shorten
 
 
 def photo(height: int, width: int) -> Pixels:
@@ -69,6 +72,28 @@ def test_a_warning_is_drawn_whole_in_lines() -> None:
         assert holds(with_it, WARNING) > 300
         assert with_it.shape[0] > without.shape[0]
         assert holds(with_it[-3:], WARNING) == 0
+
+
+@pytest.mark.parametrize("width", [60, 400, 2000])
+def test_the_map_of_a_class_that_was_asked_for_names_the_answer_too(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    def spy(line: str, font: Any, *, width: float) -> str:  # noqa: ANN401
+        written.append(shorten(line, font, width=width))
+        return written[-1]
+
+    monkeypatch.setattr("vitral.explanation.drawing.shorten", spy)
+    answered = explanation(200, width, label="3")
+    asked = dataclasses.replace(answered, label="0", probability=0.02, method="class-specific relevance")
+    drawn = asked.draw()
+    assert written[:6] == ["map of", "0", "2.0%", "answer", "3", "87.3%"]
+    assert [line for line in written if line.startswith("method: class-specific")]
+    assert asked.headline == "map of 0 2.0%, answer 3 87.3%"
+    assert "map of 0 2.0%, answer 3 87.3%" in repr(asked)
+    assert drawn.shape[0] > answered.draw().shape[0]
+    assert answered.headline == "3 87.3%"
 
 
 def test_what_the_network_did_not_see_is_faded() -> None:

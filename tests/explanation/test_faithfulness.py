@@ -45,6 +45,7 @@ def test_both_scores_are_the_authors(steps: int, index: int) -> None:
     random = np.random.default_rng(0)
     image, saliency = random.standard_normal((3, 16, 24)), random.random((16, 24))
     found = faithfulness(network, torch.from_numpy(image), saliency, index, steps=steps)
+    assert found is not None
     assert (found.deletion, found.insertion) == pytest.approx(reference(image, saliency, index, steps), abs=1e-6)
     assert (len(found.deletion_curve), len(found.insertion_curve)) == (steps + 1, steps + 1)
     assert found.deletion_curve[0] == pytest.approx(found.insertion_curve[-1])
@@ -58,13 +59,21 @@ def test_a_map_that_knows_scores_better_than_its_opposite() -> None:
     image, right = torch.ones(3, 16, 16), np.zeros((4, 4))
     right[:2, :2] = 1.0
     good, bad = (faithfulness(bright_corner, image, one, 0) for one in (right, 1 - right))
+    assert good is not None
+    assert bad is not None
     assert good.deletion < 0.25 < 0.7 < bad.deletion
     assert good.insertion > bad.insertion + 0.1
 
 
+@pytest.mark.parametrize("even", [np.zeros((4, 4)), np.full((3, 5), 0.2), np.ones((1, 1)), 1 + 1e-7 * np.eye(4)])
+def test_a_map_of_one_value_ranks_nothing_and_has_no_score(even: np.ndarray) -> None:
+    assert faithfulness(network, torch.zeros(3, 16, 24), even, 0) is None
+    assert faithfulness(network, torch.zeros(3, 16, 24), np.array([[0.0, 1e-9]]), 0) is not None  # small, but a ranking
+
+
 def test_its_progress_is_told_to_the_end() -> None:
     heard: list[Event] = []
-    faithfulness(network, torch.zeros(3, 16, 24), np.ones((2, 2)), 0, steps=5, listener=heard.append)
+    faithfulness(network, torch.zeros(3, 16, 24), np.eye(2), 0, steps=5, listener=heard.append)
     assert heard == [Progress("score the map", 8, 11), Progress("score the map", 11, 11)]
 
 

@@ -1,5 +1,6 @@
 """A gallery: which images come first, what it says of each, and what it cannot read; the nearest training images."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,6 +10,9 @@ import torch
 from PIL import Image
 
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
+from vitral.classifier.provenance import Provenance
+from vitral.cli.main import main
 from vitral.data.open import open_data
 from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, ImageError, StorageError
@@ -106,6 +110,35 @@ def test_the_page_shows_every_image_with_its_answer(classifier: Classifier, fold
         write_gallery(gallery, tmp_path / "mine.html", title="x", classifier="mine")
 
 
+def test_a_map_of_one_value_is_said_to_be_and_stays_out_of_the_mean(
+    tiny_config: ViTConfig, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = build(dataclasses.replace(tiny_config, position="none"))  # patches that are alike get attention alike
+    model.init_weights(0)
+    classifier = Classifier(model, Preprocessing(image_size=(16, 16)), ["cat", "dog", "owl"])
+    Image.new("RGB", (1, 1), (90, 30, 60)).save(folder / "cat" / "1.png")
+    gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(), listener=quiet)
+    even = [entry for entry in gallery.entries if entry.explanation.faithfulness is None]
+    assert [entry.name for entry in even] == [str(folder / "cat" / "1.png")]
+    scores = [entry.explanation.faithfulness for entry in gallery.entries if entry not in even]
+    assert gallery.num_scored == 8
+    assert gallery.faithfulness() == pytest.approx(
+        (np.mean([one.deletion for one in scores if one]), np.mean([one.insertion for one in scores if one]))
+    )
+    assert "deletion" not in even[0].to_json()
+    assert even[0].to_json()["unscored"].startswith("the map has one value throughout")
+    write_gallery(gallery, tmp_path / "page.html", title="photos", classifier="mine")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("The map has one value throughout") == 1
+    assert "mean deletion score of 8 maps" in page
+    save(classifier, tmp_path / "mine")
+    command = ["--classifier", str(tmp_path / "mine"), "--out", str(tmp_path / "even.png")]
+    assert main(["explain", str(folder / "cat" / "1.png"), *command]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "deletion and insertion are not measured." in said
+    assert ", deletion 0" not in said
+
+
 @pytest.mark.parametrize(
     ("name", "truth"),
     [("photos/cat/1.jpg", "cat"), ("p.zip:dog/1.jpg", "dog"), ("cat/x/1.jpg", None), ("cat.jpg", None)],
@@ -141,14 +174,40 @@ def test_the_nearest_training_images_are_those_of_the_largest_cosine(classifier:
     assert explanation.draw().shape[0] > explain(classifier, image).draw().shape[0]
 
 
-def test_a_training_image_is_nearest_to_itself(classifier: Classifier) -> None:
-    data = open_data("digits")
-    training = TrainingImages.of(classifier, data, listener=quiet)
-    index = 17
-    source = data.splits["train"]
-    first = explain(classifier, source.image(index), training=training).nearest[0]
-    assert first.similarity == pytest.approx(1.0, abs=1e-5)
-    np.testing.assert_array_equal(first.image, source.image(index))
+def test_an_image_is_not_its_own_neighbour(classifier: Classifier) -> None:
+    training = TrainingImages.of(classifier, open_data("digits"), listener=quiet)
+    shown = explain(classifier, training.source.image(17), training=training).nearest
+    assert len(shown) == 5
+    assert training.source.describe(17) not in {one.name for one in shown}
+    almost = training.source.image(17).copy()
+    almost[0, 0] ^= 1
+    first = explain(classifier, almost, training=training).nearest[0]
+    assert first.name == training.source.describe(17)
+    assert first.similarity == pytest.approx(1.0, abs=1e-3)
+    np.testing.assert_array_equal(first.image, training.source.image(17))
+
+
+def test_nearest_images_are_called_training_images_only_if_they_are(
+    classifier: Classifier, folder: Path, tmp_path: Path
+) -> None:
+    data = open_data(folder)
+    others = TrainingImages.of(classifier, data, listener=quiet)
+    assert others.described == "images of photos"
+    classifier.provenance = Provenance(training={"steps": 3, "data_fingerprint": data.fingerprint})
+    own = TrainingImages.of(classifier, data, listener=quiet)
+    assert own.described == "training images"
+    for training, said, never in (
+        (others, "images of photos", "training images"),
+        (own, "training images", "of photos"),
+    ):
+        gallery = explain_all(classifier, list_unlabelled(str(folder)), Asked(training=training), listener=quiet)
+        assert gallery.entries[0].to_json()["nearest_of"] == said
+        write_gallery(gallery, tmp_path / "page.html", title="x", classifier="mine")
+        page = (tmp_path / "page.html").read_text()
+        assert f"Below each the nearest {said}" in page
+        shown = sum(len(entry.explanation.nearest) for entry in gallery.entries)
+        assert page.count(f'alt="one of the nearest {said}, of the class ') == shown > 9
+        assert never not in page
 
 
 def test_endless_images_have_no_nearest(classifier: Classifier) -> None:

@@ -140,16 +140,16 @@ def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
 
 
 def _show(explanation: Explanation, image: str, target: Path) -> None:
-    answer = f"{explanation.label} {explanation.probability:.1%}"
-    first, probability = explanation.top[0]
-    if first != explanation.label:
-        answer += f" (the answer is {first} {probability:.1%})"
     because = f" ({explanation.reason})" if explanation.reason else ""
     scores = explanation.faithfulness
     faithful = "" if scores is None else f", deletion {scores.deletion:.3f}, insertion {scores.insertion:.3f},"
+    if explanation.nearest:
+        print_line(f"Nearest {explanation.nearest_of}:")
     for neighbour in explanation.nearest:
         print_line(f"{neighbour.similarity:.3f} alike: {neighbour.label}, {neighbour.name}")
-    print_line(f"{image}: {answer}; {explanation.described}{because}{faithful} in {target}")
+    print_line(f"{image}: {explanation.headline}; {explanation.described}{because}{faithful} in {target}")
+    if explanation.unscored:
+        print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
 def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places, *, worst_first: bool) -> None:
@@ -169,6 +169,8 @@ def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places
         return
     scores = gallery.faithfulness()
     faithful = "" if scores is None else f", mean deletion {scores[0]:.3f}, mean insertion {scores[1]:.3f},"
+    if scores is not None and gallery.num_scored < len(gallery.entries):
+        faithful += f" of the {gallery.num_scored:,} maps of more than one value,"
     count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
     print_line(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
 

@@ -30,11 +30,13 @@ class Content:
         photo: the whole photo.
         box: the part that the network saw: top, left, height and width in the photo, pixels.
         relevance: one value a patch, at least 0; the grid spans the box.
-        label: what the classifier said.
-        probability: how sure it was, 0 to 1.
+        label: the class that the map is of.
+        probability: its probability, 0 to 1.
         method: what gave the relevance.
         warning: what is to be known before the map is believed; empty if nothing.
-        nearest: training images with their labels and how alike they are, -1 to 1, the nearest first.
+        answer: the class that the classifier says instead, and its probability; None if that is `label`.
+        nearest: images with their labels and how alike they are, -1 to 1, the nearest first.
+        nearest_of: what they are the nearest of: "training images", or "images of photos".
     """
 
     photo: Pixels
@@ -44,7 +46,9 @@ class Content:
     probability: float
     method: str
     warning: str = ""
+    answer: tuple[str, float] | None = None
     nearest: tuple[tuple[Pixels, str, float], ...] = ()
+    nearest_of: str = "training images"
 
 
 def draw(content: Content, style: Style) -> Pixels:
@@ -86,7 +90,7 @@ def _mapped(content: Content, photo: Image.Image, field: Field, *, alone: bool =
 
 
 class _Foot:
-    """What stands below the panels: the answer, the scale next to it or, in a narrow drawing, below it, and a warning."""
+    """What stands below the panels: the answer, or the map's class and the answer; the scale beside or below; a warning."""
 
     def __init__(self, content: Content, field: Field, panels: list[Image.Image]) -> None:
         width, height = sum(panel.width for panel in panels), panels[0].height
@@ -97,14 +101,21 @@ class _Foot:
         self.beside = self.width >= 2.2 * LEGEND * text
         self.warning = wrap(content.warning, text, width=self.width - 2 * text)
         self.line = LINE * text
-        self.height = round((3.1 if self.beside else 5.4) * self.line + len(self.warning) * self.line)
+        self.rows = [("", content.label, content.probability)]
+        if content.answer is not None:
+            self.rows = [("map of", content.label, content.probability), ("answer", *content.answer)]
+        self.more = (len(self.rows) - 1) * 1.6 * self.line  # below the first row
+        self.height = round(self.more + (3.1 if self.beside else 5.4) * self.line + len(self.warning) * self.line)
 
     def draw(self, draw: ImageDraw.ImageDraw, *, top: int) -> None:
         """Draw it from `top` on."""
         text, line, y = self.text, self.line, top + 0.7 * self.text
-        self._draw_answer(draw, y)
-        _write(draw, f"relevance by {self.content.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
-        self._draw_legend(draw, (self.width - (LEGEND + 1) * text, y) if self.beside else (text, y + 2.6 * line))
+        for number, (words, label, probability) in enumerate(self.rows):
+            self._draw_class(draw, y + 1.6 * line * number, words, label, probability)
+        legend = (self.width - (LEGEND + 1) * text, y) if self.beside else (text, y + 2.6 * line + self.more)
+        self._draw_legend(draw, legend)
+        y += self.more
+        _write(draw, f"method: {self.content.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
         for number, said in enumerate(self.warning):
             below = y + (2.3 if self.beside else 4.6) * line + number * line
             _write(draw, said, (text, below), text, self.width, WARNING)
@@ -112,12 +123,15 @@ class _Foot:
     def _room(self) -> float:
         return self.width - 2 * self.text - (LEGEND + 2) * self.text * self.beside
 
-    def _draw_answer(self, draw: ImageDraw.ImageDraw, y: float) -> None:
-        """Write the label, cut if it must be, and the probability, which is never cut."""
-        size = round(1.3 * self.text)
-        percent = f"{self.content.probability:.1%}"
+    def _draw_class(self, draw: ImageDraw.ImageDraw, y: float, words: str, label: str, probability: float) -> None:
+        """Write what a class is, its label, cut if it must be, and its probability, which is never cut."""
+        size, room = round(1.3 * self.text), self._room()
+        percent = f"{probability:.1%}"
         taken = lettering(percent, size)[1].getlength(percent) + size / 2
-        end = _write(draw, self.content.label, (self.text, y), size, self._room() - taken, INK)
+        start: float = self.text
+        if words:
+            start = _write(draw, words, (start, y), size, room, MUTED) + size / 2
+        end = _write(draw, label, (start, y), size, room - taken - (start - self.text), INK)
         _write(draw, percent, (end + size / 2, y), size, taken, INK)
 
     def _draw_legend(self, draw: ImageDraw.ImageDraw, corner: tuple[float, float]) -> None:
@@ -140,10 +154,10 @@ class _Foot:
 
 
 class _Strip:
-    """The nearest training images in a row below everything else; of no height where there are none."""
+    """The nearest images in a row below everything else; of no height where there are none."""
 
     def __init__(self, content: Content, width: int, text: int) -> None:
-        self.nearest, self.text = content.nearest, text
+        self.nearest, self.of, self.text = content.nearest, content.nearest_of, text
         count = max(len(self.nearest), 1)
         self.side = max((width - (count + 1) * text) // count, 1)
         self.height = round(self.side + 5.4 * LINE * text) if self.nearest else 0
@@ -155,7 +169,7 @@ class _Strip:
         text, line, draw = self.text, LINE * self.text, ImageDraw.Draw(drawing)
         _write(
             draw,
-            "nearest training images, and how alike their features are",
+            f"nearest {self.of}, and how alike their features are",
             (text, top + 0.5 * line),
             text,
             drawing.width - 2 * text,

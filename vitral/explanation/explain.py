@@ -15,7 +15,7 @@ from vitral.classifier.load import as_classifier
 from vitral.errors import ModelError, did_you_mean
 from vitral.events import Listener
 from vitral.explanation.drawing import Box, Content, Style, draw
-from vitral.explanation.faithfulness import Faithfulness, faithfulness
+from vitral.explanation.faithfulness import UNSCORED, Faithfulness, faithfulness
 from vitral.explanation.methods import Choice, Method, Request, choose_method, compute, why_not_rollout
 from vitral.explanation.nearest import Neighbour, TrainingImages
 from vitral.explanation.overlay import overlay
@@ -52,8 +52,10 @@ class Explanation:
             it: exactly, so that with the bias they sum to it; None of every other network.
         part: of "attention" the layer and the head, such as "layer 12 of 12, head 3 of 6"; empty of other methods.
         reason: why the network could not be explained by attention rollout, if its attention would let one expect it.
-        faithfulness: deletion and insertion scores of the map, if they were asked for.
-        nearest: the training images that the network sees as most like this one, if they were asked for.
+        faithfulness: deletion and insertion scores of the map, if they were asked for and it has more than one value.
+        unscored: why there are none though they were asked for; else empty.
+        nearest: the images that the network sees as most like this one, if they were asked for.
+        nearest_of: what they are the nearest of: "training images", or "images of photos" if it was not trained on these.
     """
 
     photo: Pixels
@@ -68,7 +70,9 @@ class Explanation:
     part: str = ""
     reason: str = ""
     faithfulness: Faithfulness | None = None
+    unscored: str = ""
     nearest: tuple[Neighbour, ...] = ()
+    nearest_of: str = "training images"
 
     def __repr__(self) -> str:
         """Return the answer and what it is explained by in one line."""
@@ -76,7 +80,7 @@ class Explanation:
         rows, columns = self.relevance.shape
         doubt = f"; {self.warning}" if self.warning else ""
         return (
-            f"Explanation: {self.label} {self.probability:.1%}, {self.described} on a grid of {rows}x{columns} over an image "
+            f"Explanation: {self.headline}, {self.described} on a grid of {rows}x{columns} over an image "
             f"of {height}x{width} pixels{doubt}"
         )
 
@@ -84,7 +88,13 @@ class Explanation:
         """Return what a notebook shows: the drawing, made small."""
         drawing = Image.fromarray(self.draw())
         drawing.thumbnail((LARGEST_SHOWN, LARGEST_SHOWN))
-        return image(encode(np.asarray(drawing), "JPEG"), f"{self.label} {self.probability:.1%}")
+        return image(encode(np.asarray(drawing), "JPEG"), self.headline)
+
+    @property
+    def headline(self) -> str:
+        """The class that is explained and its probability; if the answer is another, this is said, and which."""
+        shown, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
+        return shown if answer == self.label else f"map of {shown}, answer {answer} {probability:.1%}"
 
     @property
     def described(self) -> str:
@@ -121,7 +131,9 @@ class Explanation:
             self.probability,
             self.described,
             self.warning,
-            tuple((one.image, one.label, one.similarity) for one in self.nearest),
+            answer=None if self.top[0][0] == self.label else self.top[0],
+            nearest=tuple((one.image, one.label, one.similarity) for one in self.nearest),
+            nearest_of=self.nearest_of,
         )
         return draw(content, style)
 
@@ -148,13 +160,22 @@ class Explanation:
             "probability": self.probability,
             "top": [{"label": label, "probability": probability} for label, probability in self.top],
             "method": self.method,
-            **{name: value for name, value in (("part", self.part), ("reason", self.reason)) if value},
+            **{
+                name: value
+                for name, value in (("part", self.part), ("reason", self.reason), ("unscored", self.unscored))
+                if value
+            },
             **({} if self.faithfulness is None else asdict(self.faithfulness)),
-            **({"nearest": [neighbour.to_json() for neighbour in self.nearest]} if self.nearest else {}),
+            **self._nearest(),
             "warning": self.warning,
             "relevance": self.relevance.tolist(),
             **({} if self.contributions is None else {"contributions": self.contributions.tolist()}),
         }
+
+    def _nearest(self) -> dict[str, Any]:
+        if not self.nearest:
+            return {}
+        return {"nearest_of": self.nearest_of, "nearest": [neighbour.to_json() for neighbour in self.nearest]}
 
 
 def explain(
@@ -217,6 +238,7 @@ def explain(
     named = classifier.name_top(probabilities, top)
     index = classifier.class_names.index(named[0][0]) if index is None else index
     relevance = maps.values[0].relu().numpy()
+    scores = faithfulness(classifier.probabilities, prepared, relevance, index, listener=listener) if score else None
     return Explanation(
         photo=pixels,
         box=classifier.preprocessing.box(pixels.shape[0], pixels.shape[1]),
@@ -229,10 +251,10 @@ def explain(
         contributions=maps.values[0].numpy() if chosen == "weight times input" else None,
         part=maps.part,
         reason=why_not_rollout(predictor, chosen) if method == "auto" else "",
-        faithfulness=faithfulness(classifier.probabilities, prepared, relevance, index, listener=listener)
-        if score
-        else None,
-        nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0]),
+        faithfulness=scores,
+        unscored=UNSCORED if score and scores is None else "",
+        nearest=() if training is None else training.nearest(predictor.features(prepared[None])[0], pixels),
+        nearest_of="training images" if training is None else training.described,
     )
 
 

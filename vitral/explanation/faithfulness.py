@@ -16,6 +16,10 @@ from vitral.tasks.task import Probabilities
 
 STEPS = 16  # by which all pixels are changed; the authors take one a row of the image
 BATCH = 8
+UNSCORED = (
+    "the map has one value throughout and ranks no pixel before another, so deletion and insertion are not measured"
+)
+ROUNDING = 1e-5  # of the largest value: what float32 sums of equal values differ by
 KERNEL, SIGMA, SIDE = 11, 5.0, 224  # pixels of the authors' blur, and of the images that it is for
 
 Image = Float[Tensor, "3 height width"]
@@ -46,8 +50,10 @@ def faithfulness(
     *,
     steps: int = STEPS,
     listener: Listener = ignore,
-) -> Faithfulness:
+) -> Faithfulness | None:
     """Score a map by deletion and insertion, as the authors' code does (RISE, evaluation.py).
+
+    None of a map of one value throughout: it ranks no pixel before another, and the scores would be those of the raster order.
 
     Removed is what becomes 0 in the network's input, the colour in the middle of what its preprocessing gives. The blur is
     Gaussian, of 5 pixels in a window of 11, the image 0 around itself; above 224 pixels it grows with the image. The map is
@@ -61,6 +67,8 @@ def faithfulness(
         steps: by which all pixels are changed, in parts as equal as can be.
         listener: receives progress.
     """
+    if is_even(relevance):
+        return None
     changed = steps_of(relevance, (image.shape[1], image.shape[2]), steps)
     start = blurred(image)
     deletion = [torch.where(changed <= step, 0.0, image) for step in range(steps + 1)]
@@ -73,6 +81,11 @@ def faithfulness(
     values = torch.cat(parts).double()
     removed, put = values[: steps + 1], torch.cat([values[steps + 1 :], values[:1]])
     return Faithfulness(area(removed), area(put), tuple(removed.tolist()), tuple(put.tolist()))
+
+
+def is_even(relevance: Float[np.ndarray, "rows columns"]) -> bool:
+    """Tell whether a map has one value throughout, but for rounding."""
+    return float(np.ptp(relevance)) <= ROUNDING * float(np.abs(relevance).max())
 
 
 def steps_of(

@@ -80,8 +80,13 @@ class Gallery:
     unreadable: tuple[str, ...]
     warning: str
 
+    @property
+    def num_scored(self) -> int:
+        """How many of the maps have scores: all but those of one value throughout."""
+        return sum(entry.explanation.faithfulness is not None for entry in self.entries)
+
     def faithfulness(self) -> tuple[float, float] | None:
-        """Return the mean deletion and insertion score; None if there are none."""
+        """Return the mean deletion and insertion score of the maps that have any; None if none has."""
         scores = [entry.explanation.faithfulness for entry in self.entries]
         pairs = [(score.deletion, score.insertion) for score in scores if score is not None]
         if not pairs:

@@ -1,9 +1,10 @@
-"""The training images that the network sees as most like an image: the nearest in the space of its features."""
+"""The images, of those trained on or of others, that the network sees as most like an image: the nearest by its features."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -13,6 +14,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError
+from vitral.evaluation.evaluate import trained_on
 from vitral.evaluation.features import extract_features
 from vitral.events import Listener
 from vitral.images.decode import Pixels
@@ -25,7 +27,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Neighbour:
-    """A training image.
+    """An image of a dataset.
 
     Attributes:
         name: its file, or its name in a built-in dataset.
@@ -52,11 +54,13 @@ class TrainingImages:
         source: the images and their labels.
         class_names: of the labels.
         features: one row an image, of length 1.
+        described: "training images" if the classifier was trained on them, else "images of" the dataset.
     """
 
     source: Source
     class_names: tuple[str, ...]
     features: Float[Tensor, "images features"]
+    described: str
 
     @classmethod
     def of(cls, classifier: Classifier, data: DataSet | str | Path, *, listener: Listener = show) -> Self:
@@ -76,19 +80,30 @@ class TrainingImages:
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
         features, _ = extract_features(classifier, source, listener=listener)
-        return cls(source, opened.class_names, functional.normalize(features, dim=1))
+        learned = bool(opened.fingerprint) and trained_on(classifier) == opened.fingerprint
+        described = "training images" if learned else f"images of {opened.name}"
+        return cls(source, opened.class_names, functional.normalize(features, dim=1), described)
 
-    def nearest(self, features: Float[Tensor, " features"], count: int = SHOWN) -> tuple[Neighbour, ...]:
+    def nearest(
+        self, features: Float[Tensor, " features"], pixels: Pixels, count: int = SHOWN
+    ) -> tuple[Neighbour, ...]:
         """Return the images whose features point most nearly the same way, the nearest first; of equals the earlier.
 
         Args:
             features: of an image, as the classifier's predictor gives them.
+            pixels: the image itself: one with the very same pixels says nothing of it and is left out.
             count: how many at most.
         """
         similarities = self.features @ functional.normalize(features, dim=0)
-        order = torch.argsort(similarities, descending=True, stable=True)[:count]
-        return tuple(self._neighbour(index, float(similarities[index])) for index in order.tolist())
+        shown: list[Neighbour] = []
+        for index in torch.argsort(similarities, descending=True, stable=True).tolist():
+            if len(shown) == count:
+                break
+            other = self.source.image(index)
+            if not np.array_equal(other, pixels):
+                shown.append(self._neighbour(index, float(similarities[index]), other))
+        return tuple(shown)
 
-    def _neighbour(self, index: int, similarity: float) -> Neighbour:
+    def _neighbour(self, index: int, similarity: float, pixels: Pixels) -> Neighbour:
         label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
-        return Neighbour(self.source.describe(index), label, similarity, thumbnail(self.source.image(index)))
+        return Neighbour(self.source.describe(index), label, similarity, thumbnail(pixels))
