@@ -11,10 +11,12 @@ import torch
 from PIL import Image
 
 import vitral
+from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import FORMATS
 from vitral.classifier.folder import save
 from vitral.cli.main import main
+from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.models.create import create_model
 
@@ -81,6 +83,52 @@ def test_what_a_file_cannot_hold_goes_next_to_it_and_is_noted(
     assert json.loads(neighbour.read_text())["class_names"] == ["ox", "fox", "hen"]
     assert main(["convert", str(tmp_path / "mine"), str(tmp_path / "one.safetensors"), "--format", "timm"]) == 0
     assert not (tmp_path / "one.safetensors.vitral.json").exists()
+
+
+@pytest.mark.parametrize(("format_name", "target"), TARGETS)
+def test_temperature_and_threshold_are_kept_or_their_loss_is_noted(
+    format_name: str, target: str, image: Path, tmp_path: Path
+) -> None:
+    before = classifier("vit-mu16-gap" if format_name == "big_vision" else "vit-mu16", ODD)
+    before.calibration = Calibration(2.5, 0.625, 0.9, "photos", 40)
+    save(before, tmp_path / "mine")
+    written = vitral.convert(tmp_path / "mine", tmp_path / target, format=format_name)
+    after = vitral.load(written.path)
+    noted = [note for note in written.notes if before.calibration.sentence() in note]
+    if format_name == "transformers":
+        assert after.calibration is None
+        assert "cannot hold the calibration" in noted[0]
+        return
+    assert bool(noted) == (format_name != "vitral")
+    assert after.calibration == before.calibration
+    (ours,), (theirs,) = before.predict(image), after.predict(image)
+    assert theirs.probability == pytest.approx(ours.probability, abs=1e-6)
+    assert theirs.sure is ours.sure
+    beside = written.path.with_name(f"{written.path.name}.vitral.json")
+    assert beside.exists() == any("class names, preprocessing and calibration" in note for note in written.notes)
+
+
+def test_a_damaged_calibration_next_to_a_file_is_refused(tmp_path: Path) -> None:
+    before = classifier("vit-mu16", ODD)
+    before.calibration = Calibration(2.5, 0.625, 0.9, "photos", 40)
+    path = vitral.convert(save(before, tmp_path / "mine"), tmp_path / "one.npz", format="original").path
+    neighbour = path.with_name("one.npz.vitral.json")
+    neighbour.write_text(json.dumps({**json.loads(neighbour.read_text()), "calibration": {"temperature": -1}}))
+    with pytest.raises(vitral.VitralError, match="one.npz"):
+        vitral.load(path)
+
+
+def test_a_calibration_of_another_size_is_left_out_and_said(tmp_path: Path) -> None:
+    before = classifier("vit-mu16", ODD)
+    before.calibration = Calibration(2.5, 0.625, 0.9, "photos", 40)
+    said: list[Event] = []
+    target = tmp_path / "one.npz"
+    source = save(before, tmp_path / "mine")
+    vitral.convert(source, target, format="original", image_size=64, listener=said.append)
+    assert vitral.load(target).calibration is None
+    assert [event.text for event in said if isinstance(event, Message)] == [
+        f"Fitted at another image size, and left out: {before.calibration.sentence()}"
+    ]
 
 
 def test_a_description_of_another_file_is_passed_over_and_said(tmp_path: Path) -> None:

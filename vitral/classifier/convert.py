@@ -1,10 +1,12 @@
 """From any classifier to another library's files, or to a classifier folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitral.classifier import folder
+from vitral.classifier.calibration import Calibration
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener
@@ -15,12 +17,12 @@ from vitral.progress import show
 from vitral.weights.beside import MARK, description_path
 from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
 
-VITRAL = "vitral"
+VITRAL, TRANSFORMERS = "vitral", "transformers"
 FOLDERS = {
     VITRAL: CLASSIFIER_FILES,
-    "transformers": TRANSFORMERS_FILES,
+    TRANSFORMERS: TRANSFORMERS_FILES,
 }  # the formats that are folders, and what is in them
-FORMATS = (VITRAL, "original", "big_vision", "timm", "transformers")
+FORMATS = (VITRAL, "original", "big_vision", "timm", TRANSFORMERS)
 
 
 def convert(
@@ -33,10 +35,11 @@ def convert(
     overwrite: bool = False,
     listener: Listener = show,
 ) -> Written:
-    """Write a classifier in another format; nothing that belongs to it is lost.
+    """Write a classifier in another format; what belongs to it is kept, or a note says what is not.
 
-    Preprocessing and class names go into the format where it has a place for them, and else into a small file next to it
-    (NAME.vitral.json), which `load` finds again and a note names.
+    Preprocessing, class names and calibration go into the format where it has a place for them, and else into a small file
+    next to it (NAME.vitral.json), which `load` finds again and a note names. In the format "transformers" the calibration has
+    no place, which a note says.
 
     Args:
         source: whatever `load` takes.
@@ -65,14 +68,23 @@ def convert(
     if format == VITRAL:
         path = folder.save(classifier, target)
         return Written(path, f"vitral.load({str(path)!r})")
-    return write_weights(
+    calibration = classifier.calibration
+    written = write_weights(
         classifier.model,
         classifier.preprocessing,
         classifier.class_names,
         target,
         format,
         task=classifier.task,
+        calibration=None if calibration is None else calibration.to_json(),
     )
+    return written if calibration is None else replace(written, notes=(*written.notes, _note(calibration, format)))
+
+
+def _note(calibration: Calibration, format_name: str) -> str:
+    if format_name == TRANSFORMERS:
+        return f"The format cannot hold the calibration, which is not kept: {calibration.sentence()}"
+    return f"Vitral alone applies the calibration to what it reads from there: {calibration.sentence()}"
 
 
 def _check_target(target: Path, format_name: str, source: str | Path, *, overwrite: bool) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from vitral.classifier import folder
+from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
-from vitral.errors import WeightsError, did_you_mean
-from vitral.events import Listener
+from vitral.errors import VitralError, WeightsError, did_you_mean
+from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import instead_of, list_models
@@ -55,8 +56,13 @@ def load(
     classifier = _load(source, architecture or {}, size, listener)
     if size is not None:
         classifier.model.resize(size)
-        if classifier.preprocessing.image_size != classifier.model.image_size:
-            classifier.calibration = None  # what was fitted at another size says nothing
+        if classifier.calibration is not None and classifier.preprocessing.image_size != classifier.model.image_size:
+            listener(
+                Message(
+                    f"Fitted at another image size, and left out: {classifier.calibration.sentence()}", warning=True
+                )
+            )
+            classifier.calibration = None
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
     return classifier
 
@@ -99,8 +105,16 @@ def _from_weights(path: Path, architecture: Mapping[str, Any], size: tuple[int, 
         loaded.preprocessing,
         loaded.class_names,
         provenance=provenance,
+        calibration=_calibration(path, loaded.calibration),
         task=loaded.task,
     )
+
+
+def _calibration(path: Path, values: object) -> Calibration | None:
+    try:
+        return Calibration.from_json(values)
+    except VitralError as error:
+        raise WeightsError(f"The description of '{path}' is damaged: {error}") from error
 
 
 def _named(name: str, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener) -> Classifier:

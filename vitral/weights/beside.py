@@ -1,4 +1,4 @@
-"""What a weights file cannot hold, in a small file next to it: preprocessing and class names.
+"""What a weights file cannot hold, in a small file next to it: preprocessing, class names and calibration.
 
 ViT-B_16.npz                 the tensors, in another library's names
 ViT-B_16.npz.vitral.json     what `vitral.load` needs, with the checksum of the weights file

@@ -61,6 +61,7 @@ class Reading:
         image_size: height and width, pixels, at which its source takes images, where its positions are of another size.
         notes: what a user should know, one line each.
         task: what a label is.
+        calibration: of the classifier that was written there, as JSON values; None where there is none.
     """
 
     config: ModelConfig
@@ -71,6 +72,7 @@ class Reading:
     notes: tuple[str, ...] = ()
     task: Task = SINGLE_LABEL
     image_size: tuple[int, int] | None = None
+    calibration: object = None
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,16 @@ def broken(stored: Stored, error: Exception) -> WeightsError:
 
 # The metadata key under which our safetensors files, in any library's names, keep what those names cannot express.
 DESCRIPTION = "vitral"
+CALIBRATION = "calibration"  # the entry of a description whose classifier has one
 
 
 def self_description(
-    config: ModelConfig, preprocessing: Preprocessing, class_names: Sequence[str], *, task: Task = SINGLE_LABEL
+    config: ModelConfig,
+    preprocessing: Preprocessing,
+    class_names: Sequence[str],
+    *,
+    task: Task = SINGLE_LABEL,
+    calibration: Mapping[str, Any] | None = None,
 ) -> str:
     """Return as text what a file in another library's names cannot express, to be stored next to its tensors."""
     description = {
@@ -172,6 +180,7 @@ def self_description(
         "preprocessing": preprocessing.to_json(),
         "class_names": list(class_names),
         "task": task.name,
+        **({} if calibration is None else {CALIBRATION: dict(calibration)}),
     }
     return json.dumps(description)
 
@@ -195,6 +204,7 @@ def described(content: Reading, text: str) -> Reading:
         notes=(),
         image_size=None,
         task=described_task(description),
+        calibration=description.get(CALIBRATION),
     )
 
 

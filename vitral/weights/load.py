@@ -38,6 +38,7 @@ class LoadedWeights:
         class_names: in order, where the source has them.
         notes: what a user should know, one line each.
         task: what a label is.
+        calibration: of the classifier that was written there, as JSON values; None where there is none.
     """
 
     model: Model
@@ -47,6 +48,7 @@ class LoadedWeights:
     class_names: tuple[str, ...] | None
     notes: tuple[str, ...]
     task: Task
+    calibration: object = None
 
 
 def read_weights(
@@ -102,6 +104,7 @@ def read_weights(
         _fitting(reading, model),
         tuple(notes),
         reading.task,
+        reading.calibration,
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ def write_weights(
     format_name: str,
     *,
     task: Task = SINGLE_LABEL,
+    calibration: Mapping[str, Any] | None = None,
 ) -> Written:
     """Write a model for another library; an interrupted write leaves what was there before.
 
@@ -72,6 +73,7 @@ def write_weights(
             .safetensors or .pth for those of torch.
         format_name: "original", "big_vision", "timm" or "transformers".
         task: what a label is; like the preprocessing.
+        calibration: as JSON values; like the preprocessing, but that transformers' folder has no entry for it.
 
     Raises:
         WeightsError: the format cannot hold this model, or `target` has the wrong suffix.
@@ -90,7 +92,7 @@ def write_weights(
         how, notes = timm.describe(model.config, path)
         written = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, rules, counters=not numpy)
-    description = self_description(model.config, preprocessing, class_names, task=task)
+    description = self_description(model.config, preprocessing, class_names, task=task, calibration=calibration)
     with new_file(path) as partial:
         if numpy:
             with open(partial, "wb") as file:  # an open file keeps numpy from adding its own suffix
@@ -99,13 +101,16 @@ def write_weights(
             write_safetensors(tensors, partial, {DESCRIPTION: description})
         else:
             write_torch({dialect.wrapper: tensors} if dialect.wrapper else tensors, partial)
-    return written if path.suffix == ".safetensors" else _with_description(written, description)
+    if path.suffix == ".safetensors":
+        return written
+    return _with_description(written, description, calibrated=calibration is not None)
 
 
-def _with_description(written: Written, description: str) -> Written:
+def _with_description(written: Written, description: str, *, calibrated: bool) -> Written:
     """Write what a file cannot hold next to it, and say so in a note."""
     path = write_description(written.path, description)
-    note = f"The format cannot hold class names and preprocessing; they are in '{path}', keep it next to the file."
+    held = "class names, preprocessing and calibration" if calibrated else "class names and preprocessing"
+    note = f"The format cannot hold {held}; they are in '{path}', keep it next to the file."
     return dataclasses.replace(written, notes=(*written.notes, note))
 
 
