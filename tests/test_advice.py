@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import vitral
-from vitral.advice import NAMED, argument, function, respelled
+from vitral.advice import NAMED, argument, call, function, respelled
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
 from vitral.cli.wording import ARGUMENTS, spoken
@@ -54,7 +54,9 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert {name for kind, name in every if kind == "function"} <= set(SAID)
     assert len(every) > 10
     parameters = {
-        name for one in (vitral.finetune, vitral.pretrain, vitral.starts) for name in inspect.signature(one).parameters
+        name
+        for one in (vitral.finetune, vitral.pretrain, vitral.starts, vitral.explain)
+        for name in inspect.signature(one).parameters
     }
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
 
@@ -72,6 +74,15 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
         (f"{function('list_models')} lists them", "'vitral models' lists them"),
         ("a file `x=1` and `out of order` stay", "a file `x=1` and `out of order` stay"),
         ("`time=8h`", "`time=8h`"),
+        (
+            f"try {call(ask('fine-tune', 'my photos', source='b`16.npz', overrides=['steps=9'], baselines=False).call())}",
+            "try vitral finetune --data 'my photos' --from 'b`16.npz' --set steps=9 --no-baselines",
+        ),
+        (
+            call(ask("pre-train", None, model="vit-b16", time=600, sweep=True).call()),
+            "vitral pretrain --model vit-b16 --time 10m --sweep",
+        ),
+        ("`vitral.finetune(photos)` and `vitral.unknown(1)`", "`vitral.finetune(photos)` and `vitral.unknown(1)`"),
     ],
 )
 def test_the_command_line_says_flags_and_commands(message: str, said: str) -> None:
@@ -79,10 +90,23 @@ def test_the_command_line_says_flags_and_commands(message: str, said: str) -> No
 
 
 def test_what_is_named_can_be_found_again() -> None:
-    message = f"{argument('time', '8h')} or {function('check')}"
-    assert respelled(message, argument=lambda name, value: f"{name}:{value}", function=str.upper) == "time:8h or CHECK"
-    assert respelled(message, argument=lambda name, value: None, function=lambda name: None) == message
-    assert len(NAMED.findall(message)) == 2
+    whole = call("vitral.finetune('photos', seed=3)")
+    message = f"{argument('time', '8h')} or {function('check')} or {whole}"
+    said = respelled(
+        message,
+        argument=lambda name, value: f"{name}:{value}",
+        function=str.upper,
+        call=lambda name, data, named: f"{name}{data}{named}",
+    )
+    assert said == "time:8h or CHECK or finetune['photos']{'seed': 3}"
+    nothing = respelled(
+        message,
+        argument=lambda name, value: None,
+        function=lambda name: None,
+        call=lambda name, data, named: None,
+    )
+    assert nothing == message
+    assert len(NAMED.findall(message)) == 3
 
 
 def test_one_mistake_is_told_to_each_in_own_words(

@@ -57,6 +57,17 @@ def test_one_run_is_said_to_have_no_deviation(photos: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["deviation"] is None
 
 
+def test_what_would_help_a_run_is_said_as_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network = ("--from", "vit-mu4", "--set", "steps=1", "--set", "batch_size=8", "--set", "workers=0")
+    assert main(["finetune", "--data", "digits", *network, "--recipe", "scratch", "--no-baselines", "--runs", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert "This may help: vitral finetune --data digits --from " in err
+    assert "vitral.finetune" not in out + err
+
+
 def test_what_cannot_be_repeated_is_refused_in_one_line(photos: Path, refused: Refused) -> None:
     for flags in (("--time", "1m"), ("--sweep",)):
         assert "Several runs repeat one recipe" in refused(*COMMAND, *flags, "--runs", "2")

@@ -90,7 +90,7 @@ def test_below_its_own_probe_or_the_bare_pixels_is_a_failure() -> None:
     remedy = below_probe[0].remedy
     assert remedy is not None
     assert remedy.overrides == ("adaptation.method=probe",)
-    assert below_probe[0].sentence().endswith("vitral.finetune('photos', overrides=['adaptation.method=probe'])")
+    assert below_probe[0].sentence().endswith("`vitral.finetune('photos', overrides=['adaptation.method=probe'])`")
     below_pixels = diagnose(scored(100), baselines(0.4, pixels=0.81), RUN)
     assert "the bare pixels" in below_pixels[0].problem
     assert "81.0%" in below_pixels[0].problem

@@ -49,7 +49,7 @@ def flag(name: str) -> str:
 
 def spoken(text: str) -> str:
     """Return a message with flags and commands instead of arguments and functions."""
-    return respelled(text, argument=_flags, function=_command)
+    return respelled(text, argument=_flags, function=_command, call=_command_line)
 
 
 def _flags(name: str, value: object) -> str | None:
@@ -63,3 +63,12 @@ def _flags(name: str, value: object) -> str | None:
 
 def _command(name: str) -> str | None:
     return f"'vitral {COMMANDS[name]}'" if name in COMMANDS else None
+
+
+def _command_line(name: str, data: list[object], named: dict[str, object]) -> str | None:
+    """Return the command line of a call whose first argument, if it has one by position, is the data."""
+    given = {**({"data": data[0]} if data else {}), **named}
+    flags = [_flags(each, value) for each, value in given.items()]
+    if name not in COMMANDS or len(data) > 1 or None in flags:
+        return None
+    return " ".join(["vitral", COMMANDS[name], *filter(None, flags)])

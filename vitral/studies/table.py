@@ -23,7 +23,7 @@ def table(*runs: str | Path) -> ScoreTable:
     the paper's, what it reports stands to the right.
 
     Args:
-        runs: run folders, or folders of several runs such as `finetune` with `runs` makes.
+        runs: run folders, or folders of several runs such as a fine-tuning with several seeds makes.
 
     Raises:
         StudyError: no such folder, no run in it, one without a score, or datasets that no name tells apart.
@@ -149,9 +149,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
         *(_runs_of(group, names) for group in groups),
     ]
     if any(len(group.runs) == 1 for group in groups):
-        notes.append(
-            f"One run has no standard deviation; {argument('runs', 3)} repeats a fine-tuning with several seeds."
-        )
+        notes.append(f"One run has no standard deviation; repeat it with another {argument('seed')} to have one.")
     published = any(_published(model, names) for model in _by_model(runs))
     if published:
         notes.append(f"Published: {CITATION}; Table 2 is the mean ± standard deviation of three fine-tunings.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from vitral.advice import argument, function
+from vitral.advice import argument, call, function
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Result
@@ -44,7 +44,7 @@ class Diagnosis:
 
     def sentence(self) -> str:
         """Return everything in one line."""
-        return f"{self.problem} {self.reason}" + (f" This may help: {self.remedy.call()}" if self.remedy else "")
+        return f"{self.problem} {self.reason}" + (f" This may help: {call(self.remedy.call())}" if self.remedy else "")
 
 
 def merged(diagnosis: Sequence[Diagnosis]) -> tuple[Diagnosis, ...]:
