@@ -223,7 +223,9 @@ def test_explain_names_the_training_images_most_like_an_image(there: Path, capsy
     assert main(["explain", "photos/red/1.jpg", "--data", "photos", "--out", "near.png"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len([line for line in lines if " alike: " in line]) == 5
-    assert "photos/" in lines[0]
+    assert lines[0] == "Nearest training images:"
+    assert "photos/" in lines[1]
+    assert not any("red/1.jpg" in line for line in lines[1:6])
 
 
 def test_explain_shows_the_network(there: Path, refused: Refused, capsys: pytest.CaptureFixture[str]) -> None:

@@ -138,6 +138,33 @@ def test_a_page_of_the_users_is_replaced_only_if_allowed(tiny_config: ViTConfig,
     assert "network analysis" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("changes", "kind", "said", "never"),
+    [
+        ({}, "learned", "that has learned where patches lie", "fixed"),
+        ({"position": "learned-2d"}, "learned", "that has learned where patches lie", "fixed"),
+        ({"position": "sincos-2d"}, "fixed", "It is fixed, of sines and cosines", "has learned"),
+        ({"position_at": "layers"}, "learned", "2 tables of it, one a block; this is the first block's", "fixed"),
+        ({"position": "none"}, "", "no position embedding to compare", "learned"),
+        (None, "fixed", "It is fixed, of sines and cosines", "has learned"),
+    ],
+)
+def test_the_page_says_only_what_is_so_of_the_positions(
+    tiny_config: ViTConfig, tmp_path: Path, changes: dict[str, Any] | None, kind: str, said: str, never: str
+) -> None:
+    config: Any = T2T if changes is None else dataclasses.replace(tiny_config, **changes)
+    analysis = analyze(Classifier(network(config), Preprocessing(image_size=config.image_size)))
+    assert analysis.position_kind == analysis.to_json().get("position_kind", "") == kind
+    write_network(analysis, tmp_path / "out", classifier="mine")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert said in page
+    assert never not in page
+    assert ("tables of it" in page) == ((changes or {}).get("position_at") == "layers")
+    assert "three panels" not in page
+    panels = [name for name, part in (("patch filters", config is not T2T), ("position embeddings", kind)) if part]
+    assert f"{' and '.join(panels).capitalize()} of the network of <bdi>mine</bdi>, as in" in page
+
+
 def test_what_a_network_has_not_is_said(tiny_config: ViTConfig) -> None:
     hybrid = dataclasses.replace(
         tiny_config, patch_size=(1, 1), image_size=(32, 32), stem=StemConfig(stages=()), position="none"

@@ -1,4 +1,4 @@
-"""What the network learned about patches and positions: the panels of the paper's figure 7, left and centre."""
+"""What the network holds of patches and positions: the panels of the paper's figure 7, left and centre."""
 
 import numpy as np
 import torch
@@ -8,6 +8,7 @@ from torch.nn import functional
 from vitral.inference.recording import as_transformer
 from vitral.models.model import Model
 from vitral.models.t2t import T2TViT
+from vitral.models.vit import ViT
 
 NUM_FILTERS = 28  # as in the paper's figure
 
@@ -48,7 +49,8 @@ def patch_filters(
 def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows columns"] | None:
     """Return the cosine between the position embedding of every patch and every other's (figure 7, centre).
 
-    The class token's embedding is left out. None where the network has no position embedding.
+    The class token's embedding is left out; of one table a block the first block's is taken. None where the network has no
+    position embedding.
 
     Raises:
         ModelError: the network is neither a Vision Transformer nor T2T-ViT.
@@ -63,3 +65,13 @@ def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows 
         table = found
     positions = functional.normalize(table[0].double().cpu(), dim=-1)
     return (positions @ positions.T).reshape(*grid, *grid).float().numpy()
+
+
+def position_kind(model: ViT | T2TViT) -> str:
+    """Return whether a network's position embedding is "learned" or "fixed": T2T-ViT's, and a sin-cos one."""
+    return "learned" if isinstance(model, ViT) and model.config.position.startswith("learned") else "fixed"
+
+
+def position_tables(model: ViT | T2TViT) -> int:
+    """Return how many tables of position embeddings a network has: one, or one a block."""
+    return model.config.depth if isinstance(model, ViT) and model.config.position_at == "layers" else 1

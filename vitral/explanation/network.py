@@ -17,7 +17,7 @@ from vitral.data.unlabelled import Unlabelled
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance
-from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.explanation.embeddings import patch_filters, position_kind, position_similarity, position_tables
 from vitral.models.t2t import T2TViT
 from vitral.models.vit import ViT
 from vitral.progress import show
@@ -33,6 +33,8 @@ class NetworkAnalysis:
         network: its name.
         patch_filters: principal components of the patch embedding, values 0 to 1.
         position_similarity: cosines between position embeddings.
+        position_kind: "learned", or "fixed" sines and cosines; empty where there is no position embedding.
+        position_tables: how many tables of position embeddings the network has; of one a block the first block's is shown.
         attention_distance: the heads' mean attention distances.
         missing: what there is none of and why, one sentence each.
         warning: why the network's answers are doubtful; empty if they are not.
@@ -44,6 +46,8 @@ class NetworkAnalysis:
     attention_distance: AttentionDistance | None
     missing: tuple[str, ...] = ()
     warning: str = ""
+    position_kind: str = ""
+    position_tables: int = 1
 
     def arrays(self) -> dict[str, Float32[np.ndarray, "..."]]:
         """Return the parts that there are as arrays by name; distances as (layers, heads), in pixels."""
@@ -63,6 +67,8 @@ class NetworkAnalysis:
             "shapes": {name: list(array.shape) for name, array in self.arrays().items()},
             "attention_distance": None if distance is None else [list(layer) for layer in distance.pixels],
             "num_images": 0 if distance is None else distance.num_images,
+            **({"position_kind": self.position_kind} if self.position_kind else {}),
+            **({"position_tables": self.position_tables} if self.position_tables > 1 else {}),
             "missing": list(self.missing),
             "warning": self.warning,
         }
@@ -100,7 +106,9 @@ def analyze(
         (distance, f"How far the heads look is measured on images: name some by {argument('data')}."),
     )
     missing = tuple(reason for part, reason in reasons if part is None)
-    return NetworkAnalysis(name, filters, similarity, distance, missing, classifier.doubt())
+    kind = "" if similarity is None else position_kind(model)
+    tables = position_tables(model)
+    return NetworkAnalysis(name, filters, similarity, distance, missing, classifier.doubt(), kind, tables)
 
 
 def _distance(classifier: Classifier, images: Sequence[Unlabelled], listener: Listener) -> AttentionDistance:

@@ -50,6 +50,7 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         filters=None if sheet is None else inline(sheet, largest=LARGEST_SHEET),
         positions=positions,
         distances=distances,
+        panels=_panels(analysis),
         reach=None if distance is None else reach(distance),
     )
     files = {PAGE: printable(page, lines=True).encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
@@ -63,6 +64,18 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
     with new_folder(folder, own=FILES) as partial:
         for name, content in files.items():
             write_through(partial / name, content)
+
+
+def _panels(analysis: NetworkAnalysis) -> str:
+    """Return what there is to see, as the subject of a sentence; empty if there is nothing."""
+    parts = (
+        ("patch filters", analysis.patch_filters),
+        ("position embeddings", analysis.position_similarity),
+        ("attention distances", analysis.attention_distance),
+    )
+    names = [name for name, part in parts if part is not None]
+    listed = ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+    return listed.capitalize()
 
 
 def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite: bool = False) -> None:
