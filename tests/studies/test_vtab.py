@@ -115,6 +115,10 @@ def test_a_folder_of_something_else_is_left_alone(root: Path, tmp_path: Path) ->
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(StorageError, match=r"holds something else \('thesis\.txt'\)"):
         vitral.vtab(NETWORK, root, tasks="dmlab", out=tmp_path)
+    (tmp_path / "thesis.txt").rename(tmp_path / "vtab.md")
+    with pytest.raises(StorageError, match="already exists"):
+        vitral.vtab(NETWORK, root, tasks="dmlab", out=tmp_path)
+    assert (tmp_path / "vtab.md").read_text() == "mine"
 
 
 def test_the_command_prints_the_table(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

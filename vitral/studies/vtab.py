@@ -34,7 +34,7 @@ from vitral.tasks.single_label import SingleLabel
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.durations import seconds as read_seconds
 from vitral.training.planning.request import Asked
-from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
+from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_FILES
 
 Protocol = Literal["light", "paper"]
 RECIPE = "finetune-vtab"
@@ -86,7 +86,8 @@ def vtab(
     if runs < 1 or (test_images is not None and test_images < 1):
         raise StudyError("A network is scored by at least one run, and on at least one image of each task.")
     folder = RUNS / f"vtab-{_short(classifier)}-{protocol}" if out is None else Path(out)
-    check_folder(folder, own=_own(folder), replace=True)
+    ours = (folder / STUDY_CELLS).is_dir() or (folder / STUDY_FILE).is_file()
+    check_folder(folder, own=_own(folder), replace=ours)
     missing = _missing(root, specs, listener)
     network, seeds = Network(str(classifier)), tuple(range(runs)) if protocol == "paper" else OWN_SEED
     if network.is_random:
