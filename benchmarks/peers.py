@@ -17,12 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitral.machine import product_speed
+
 SCORED_AT_ONCE = 256
 WARM_STEPS = 3  # before a loop's own pace is believed
 WARM_UP = 0.2  # of the time in which the learning rate rises; in the rest it falls to 0
 BIAS = 10.0  # a constant input so large that the penalty hardly touches it; the others have a mean square of 1
 PENALTIES = tuple(10.0 ** (exponent / 2) for exponent in range(-6, 9))  # on the squared weights
-PEAK_SIZE = 4096
 FORWARD_SHARE = 0.5  # of a training step's time that scoring as many images takes at most
 
 
@@ -218,13 +219,7 @@ def count_macs(network: nn.Module, size: int) -> int:
 
 def measured_peak(seconds: float = 3.0) -> float:
     """Return the FLOP/s of large dense bfloat16 products on this CPU, the best of some seconds."""
-    one, other = (torch.randn(PEAK_SIZE, PEAK_SIZE).bfloat16() for _ in range(2))
-    best, until = 0.0, time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        begun = time.perf_counter()
-        one @ other
-        best = max(best, 2 * PEAK_SIZE**3 / (time.perf_counter() - begun))
-    return best
+    return product_speed(torch.bfloat16, seconds)
 
 
 def share_of_peak(images: float, macs: float, seconds: float, peak: float) -> float:

@@ -77,9 +77,9 @@ def vitral_step(case: Case) -> Callable[[], None]:
     """Return Vitral's training step, as its loop makes it."""
     from vitral.data.batch import Batch
     from vitral.images.preprocessing import PHOTOS
+    from vitral.machine import keep_freed_memory
     from vitral.models.create import create_model
     from vitral.tasks.single_label import SINGLE_LABEL
-    from vitral.training.allocator import keep_freed_memory
     from vitral.training.methods.registry import build_method
     from vitral.training.settings.recipe import build_recipe
     from vitral.training.step import Step

@@ -6,12 +6,12 @@ python docs/paper_runs.py
 import math
 
 from vitral.models.catalog import variant
-from vitral.models.cost import count_macs, count_parameters
+from vitral.models.cost import count_parameters
 from vitral.models.families import build
+from vitral.training.planning.operations import H200, operations_of
 from vitral.training.settings.recipe import load_recipe
 
-PEAK = 989e12  # an H100's or H200's dense bf16 FLOP/s by its data sheet
-MFU = 0.40
+MFU = 0.40  # of an H100's or H200's peak
 GPUS, BATCH = 8, 4096
 STATE = 4 + 4 + 8 + 2  # bytes a parameter: weight, gradient, two moments in float32, and a copy in bfloat16
 PIECES = 16  # of tokens x width that a block keeps for its backward pass, in bfloat16; attention itself keeps nothing
@@ -57,7 +57,7 @@ def row(model: str, data: str) -> str:
     state = parameters * STATE
     room = 72e9  # of 80 GB, what the libraries leave
     fits = [int((room - share) // kept) for share in (state, state / GPUS)]
-    hours = images * 6 * count_macs(config) / (MFU * PEAK * GPUS) / 3600
+    hours = operations_of(config, recipe, IMAGES[data]).hours(H200, count=GPUS, share=MFU)
     return (
         f"| {model} on {data} | {epochs:g} | {images / BATCH:,.0f} | {parameters / 1e6:.1f} M | {state / 1e9:.1f} / "
         f"{state / GPUS / 1e9:.1f} GB | {kept / 1e6:.0f} MB | {min(fits[0], BATCH // GPUS)} / "

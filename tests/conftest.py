@@ -48,6 +48,23 @@ def tiny_config() -> ViTConfig:
     return dataclasses.replace(TINY)
 
 
+@pytest.fixture(scope="session")
+def starts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with photos/ and starts for them."""
+    from tests.studies.made_starts import make_starts  # which takes the tiny network from here
+
+    folder = tmp_path_factory.mktemp("starts")
+    make_starts(folder)
+    return folder
+
+
+@pytest.fixture
+def among_starts(starts_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, as the current folder."""
+    monkeypatch.chdir(starts_folder)
+    return starts_folder
+
+
 @pytest.fixture
 def record_counts() -> Record:
     """Write a test's counts and seed as JSON into the folder named by VITRAL_RELIABILITY_OUT, if it is set."""

@@ -55,7 +55,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert len(every) > 10
     parameters = {
         name
-        for one in (vitral.finetune, vitral.pretrain, vitral.starts, vitral.explain)
+        for one in (vitral.finetune, vitral.pretrain, vitral.starts, vitral.explain, vitral.load, vitral.study)
         for name in inspect.signature(one).parameters
     }
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
@@ -83,6 +83,10 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
             "vitral pretrain --model vit-b16 --time 10m --sweep",
         ),
         ("`vitral.finetune(photos)` and `vitral.unknown(1)`", "`vitral.finetune(photos)` and `vitral.unknown(1)`"),
+        (
+            "Do `vitral.study('position', 'my photos', budget='laptop', runs=3)`.",
+            "Do vitral study position --data 'my photos' --budget laptop --runs 3.",
+        ),
     ],
 )
 def test_the_command_line_says_flags_and_commands(message: str, said: str) -> None:

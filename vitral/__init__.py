@@ -8,6 +8,7 @@ print(vitral.starts("photos/", "auto"))             # which start pays for them
 result = vitral.finetune("photos/", time="10m")     # a folder with one sub-folder per class
 classifier = vitral.load("runs/photos/classifier")  # or "vit-s14@dinov2", "ViT-B_16.npz", "hf:owner/name"
 classifier.predict("photo.jpg")
+vitral.predict_to_file(classifier, "photos/", "predictions.parquet")
 vitral.evaluate(classifier, "photos/")
 vitral.compare("runs/photos-2", "runs/photos", "photos/")
 vitral.explain(classifier, "photo.jpg")
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vitral.checks.check_data import check_data as check
+    from vitral.classifier.bulk.predict_to_file import predict_to_file as predict_to_file
     from vitral.classifier.classifier import Classifier as Classifier
     from vitral.classifier.convert import convert as convert
     from vitral.classifier.load import load as load
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from vitral.evaluation.corruptions import robustness as robustness
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.evaluation.frozen import score_frozen as score_frozen
+    from vitral.evaluation.speed import bench as bench
     from vitral.explanation.explain import explain as explain
     from vitral.models.catalog import list_models as list_models
     from vitral.models.create import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
     from vitral.plugins import register as register
+    from vitral.studies.paper.run import study as study
     from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
     from vitral.studies.table import table as table
@@ -49,6 +53,7 @@ _HOMES = {
     "Classifier": "vitral.classifier.classifier",
     "VitralError": "vitral.errors",
     "aspects": "vitral.evaluation.aspects",
+    "bench": "vitral.evaluation.speed",
     "calibrate": "vitral.evaluation.calibrate",
     "check": "vitral.checks.check_data:check_data",
     "compare": "vitral.evaluation.compare",
@@ -60,6 +65,7 @@ _HOMES = {
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
     "plan": "vitral.training.plan",
+    "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
     "load_plugin": "vitral.plugins",
@@ -67,6 +73,7 @@ _HOMES = {
     "score_frozen": "vitral.evaluation.frozen",
     "robustness": "vitral.evaluation.corruptions",
     "starts": "vitral.studies.starts",
+    "study": "vitral.studies.paper.run",
     "table": "vitral.studies.table",
     "vtab": "vitral.studies.vtab",
 }
@@ -75,6 +82,7 @@ __all__ = [
     "Classifier",
     "VitralError",
     "aspects",
+    "bench",
     "calibrate",
     "check",
     "compare",
@@ -86,6 +94,7 @@ __all__ = [
     "list_models",
     "load",
     "plan",
+    "predict_to_file",
     "pretrain",
     "load_plugin",
     "push",
@@ -93,6 +102,7 @@ __all__ = [
     "score_frozen",
     "robustness",
     "starts",
+    "study",
     "table",
     "vtab",
 ]

@@ -91,15 +91,35 @@ def walk(folder: Path) -> Walk:
     Folders that Vitral wrote (runs, classifiers) are not entered, nor is the folder itself if it is one.
     """
     found = Walk()
+    for _ in _folders(folder, found):
+        pass
+    return found
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Give the path of every file that `walk` lists, and of every broken link, while only one folder's are in memory.
+
+    The files of a folder come in order of name, before those of the folders in it.
+    """
+    found = Walk()
+    for _ in _folders(folder, found):
+        yield from (file.path for file in found.files)
+        yield from found.broken
+        for listed in (found.files, found.broken, found.folders):
+            listed.clear()
+    yield from found.broken
+
+
+def _folders(root: Path, found: Walk) -> Iterator[None]:
+    """Add what is below a folder to a walk; pause after each folder."""
     seen: set[tuple[int, int]] = set()
     links: list[str] = []
-    _enter(folder, "", found, seen, links)
+    yield from _enter(root, "", found, seen, links)
     while links:
         # A folder belongs where its own name is; only then do links count, in order of name.
         waiting, links = sorted(links), []
         for link in waiting:
-            _enter(folder, link, found, seen, links)
-    return found
+            yield from _enter(root, link, found, seen, links)
 
 
 def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool:
@@ -114,8 +134,8 @@ def is_ours(names: Collection[str], holds: Callable[[str, bytes], bool]) -> bool
     return any(name in names and holds(name, mark) for name, mark in MARKS.items())
 
 
-def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> None:
-    """Visit a folder and all real ones below it, and add the linked ones to `links`."""
+def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], links: list[str]) -> Iterator[None]:
+    """Visit a folder and all real ones below it, and add the linked ones to `links`; pause after each."""
     waiting = [start]
     while waiting:
         folder = waiting.pop()
@@ -137,6 +157,7 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
             continue
         found.folders.append(folder)
         waiting.extend(reversed(list(_sort_out(entries, folder, found, links))))
+        yield
 
 
 def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:

@@ -6,6 +6,8 @@ import re
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 BYTES = range(0xDC80, 0xDD00)  # how Python represents the bytes of a name that is not UTF-8
 
+MARKDOWN = frozenset("\\`*_{}[]<>#|~&")  # what means something to Markdown anywhere in a line
+
 
 def printable(text: str, *, lines: bool = False) -> str:
     r"""Return text with everything unsafe written as an escape, such as \x1b.
@@ -23,6 +25,12 @@ def printable(text: str, *, lines: bool = False) -> str:
         return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
     return UNSAFE.sub(escape, text)
+
+
+def in_markdown(text: str) -> str:
+    """Return text as one line of Markdown that shows it as it is: no mark-up, no HTML, no link."""
+    line = " ".join(text.split("\n"))
+    return "".join(f"\\{letter}" if letter in MARKDOWN else letter for letter in line)
 
 
 def printable_json(text: str) -> str:

@@ -186,7 +186,8 @@ def test_names_and_size_must_fit(classifier: Classifier) -> None:
 
 def test_it_is_shown_in_two_lines(classifier: Classifier) -> None:
     assert repr(classifier) == (
-        "Classifier: ViT, images of 16x16 pixels, 3 classes (10, 2, <b>fox|hen</b>)\n"
+        "Classifier: ViT with patch_size 4x4, depth 2, width 16, mlp_width 32 and heads 2, "
+        "images of 16x16 pixels, 3 classes (10, 2, <b>fox|hen</b>)\n"
         "from nothing, accuracy 50.0% on its test images"
     )
     classifier.class_names = ("a" * 30, "b", "c", "d", "e")

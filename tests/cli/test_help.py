@@ -23,14 +23,18 @@ FLAGS = {
         "--classes --data --data-changed --from --image-size --json --no-baselines --offline --out --plan --quick --recipe"
         " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
-    "evaluate": "--by --classes --classifier --data --frozen --json --report --skip-bad-images --split --overwrite",
+    "evaluate": (
+        "--by --classes --classifier --data --engine --frozen --json --precision --report --skip-bad-images --split --overwrite"
+    ),
     "compare": "--classes --data --json --skip-bad-images --split",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
     "aspects": "--classes --classifier --data --json --skip-bad-images",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",
     "table": "--format --json",
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
-    "predict": "--classifier --json --skip-bad-images --top",
+    "study": "--budget --data --json --out --plan --runs --time --transfer",
+    "predict": "--classifier --engine --json --out --precision --skip-bad-images --top --overwrite",
+    "bench": "--batch-sizes --compile --image-size --json --rounds",
     "explain": (
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),

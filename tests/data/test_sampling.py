@@ -12,7 +12,7 @@ from vitral.data.sampling import WINDOW, batch_indices
 from vitral.data.share import share_out
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
-from vitral.data.subset import Joined, Renumbered, Subset
+from vitral.data.subset import Joined, Redrawn, Renumbered, Subset
 from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.task import Label, classes_of
 
@@ -282,6 +282,19 @@ def test_classes_get_their_new_numbers_and_nothing_else_changes() -> None:
         assert source.image(index)[0, 0, 0] == index
         assert source.describe(index) == f"number {index}"
         assert source.encoded(index) == Path(f"{index}.png")
+    source.image(2, shrink)
+    assert whole.shrinks[-1] is shrink
+
+
+def test_redrawn_images_keep_their_labels_and_names() -> None:
+    whole = Labelled([2, None, (0, 2)])
+    source = Redrawn(whole, lambda image, index: image + 10 * index)
+    assert [source.image(index)[0, 0, 0] for index in range(3)] == [0, 11, 22]
+    assert [source.label(index) for index in range(3)] == [2, None, (0, 2)]
+    assert source.labels().tolist() == [2, -1, 0]
+    assert [source.describe(index) for index in range(3)] == ["number 0", "number 1", "number 2"]
+    assert [source.encoded(index) for index in range(3)] == [None] * 3  # the stored file shows another image
+    assert (len(source), source.endless, source.shards) == (3, False, (1, 3))
     source.image(2, shrink)
     assert whole.shrinks[-1] is shrink
 

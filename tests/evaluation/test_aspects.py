@@ -12,9 +12,9 @@ import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.source import Source
-from vitral.data.subset import Subset
+from vitral.data.subset import Redrawn, Subset
 from vitral.errors import DataError
-from vitral.evaluation.aspects import SHAPES, Padded, aspects
+from vitral.evaluation.aspects import SHAPES, Padding, aspects
 from vitral.events import ignore
 from vitral.images.decode import Pixels, Shrink
 from vitral.images.preprocessing import Preprocessing
@@ -48,13 +48,13 @@ def photos(tmp_path: Path) -> Path:
 
 def test_padding_shows_the_whole_image_in_the_middle() -> None:
     source: Source = Wide(open_digits().splits["test"], [0])
-    padded = Padded(source, 1.0, (1, 2, 3)).image(0)
+    padded = Redrawn(source, Padding(1.0, (1, 2, 3))).image(0)
     assert padded.shape == (30, 30, 3)
     assert (padded[10:20] == (200, 100, 50)).all()
     assert (padded[:10] == (1, 2, 3)).all()
     assert (padded[20:] == (1, 2, 3)).all()
-    assert Padded(source, 1 / 3, (1, 2, 3)).image(0).shape == (10, 30, 3)
-    assert Padded(source, 1 / 6, (1, 2, 3)).image(0).shape == (10, 60, 3)
+    assert Redrawn(source, Padding(1 / 3, (1, 2, 3))).image(0).shape == (10, 30, 3)
+    assert Redrawn(source, Padding(1 / 6, (1, 2, 3))).image(0).shape == (10, 60, 3)
 
 
 def test_the_four_ways_are_compared_on_validation_images(photos: Path, tiny_config: ViTConfig) -> None:

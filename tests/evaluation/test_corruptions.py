@@ -7,8 +7,9 @@ import pytest
 
 from tests.evaluation.test_compare import shade_classifier, write_shades
 from vitral.data.digits import open_digits
+from vitral.data.subset import Redrawn
 from vitral.errors import DataError
-from vitral.evaluation.corruptions import Corrupted, Robustness, robustness
+from vitral.evaluation.corruptions import Corruption, Robustness, robustness
 from vitral.events import ignore
 from vitral.images.corruptions import CORRUPTIONS
 from vitral.images.preprocessing import Preprocessing
@@ -19,7 +20,7 @@ def test_an_image_that_is_not_corrupted_is_what_the_network_would_see() -> None:
     source = open_digits().splits["test"]
     for kind in ("squash", "crop"):
         preprocessing = Preprocessing(image_size=(20, 24), resize=kind, crop_fraction=0.9)
-        seen = Corrupted(source, preprocessing, "none", 0).image(3)
+        seen = Redrawn(source, Corruption(preprocessing, "none", 0)).image(3)
         assert seen.shape == (20, 24, 3)
         direct = preprocessing.fit(source.image(3)).permute(1, 2, 0).numpy()
         assert np.abs(seen - direct).max() <= 0.5
@@ -28,9 +29,9 @@ def test_an_image_that_is_not_corrupted_is_what_the_network_would_see() -> None:
 def test_the_noise_is_the_same_each_time_and_another_for_each_image() -> None:
     source = open_digits().splits["test"]
     preprocessing = Preprocessing(image_size=(16, 16))
-    one, again = (Corrupted(source, preprocessing, "gaussian noise", 3) for _ in range(2))
+    one, again = (Redrawn(source, Corruption(preprocessing, "gaussian noise", 3)) for _ in range(2))
     np.testing.assert_array_equal(one.image(0), again.image(0))
-    clean = Corrupted(source, preprocessing, "none", 0)
+    clean = Redrawn(source, Corruption(preprocessing, "none", 0))
     noise = [one.image(index).astype(int) - clean.image(index) for index in (0, 1)]
     assert not np.array_equal(noise[0], noise[1])
 

@@ -154,7 +154,7 @@ def test_all_of_a_published_training_split_may_be_drawn(classifier: Classifier, 
     assert (scores.num_train, scores.num_test, scores.split) == (50, 10, "test")
     assert scores.few_shot[0].images == 50
     assert scores.to_json()["few_shot"][0]["deviation"] is None  # of one draw there is none
-    assert scores.table().rows == (("5 images a class", percent(scores.few_shot[0].mean), "50"),)
+    assert scores.tables()[0].rows == (("5 images a class", percent(scores.few_shot[0].mean), "50"),)
 
 
 def test_the_command_prints_what_python_gives(

@@ -99,7 +99,7 @@ def test_what_is_set_up_once_is_not_taken_for_the_time_of_an_image(
         return features(images)
 
     monkeypatch.setattr(classifier.predictor, "features", with_set_up)
-    monkeypatch.setattr("vitral.evaluation.starts.LONG", 1e9)  # however slow the machine
+    monkeypatch.setattr("vitral.evaluation.features.LONG", 1e9)  # however slow the machine
     began = time.perf_counter()
     cost = measure_cost(classifier, Images(train, None, 10), 0.0)
     whole = time.perf_counter() - began

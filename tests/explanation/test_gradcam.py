@@ -7,59 +7,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vitral.classifier.classifier import Classifier
+from tests.explanation.networks import MAPPED, random_network
 from vitral.errors import ModelError
-from vitral.explanation.explain import explain
 from vitral.explanation.gradcam import class_activation
 from vitral.explanation.methods import Request, compute
-from vitral.images.preprocessing import Preprocessing
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.bit import BiTConfig
-from vitral.models.coatnet import CoAtNetConfig
-from vitral.models.cvt import CvTConfig
-from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.families import build
 from vitral.models.model import Model
-from vitral.models.resnet import ResNet, ResNetConfig
-from vitral.models.t2t import T2TConfig
+from vitral.models.resnet import ResNet
 from vitral.models.vit_config import ViTConfig
 
-SIZE: Any = {"image_size": (32, 48), "num_classes": 4}
-CONFIGS = {
-    "resnet": ResNetConfig(stages=(1,), bottleneck=False, **SIZE),
-    "bit": BiTConfig(stages=(1,), **SIZE),
-    "efficientnet": EfficientNetConfig(width=0.2, depth=0.3, **SIZE),
-    "cvt": CvTConfig(dims=(8, 16, 32), depths=(1, 1, 2), num_heads=(1, 2, 4), **SIZE),
-    "coatnet": CoAtNetConfig(
-        stem_dim=8,
-        kinds=("convolution", "attention"),
-        depths=(1, 2),
-        dims=(8, 16),
-        strides=(2, 2),
-        head_dim=8,
-        **SIZE,
-    ),
-    "t2t": T2TConfig(dim=16, depth=2, mlp_dim=24, num_heads=2, **SIZE),
-    "t2t-transformer": T2TConfig(tokens="transformer", dim=16, depth=2, mlp_dim=24, num_heads=2, **SIZE),
-}
-GRIDS = {"resnet": (8, 12), "bit": (8, 12), "efficientnet": (1, 2), "coatnet": (4, 6)}
+GRIDS = {"resnet": (8, 12), "bit": (8, 12), "efficientnet": (1, 2)}
 TOKENS = ("cvt", "t2t", "t2t-transformer")  # these answer from a class token, and have a grid of 2 by 3
-
-
-def network(name: str) -> Model:
-    """Build a network with random weights, the head's and the norms' too: zeros would hide a wrong channel."""
-    model = build(CONFIGS[name])
-    generator = torch.Generator().manual_seed(3)
-    model.init_weights(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * parameter.std().nan_to_num(0.3).clamp_min(0.1) * _noise(parameter, generator))
-        model.head.weight.copy_(_noise(model.head.weight, generator))
-    return model.eval()
-
-
-def _noise(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator)
 
 
 def grad_cam(predictor: TorchPredictor, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,9 +61,9 @@ def watch(name: str, model: Model, images: Tensor, channel: int = 0, change: flo
     return kept[0], logits
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", MAPPED)
 def test_every_family_equals_finite_differences(name: str) -> None:
-    model = network(name)
+    model = random_network(MAPPED[name])
     images = torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
     expected = reference(name, model, images)
     _, found = grad_cam(TorchPredictor(model), images)
@@ -116,7 +75,7 @@ def test_every_family_equals_finite_differences(name: str) -> None:
 
 def test_a_network_that_averages_has_the_closed_form() -> None:
     # Behind the average stands one linear layer, so that a channel's gradient is its weight over the number of places.
-    model = network("resnet")
+    model = random_network(MAPPED["resnet"])
     assert isinstance(model, ResNet)
     images = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
@@ -136,7 +95,7 @@ def test_the_formula_by_hand() -> None:
 
 
 def test_frozen_weights_and_the_training_mode_change_nothing() -> None:
-    model = network("resnet")
+    model = random_network(MAPPED["resnet"])
     images = torch.randn(1, 3, 32, 48, generator=torch.Generator().manual_seed(1))
     _, before = grad_cam(TorchPredictor(model), images)
     model.requires_grad_(requires_grad=False).train()
@@ -152,14 +111,3 @@ def test_a_network_that_ends_in_no_map_says_so(tiny_config: ViTConfig) -> None:
     model.init_weights(0)
     with pytest.raises(ModelError, match="cannot be explained"):
         grad_cam(TorchPredictor(model), torch.zeros(1, 3, 16, 16))
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_explain_takes_every_family(name: str) -> None:
-    classifier = Classifier(network(name), Preprocessing(image_size=(32, 48)))
-    image = np.random.default_rng(0).integers(0, 256, (50, 80, 3), dtype=np.uint8)
-    explanation = explain(classifier, image)
-    assert explanation.method == "Grad-CAM"
-    prediction = classifier.predict(image)[0]
-    assert explanation.label == prediction.label
-    assert explanation.probability == pytest.approx(prediction.probability, abs=1e-5)

@@ -11,26 +11,23 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.explanation.networks import MAPPED, SIZE, random_network
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import Choice
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.coatnet import CoAtNet, CoAtNetConfig
-from vitral.models.cvt import CvTConfig
+from vitral.models.coatnet import CoAtNet
 from vitral.models.experts import ExpertsConfig
-from vitral.models.families import build
 from vitral.models.model import Model, ModelConfig
-from vitral.models.resnet import ResNetConfig
 from vitral.models.rotary import Rotation, rotate
 from vitral.models.stem import StemConfig
-from vitral.models.t2t import T2TConfig, T2TViT
+from vitral.models.t2t import T2TViT
 from vitral.models.tokens import TokenGrid
 from vitral.models.vit import ViT
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
 
-SIZE: Any = {"image_size": (32, 48), "num_classes": 4}
 VIT = ViTConfig(patch_size=(8, 8), dim=16, depth=3, mlp_dim=24, num_heads=2, **SIZE)
 CONFIGS: dict[str, ModelConfig] = {
     "vit": VIT,
@@ -47,40 +44,14 @@ CONFIGS: dict[str, ModelConfig] = {
         patch_size=(1, 1),
         pooling="gap",
     ),
-    "t2t": T2TConfig(dim=16, depth=2, mlp_dim=24, num_heads=2, **SIZE),
-    "cvt": CvTConfig(dims=(8, 16, 32), depths=(1, 1, 2), num_heads=(1, 2, 4), **SIZE),
-    "coatnet": CoAtNetConfig(
-        stem_dim=8,
-        kinds=("convolution", "attention", "attention"),
-        depths=(1, 1, 2),
-        dims=(8, 16, 16),
-        strides=(2, 2, 2),
-        head_dim=8,
-        **SIZE,
-    ),
-    "resnet": ResNetConfig(stages=(1,), bottleneck=False, **SIZE),
+    **MAPPED,
 }
 CHAINED = ("vit", "distilled", "gap", "token-gap", "map", "rotary", "experts", "r-vit", "conv-vit", "t2t")
 HYBRIDS = ("r-vit", "conv-vit")
 
 
-def network(name: str) -> Model:
-    """Build a network with random weights, the head's and the norms' too: zeros would hide a wrong channel."""
-    model = build(CONFIGS[name])
-    generator = torch.Generator().manual_seed(3)
-    model.init_weights(3)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            spread = 0.3 * parameter.std().nan_to_num(0.3).clamp_min(0.1)
-            parameter.add_(spread * torch.randn(parameter.shape, generator=generator))
-        for head in (model.head, getattr(model, "distillation_head", None)):
-            if head is not None:
-                head.weight.normal_(generator=generator)
-    return model.eval()
-
-
 def classifier_of(name: str) -> Classifier:
-    return Classifier(network(name), Preprocessing(image_size=(32, 48)), ["ant", "bee", "cat", "dog"])
+    return Classifier(random_network(CONFIGS[name]), Preprocessing(image_size=(32, 48)), ["ant", "bee", "cat", "dog"])
 
 
 def photo() -> np.ndarray:
@@ -155,7 +126,7 @@ def doubled(name: str) -> tuple[Classifier, Tensor, ByHand]:
     precision = torch.float32 if name == "r-vit" else torch.float64  # its standardised convolutions are float32's
     classifier.model.to(precision)
     images = classifier.preprocessing(photo())[None].to(precision)
-    return classifier, images, ByHand(network(name).to(precision))
+    return classifier, images, ByHand(random_network(CONFIGS[name]).to(precision))
 
 
 def same(found: np.ndarray, expected: np.ndarray, name: str = "") -> None:
@@ -311,7 +282,7 @@ def test_auto_explains_every_family(name: str, label: str | None) -> None:
             "attention",
             "resnet-18.* by attention: it has no attention; Grad-CAM explains it .`method='auto'`.",
         ),
-        ("vit", "grad-cam", "ViT cannot be explained by Grad-CAM: without convolutions"),
+        ("vit", "grad-cam", "ViT with .* cannot be explained by Grad-CAM: without convolutions"),
         ("vit", "gradcam", "no method 'gradcam'.* Did you mean 'grad-cam'"),
     ],
 )

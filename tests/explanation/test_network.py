@@ -145,6 +145,12 @@ def test_a_page_of_the_users_is_replaced_only_if_allowed(tiny_config: ViTConfig,
         ({"position": "learned-2d"}, "learned", "that has learned where patches lie", "fixed"),
         ({"position": "sincos-2d"}, "fixed", "It is fixed, of sines and cosines", "has learned"),
         ({"position_at": "layers"}, "learned", "2 tables of it, one a block; this is the first block's", "fixed"),
+        (
+            {"position": "sincos-2d", "position_at": "layers"},
+            "fixed",
+            "It is fixed, of sines and cosines",
+            "has learned",
+        ),
         ({"position": "none"}, "", "no position embedding to compare", "learned"),
         (None, "fixed", "It is fixed, of sines and cosines", "has learned"),
     ],
@@ -159,7 +165,8 @@ def test_the_page_says_only_what_is_so_of_the_positions(
     page = (tmp_path / "out" / "index.html").read_text()
     assert said in page
     assert never not in page
-    assert ("tables of it" in page) == ((changes or {}).get("position_at") == "layers")
+    several = kind == "learned" and (changes or {}).get("position_at") == "layers"  # fixed ones are all the same
+    assert ("tables of it" in page) == several == ("position_tables" in analysis.to_json())
     assert "three panels" not in page
     panels = [name for name, part in (("patch filters", config is not T2T), ("position embeddings", kind)) if part]
     assert f"{' and '.join(panels).capitalize()} of the network of <bdi>mine</bdi>, as in" in page

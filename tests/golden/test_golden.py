@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from vitral.models.t2t import T2TViT, sinusoid_table
 TOLERANCE = 1e-5  # of the logits' standard deviation, float32
 DEEP_TOLERANCE = 1e-4  # the same, of deep convolutional networks
 TINY = "testing@32"
+STATE_DICTS = ("t2t", "cvt")  # how the cases begin whose originals are of torch
 
 Arrays = dict[str, np.ndarray]
+Checkpoint = tuple[str, Path, Arrays]  # the case, the file and what it holds
 
 
 def deviation(path: Path, name: str) -> float:
@@ -39,10 +41,19 @@ def routing(case: dict[str, Any]) -> dict[str, Any]:
     return {"experts": {**fields, "group_images": case["group_size"] // tokens}}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_logits_are_the_originals(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "weights.npz"
-    np.savez(path, **weights(name))  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkpoint]:
+    """A case's checkpoint, of up to 400 MB: drawn and written once for the tests of a case, and removed after them."""
+    path = tmp_path_factory.mktemp("golden") / "read.npz"
+    arrays = weights(request.param)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    yield request.param, path, arrays
+    path.unlink()
+
+
+@pytest.mark.parametrize("checkpoint", CASES, indirect=True)
+def test_logits_are_the_originals(checkpoint: Checkpoint) -> None:
+    name, path, _ = checkpoint
     assert deviation(path, name) < tolerance(name)
 
 
@@ -70,12 +81,11 @@ def test_the_balance_of_experts_is_the_originals(name: str, tmp_path: Path) -> N
 FORMATS = {"bv": "big_vision"}
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(("t2t", "cvt"))])
-def test_what_we_write_is_bit_for_bit_what_we_read(name: str, tmp_path: Path) -> None:
-    arrays = weights(name)
-    np.savez(tmp_path / "read.npz", **arrays)  # type: ignore[arg-type]
+@pytest.mark.parametrize("checkpoint", [name for name in CASES if not name.startswith(STATE_DICTS)], indirect=True)
+def test_what_we_write_is_bit_for_bit_what_we_read(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    name, path, arrays = checkpoint
     format_name = FORMATS.get(name[:2], "original")
-    written = vitral.convert(tmp_path / "read.npz", tmp_path / "written.npz", format=format_name)
+    written = vitral.convert(path, tmp_path / "written.npz", format=format_name)
     with np.load(written.path) as back:
         assert set(back) == set(arrays)
         for key, array in arrays.items():
@@ -83,18 +93,16 @@ def test_what_we_write_is_bit_for_bit_what_we_read(name: str, tmp_path: Path) ->
             assert np.array_equal(back[key], array), key
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("t2t", "cvt"))])
-@pytest.mark.parametrize("wrapper", ["state_dict_ema", "state_dict", "model", ""])
-def test_state_dicts_too(name: str, wrapper: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith(STATE_DICTS)])
+def test_state_dicts_are_read_however_they_are_wrapped_and_written_bit_for_bit(name: str, tmp_path: Path) -> None:
     tensors = {key: torch.from_numpy(array) for key, array in weights(name).items()}
     worse = {key: tensor + 1 for key, tensor in tensors.items()}
-    content: dict[str, Any] = (
-        {"state_dict": worse, wrapper: tensors, "args": argparse.Namespace(lr=0.1)} if wrapper else tensors
-    )
-    if wrapper in ("model", "state_dict"):
-        content = {wrapper: {f"module.{key}": tensor for key, tensor in tensors.items()}}
-    torch.save(content, tmp_path / "read.pth")
-    assert deviation(tmp_path / "read.pth", name) < DEEP_TOLERANCE
+    parallel = {f"module.{key}": tensor for key, tensor in tensors.items()}
+    averaged = {"state_dict": worse, "state_dict_ema": tensors, "args": argparse.Namespace(lr=0.1)}
+    wrapped: list[dict[str, Any]] = [averaged, {"state_dict": parallel}, {"model": parallel}, tensors]
+    for content in wrapped:
+        torch.save(content, tmp_path / "read.pth")
+        assert deviation(tmp_path / "read.pth", name) < DEEP_TOLERANCE
     written = vitral.convert(tmp_path / "read.pth", tmp_path / "written.pth", format="original")
     back = torch.load(written.path, weights_only=True)
     assert all(torch.equal(back[key], tensor) for key, tensor in tensors.items())

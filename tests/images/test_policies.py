@@ -22,7 +22,7 @@ PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "Solariz
 ENHANCING = ("Color", "Contrast", "Brightness", "Sharpness")
 MOVING = ("Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY")
 BILINEAR, BICUBIC = Image.Resampling.BILINEAR, Image.Resampling.BICUBIC
-DRAWS = 6000
+DRAWS = 3000  # of which an operation of one in thirty is seen a hundred times
 
 
 def published() -> list[Augmentation]:
@@ -184,7 +184,7 @@ def test_timms_magnitude_varies_from_operation_to_operation_and_is_cut_off_at_te
 
 
 @pytest.mark.parametrize("how", PUBLISHED, ids=lambda how: f"{how.policy}-{how.magnitude:g}-{how.interpolation}")
-def test_ten_thousand_draws_of_every_published_policy(how: Augmentation) -> None:
+def test_two_thousand_draws_of_every_published_policy(how: Augmentation) -> None:
     rng = np.random.default_rng(0)
     image = photo(20, 18)
     settings = Settings(
@@ -194,7 +194,7 @@ def test_ten_thousand_draws_of_every_published_policy(how: Augmentation) -> None
         magnitude_std=how.magnitude_std,
         interpolation=how.interpolation,
     )
-    for _ in range(10_000):
+    for _ in range(2000):  # each pair of operations several times
         view, _ = apply_policy(image, settings, rng)
         assert view.shape == image.shape
         assert view.dtype == np.uint8

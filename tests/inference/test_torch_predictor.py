@@ -154,7 +154,8 @@ def test_class_maps_are_of_the_last_feature_map_and_carry_no_graph() -> None:
 def test_what_computes_is_said_as_it_is_now(tiny_config: ViTConfig) -> None:
     model = build(tiny_config, seed=0)
     predictor = TorchPredictor(model)
-    assert (predictor.describe(), predictor.image_size, predictor.num_classes) == ("ViT", (16, 16), 3)
+    assert predictor.describe() == "ViT with patch_size 4x4, depth 2, width 16, mlp_width 32 and heads 2"
+    assert (predictor.image_size, predictor.num_classes) == ((16, 16), 3)
     assert predictor.num_parameters == sum(parameter.numel() for parameter in model.parameters())
     model.resize(32)
     model.replace_head(7)

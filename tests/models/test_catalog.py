@@ -308,7 +308,9 @@ def test_a_network_near_a_variant_is_called_by_it() -> None:
         "vit-l16 with patch_size 14x14 and pooling gap"
     )
     assert describe(configure("vit-b16", {"image_size": 384, "num_classes": 3})) == "vit-b16"
-    assert describe(configure("vit-b16", {"dim": 96, "depth": 3, "num_heads": 3})) == "ViT"
+    assert describe(configure("vit-b16", {"dim": 96, "depth": 3, "num_heads": 3})) == (
+        "ViT with patch_size 16x16, depth 3, width 96, mlp_width 3072 and heads 3"
+    )
     assert describe(configure("bit-r50x1", {"width_factor": 7})) == "bit-r50x1 with width_factor 7"
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.report.compared import compared
+from tests.report.experiments import experiment
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.explanation.faithfulness import Faithfulness
@@ -17,6 +18,7 @@ from vitral.explanation.gallery import Entry, Gallery
 from vitral.explanation.nearest import Neighbour
 from vitral.explanation.network import NetworkAnalysis
 from vitral.images.contact_sheet import contact_sheet
+from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery
 from vitral.report.network_page import write_network
 from vitral.report.page import render_report
@@ -131,3 +133,11 @@ def test_a_networks_analysis_in_a_narrow_window(tmp_path: Path) -> None:
     write_network(analysis, tmp_path / "out", classifier="runs/" * 40)
     # An image inside of an SVG, the similarities', is none of the page's own.
     assert seen((tmp_path / "out" / "index.html").read_text(), tmp_path) == whole(1)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+@pytest.mark.parametrize("paper_chart", [True, False])
+def test_a_study_of_the_papers_in_a_narrow_window(tmp_path: Path, paper_chart: bool) -> None:
+    page = experiment(" with-a-long-word" + "-as-no-other" * 12, paper_chart=paper_chart)
+    write_experiment(page, tmp_path / "experiment.html")
+    assert seen((tmp_path / "experiment.html").read_text(), tmp_path) == whole(0)

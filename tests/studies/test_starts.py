@@ -13,7 +13,7 @@ from huggingface_hub import close_session, constants
 from PIL import Image
 
 import vitral
-from tests.studies.made_starts import SIZE, make_starts, write_gratings
+from tests.studies.made_starts import SIZE, write_gratings
 from tests.weights.hub_server import hub
 from vitral.classifier.folder import read, save
 from vitral.errors import DataError, StorageError, StudyError, WeightsError
@@ -25,21 +25,6 @@ from vitral.training.planning.published_start import is_free
 from vitral.weights.named.row import rows
 
 SMALLEST = "vit-mu4"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with photos/ and starts for them."""
-    folder = tmp_path_factory.mktemp("starts")
-    make_starts(folder)
-    return folder
-
-
-@pytest.fixture
-def there(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, as the current folder."""
-    monkeypatch.chdir(made)
-    return made
 
 
 @pytest.fixture
@@ -61,7 +46,7 @@ def order(table: StartTable) -> list[str]:
     return [row.name for row in table.rows]
 
 
-def test_the_better_start_comes_first_and_is_proposed(there: Path) -> None:
+def test_the_better_start_comes_first_and_is_proposed(among_starts: Path) -> None:
     heard: list[Event] = []
     table = vitral.starts("photos", ["poor", "good", SMALLEST], listener=heard.append)
     assert order(table)[0] == "good"
@@ -75,22 +60,22 @@ def test_the_better_start_comes_first_and_is_proposed(there: Path) -> None:
     assert 0.9 < good.accuracy < good.high
     assert good.low < good.accuracy
     assert good.parameters == 5620
-    assert good.megabytes == (there / "good" / "weights.safetensors").stat().st_size / 1e6
+    assert good.megabytes == (among_starts / "good" / "weights.safetensors").stat().st_size / 1e6
     assert (good.weights, poor.weights, random.weights, pixels.weights) == ("trained", "trained", "random", "none")
     assert (random.megabytes, pixels.parameters) == (None, None)
     assert random.remarks == ("random weights, for comparison.",)
     assert any(event.text.startswith("Start 2 of 3: good: ") for event in heard if isinstance(event, Message))
-    assert not (there / "runs").exists()
+    assert not (among_starts / "runs").exists()
     assert repr(table) == "StartTable: 4 rows on photos, good is best"
 
 
-def test_its_figure_is_that_of_the_first_classifier_of_a_run_from_it(there: Path, tmp_path: Path) -> None:
+def test_its_figure_is_that_of_the_first_classifier_of_a_run_from_it(among_starts: Path, tmp_path: Path) -> None:
     table = vitral.starts("photos", "good", image_size=SIZE, listener=ignore)
     run = vitral.finetune("photos", source="good", out=tmp_path / "run", quick=True, image_size=SIZE, listener=ignore)
     assert run.classifier.provenance.scores["validation/top1"] == table.row("good").accuracy
 
 
-def test_starts_that_the_images_cannot_tell_apart_are_a_tie(there: Path) -> None:
+def test_starts_that_the_images_cannot_tell_apart_are_a_tie(among_starts: Path) -> None:
     table = vitral.starts("photos", ["good", "good.npz", "poor"], listener=ignore)
     assert set(table.tied) == {"good", "good.npz"}
     assert table.best in table.tied
@@ -98,14 +83,14 @@ def test_starts_that_the_images_cannot_tell_apart_are_a_tie(there: Path) -> None
     assert table.verdict()[0].startswith(f"{table.best} and {other} are a tie: ")
 
 
-def test_where_nothing_but_random_weights_is_compared_none_is_proposed(there: Path) -> None:
+def test_where_nothing_but_random_weights_is_compared_none_is_proposed(among_starts: Path) -> None:
     table = vitral.starts("photos", SMALLEST, listener=ignore)
     assert (table.best, table.next) == ("", "")
     assert table.verdict()[0].startswith("None of them is proposed: random features")
     assert repr(table).endswith("none to take")
 
 
-def test_a_start_that_cannot_be_loaded_is_a_row_and_the_others_go_on(there: Path, tmp_path: Path) -> None:
+def test_a_start_that_cannot_be_loaded_is_a_row_and_the_others_go_on(among_starts: Path, tmp_path: Path) -> None:
     heard: list[Event] = []
     table = vitral.starts("photos", ["damaged", "photos", "good"], listener=heard.append)
     assert order(table) == ["good", PIXELS, "damaged", "photos"]
@@ -117,8 +102,8 @@ def test_a_start_that_cannot_be_loaded_is_a_row_and_the_others_go_on(there: Path
     assert Message(f"Start 1 of 3: Not compared: {damaged.problem}", warning=True) in heard
 
 
-def test_weights_that_give_no_numbers_are_a_row(there: Path, tmp_path: Path) -> None:
-    broken = read(there / "good")
+def test_weights_that_give_no_numbers_are_a_row(among_starts: Path, tmp_path: Path) -> None:
+    broken = read(among_starts / "good")
     next(iter(broken.model.parameters())).data.fill_(float("nan"))
     save(broken, tmp_path / "broken")
     table = vitral.starts("photos", [tmp_path / "broken", "poor"], listener=ignore)
@@ -126,7 +111,7 @@ def test_weights_that_give_no_numbers_are_a_row(there: Path, tmp_path: Path) -> 
     assert table.best == "poor"
 
 
-def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(there: Path) -> None:
+def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(among_starts: Path) -> None:
     with pytest.raises(StudyError, match=r"No start could be compared\. Not compared: .*damaged.*weights\.safetensors"):
         vitral.starts("photos", "damaged", listener=ignore)
 
@@ -140,15 +125,15 @@ def test_if_no_start_can_be_compared_that_is_an_error_with_the_first_reason(ther
         ("good, godo.npz", "'godo.npz' is no file"),
     ],
 )
-def test_a_slip_of_the_hand_is_refused_before_any_work(there: Path, names: str, said: str) -> None:
+def test_a_slip_of_the_hand_is_refused_before_any_work(among_starts: Path, names: str, said: str) -> None:
     with pytest.raises(WeightsError) as refused:
         vitral.starts("no/such/data", names, listener=ignore)
     assert said in str(refused.value)
 
 
-def test_names_are_each_compared_once_in_the_order_in_which_they_were_typed(there: Path) -> None:
+def test_names_are_each_compared_once_in_the_order_in_which_they_were_typed(among_starts: Path) -> None:
     assert read_names("poor, good,,poor", ignore) == ("poor", "good")
-    assert read_names([there / "good", "poor"], ignore) == (str(there / "good"), "poor")
+    assert read_names([among_starts / "good", "poor"], ignore) == (str(among_starts / "good"), "poor")
     for nothing in ("", " , ", ()):
         with pytest.raises(StudyError, match="names no start"):
             read_names(nothing, ignore)
@@ -179,7 +164,7 @@ def test_what_nobody_confirmed_is_never_fetched_unasked() -> None:
         assert automatic_names([sure, better], ()) == [sure.name]
 
 
-def test_without_a_network_and_weights_here_automatic_names_are_one_error(there: Path, no_network: None) -> None:
+def test_without_a_network_and_weights_here_automatic_names_are_one_error(among_starts: Path, no_network: None) -> None:
     heard: list[Event] = []
     with pytest.raises(StudyError, match=r"none that may be used in products, and no network answers; name files"):
         vitral.starts("photos", "auto", listener=heard.append)
@@ -187,7 +172,7 @@ def test_without_a_network_and_weights_here_automatic_names_are_one_error(there:
 
 
 def test_without_a_network_automatic_names_are_those_here_which_one_line_says(
-    there: Path, tmp_path: Path, no_network: None
+    among_starts: Path, tmp_path: Path, no_network: None
 ) -> None:
     heard: list[Event] = []
     assert read_names("good,auto", heard.append) == ("good",)
@@ -204,7 +189,7 @@ def test_without_a_network_automatic_names_are_those_here_which_one_line_says(
     assert heard == [line, line]
 
 
-def test_offline_nothing_is_fetched_which_every_message_says(there: Path, no_network: None) -> None:
+def test_offline_nothing_is_fetched_which_every_message_says(among_starts: Path, no_network: None) -> None:
     switched_off = "fetching is switched off (by `offline=True` or HF_HUB_OFFLINE)"
     with pytest.raises(StudyError) as refused:
         vitral.starts("photos", "auto", offline=True, listener=ignore)
@@ -221,16 +206,18 @@ def name_of(start: str) -> str:
     return f"'{start.removeprefix('hf:')}'" if start.startswith("hf:") else start
 
 
-def test_without_validation_images_each_is_left_out_of_the_fit_that_judges_it(there: Path, tmp_path: Path) -> None:
+def test_without_validation_images_each_is_left_out_of_the_fit_that_judges_it(
+    among_starts: Path, tmp_path: Path
+) -> None:
     data = write_gratings(tmp_path / "few", 2, seed=5)
     table = vitral.starts(data, ["poor", "good"], listener=ignore)
     assert (table.split, table.train_images, table.judging_images) == ("training", 8, 8)
     assert "8 training images, each left out of the fit that judges it" in table.judged()
 
 
-def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(there: Path, tmp_path: Path) -> None:
+def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(among_starts: Path, tmp_path: Path) -> None:
     data = write_gratings(tmp_path / "few", 2, seed=5)
-    learned = read(there / "good")
+    learned = read(among_starts / "good")
     fingerprint = vitral.check(data, listener=ignore).fingerprint
     learned.provenance = replace(learned.provenance, training={"data_fingerprint": fingerprint})
     save(learned, tmp_path / "learned")
@@ -239,7 +226,7 @@ def test_a_start_that_has_learned_from_what_judges_it_is_not_proposed(there: Pat
     assert table.row(str(tmp_path / "learned")).remarks == ("it has learned from these data before.",)
 
 
-def test_images_with_several_classes_are_refused_in_one_line(there: Path, tmp_path: Path) -> None:
+def test_images_with_several_classes_are_refused_in_one_line(among_starts: Path, tmp_path: Path) -> None:
     lines = ["image,labels"]
     for number in range(12):
         Image.new("RGB", (20, 20), (number, 0, 0)).save(tmp_path / f"{number}.png")
@@ -260,7 +247,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
     monkeypatch.setattr("vitral.studies.starts.measure_cost", measured)
 
 
-def test_a_budget_thins_the_images_equally_for_all_starts(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_thins_the_images_equally_for_all_starts(among_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Event] = []
     slow(monkeypatch, {"a file": 60.0})
     began = time.monotonic()
@@ -273,7 +260,7 @@ def test_a_budget_thins_the_images_equally_for_all_starts(there: Path, monkeypat
 
 
 def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
-    there: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    among_starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that counts the bytes that the Hub sends."""
     costs: list[Cost] = []
@@ -287,7 +274,7 @@ def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     with hub() as server:
-        files = {path.name: path.read_bytes() for path in (there / "good").iterdir()}
+        files = {path.name: path.read_bytes() for path in (among_starts / "good").iterdir()}
         server.repositories["lab/good"] = files
         monkeypatch.setattr(constants, "ENDPOINT", server.address)
         template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
@@ -300,7 +287,9 @@ def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
     assert [cost.loading for cost in costs] == [0, 0]
 
 
-def test_a_start_for_which_there_is_no_time_is_a_row_that_says_so(there: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_for_which_there_is_no_time_is_a_row_that_says_so(
+    among_starts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow(monkeypatch, {"a file": 1e6})
     table = vitral.starts("photos", "good,good.npz", time="4h", listener=ignore)
     assert table.row("good").problem == "there was no time for it"
@@ -308,12 +297,12 @@ def test_a_start_for_which_there_is_no_time_is_a_row_that_says_so(there: Path, m
     assert table.train_images == 160
 
 
-def test_where_the_time_is_over_at_once_nothing_is_compared(there: Path) -> None:
+def test_where_the_time_is_over_at_once_nothing_is_compared(among_starts: Path) -> None:
     with pytest.raises(StudyError, match="there was no time for it"):
         vitral.starts("photos", "good", time="1s", started=time.monotonic() - 100, listener=ignore)
 
 
-def test_both_files_say_what_the_table_says(there: Path, tmp_path: Path) -> None:
+def test_both_files_say_what_the_table_says(among_starts: Path, tmp_path: Path) -> None:
     table = vitral.starts("photos", "good,damaged", out=tmp_path / "out", listener=ignore)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"starts.json", "starts.md"}
     kept = json.loads((tmp_path / "out" / "starts.json").read_text())
@@ -327,7 +316,7 @@ def test_both_files_say_what_the_table_says(there: Path, tmp_path: Path) -> None
     assert json.loads((tmp_path / "out" / "starts.json").read_text())["best"] == again.best == "poor"
 
 
-def test_other_files_and_the_data_are_never_written_over(there: Path, tmp_path: Path) -> None:
+def test_other_files_and_the_data_are_never_written_over(among_starts: Path, tmp_path: Path) -> None:
     (tmp_path / "starts.md").write_text("mine")
     with pytest.raises(StorageError, match="already exists, and this command did not write it"):
         vitral.starts("photos", "good", out=tmp_path, listener=ignore)
@@ -337,7 +326,7 @@ def test_other_files_and_the_data_are_never_written_over(there: Path, tmp_path: 
             vitral.starts("photos", "good", out=out, listener=ignore)
 
 
-def test_a_folder_that_cannot_be_made_is_refused_before_any_work(there: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_refused_before_any_work(among_starts: Path) -> None:
     """Root may write to /proc by its permissions, but nothing can be made there."""
     heard: list[Event] = []
     with pytest.raises(
@@ -347,13 +336,13 @@ def test_a_folder_that_cannot_be_made_is_refused_before_any_work(there: Path) ->
     assert heard == []
 
 
-def test_what_is_checked_before_leaves_nothing_behind(there: Path, tmp_path: Path) -> None:
+def test_what_is_checked_before_leaves_nothing_behind(among_starts: Path, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="No start could be compared"):
         vitral.starts("photos", "damaged", out=tmp_path / "out", listener=ignore)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_table_is_heard_before_it_is_written(there: Path, tmp_path: Path) -> None:
+def test_the_table_is_heard_before_it_is_written(among_starts: Path, tmp_path: Path) -> None:
     told: list[StartTable] = []
 
     def in_the_way(table: StartTable) -> None:

@@ -4,6 +4,7 @@ import json
 import statistics
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ def write_run(
     settings: tuple[str, ...] = (),
     classes: tuple[str, ...] = TEN,
     fingerprint: str = "a" * 64,
+    where: Path | None = None,
 ) -> Path:
     """Write what a finished run leaves, but for weights."""
     (folder / "classifier").mkdir(parents=True)
@@ -40,7 +42,9 @@ def write_run(
         "provenance": {"source": source, "training": {}, "scores": {"test/top1": score, "test/baseline_knn": 0.1}},
     }
     (folder / "recipe.toml").write_text(recipe.to_toml())
-    run = {"kind": "fine-tune", "data": data, "data_fingerprint": fingerprint, "from": start or model}
+    run: dict[str, Any] = {"kind": "fine-tune", "data": data, "data_fingerprint": fingerprint, "from": start or model}
+    if where is not None:
+        run |= {"request": {"where": str(where)}}
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "evaluation.json").write_text(json.dumps({"num_examples": 10_000, "top1": score}))
     (folder / "classifier" / "classifier.json").write_text(json.dumps(described))
@@ -107,6 +111,27 @@ def test_one_dataset_named_in_two_ways_is_one_row(tmp_path: Path, one: str, othe
     write_run(tmp_path / "c", 0.7, data=other, seed=2, settings=("steps=200",))
     apart = table(tmp_path / "a", tmp_path / "b", tmp_path / "c")
     assert apart.rows()[0][1:3] == ["85.00 ± 7.07", "70.00"], "each recipe keeps its score"
+
+
+def test_one_start_typed_as_two_paths_is_one_column(tmp_path: Path) -> None:
+    """Typed as a relative path, as an absolute one, through a link; beside it another of the same relative path."""
+    (tmp_path / "starts" / "good").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("starts")
+    (tmp_path / "other" / "starts" / "good").mkdir(parents=True)
+    typed = ("starts/good", str(tmp_path / "starts" / "good"), "link/good/")
+    runs = [
+        write_run(tmp_path / f"run-{seed}", 0.9, seed=seed, start=start, where=tmp_path)
+        for seed, start in enumerate(typed)
+    ]
+    (column,) = (column for column in table(*runs).columns if not column.source)
+    assert (column.start, column.scores["CIFAR-10"].runs) == ("from starts/good", 3)
+    elsewhere = write_run(tmp_path / "run-3", 0.8, seed=3, start="starts/good", where=tmp_path / "other")
+    ours = [column for column in table(*runs, elsewhere).columns if not column.source]
+    assert [column.scores["CIFAR-10"].runs for column in ours] == [3, 1]
+    assert [column.start for column in ours] == [
+        f"from {tmp_path}/starts/good",
+        f"from {tmp_path}/other/starts/good",
+    ]
 
 
 def test_the_papers_figures_stand_beside_each_version_of_its_data(tmp_path: Path) -> None:

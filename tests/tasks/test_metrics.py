@@ -20,12 +20,12 @@ from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error,
 from vitral.tasks.chance import Standing
 from vitral.tasks.metrics import (
     MAX_CONFUSED,
-    MAX_MISTAKES,
     Confusion,
     Evaluation,
     evaluate_probabilities,
     wilson_interval,
 )
+from vitral.tasks.task import MAX_MISTAKES
 
 
 def score(probabilities: Float[Tensor, "n k"], labels: Int64[Tensor, " n"]) -> Evaluation:

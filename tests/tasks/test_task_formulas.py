@@ -76,7 +76,9 @@ def test_no_labels_at_all_score_nothing_and_no_images_are_an_error() -> None:
     assert found == MultiLabelEvaluation(3, ("a", "b"), 0.0, (None, None), 0.0, 0.0, 1.0, (0, 0))
     with pytest.raises(DataError, match="^There are no images to evaluate; name a split that has some.$"):
         evaluate_multi_label(torch.zeros(0, 2), torch.zeros(0, 2), class_names=["a", "b"])
-    says = r"^The network gives no number \(NaN\) for some images: its weights are damaged.$"
+    says = (
+        r"^The network gives no number \(NaN\) for 1 of 1 images: its weights are damaged; load an earlier checkpoint.$"
+    )
     with pytest.raises(ModelError, match=says):
         evaluate_multi_label(torch.tensor([[0.5, math.nan]]), torch.zeros(1, 2), class_names=["a", "b"])
 

@@ -24,11 +24,16 @@ def environment(address: str, home: Path, token: str = "hf_right") -> dict[str, 
 
 
 def type_command(
-    address: str, home: Path, *arguments: str, token: str = "hf_right", offline: bool = False
+    address: str,
+    home: Path,
+    *arguments: str,
+    token: str = "hf_right",
+    offline: bool = False,
+    folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run the command line in a process of its own, in `folder` or else in `home`, which holds the caches."""
     given = environment(address, home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
-    return Fork(_command, arguments, folder=home, environment=given).ended()
+    return Fork(_command, arguments, folder=folder or home, environment=given).ended()
 
 
 def _command(arguments: tuple[str, ...]) -> int:

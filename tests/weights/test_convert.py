@@ -139,6 +139,17 @@ class TestConvert:
             vitral.convert(classifier, tmp_path / "out", format=format_name, overwrite=True)
         assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
 
+    def test_another_tools_file_of_the_same_name_is_not_replaced_unasked(self, tmp_path: Path) -> None:
+        model = build(dataclasses.replace(VIT, num_classes=3, gelu="exact"))
+        written = (model, PHOTOS.with_size(32), NAMES, tmp_path / "theirs", "transformers")
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "config.json").write_text("of something else")
+        with pytest.raises(StorageError, match="'.*theirs' already exists; choose another name, or add"):
+            write_weights(*written)
+        assert (tmp_path / "theirs" / "config.json").read_text() == "of something else"
+        write_weights(*written, overwrite=True)
+        assert json.loads((tmp_path / "theirs" / "config.json").read_text())["model_type"] == "vit"
+
     def test_a_failed_write_leaves_what_was_there(
         self, classifier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -9,6 +9,8 @@ import pytest
 import vitral
 from tests.weights.client import type_command
 from tests.weights.hub_server import HubServer, hub
+from vitral.classifier.calibration import Calibration
+from vitral.classifier.folder import read, save
 from vitral.models.create import create_model
 
 
@@ -49,6 +51,22 @@ def test_the_card_and_the_folder_are_pushed_whole_or_as_transformers_has_them(
     again = type_command(server.address, tmp_path, "convert", "hf:me/theirs", "again", "--format", "vitral")
     assert again.returncode == 0, again.stderr
     assert vitral.load(tmp_path / "again").model.image_size == (32, 32)
+
+
+def test_a_calibration_that_transformers_cannot_hold_is_said_to_be_lost(
+    server: HubServer, classifier: Path, tmp_path: Path
+) -> None:
+    calibrated = read(classifier)
+    calibrated.calibration = Calibration(1.5, 0.8, 0.95, "photos", 100)
+    save(calibrated, classifier)
+    pushed = type_command(server.address, tmp_path, "push", "mine", "me/theirs", "--format", "transformers")
+    assert pushed.returncode == 0, pushed.stderr
+    (said,) = [line for line in pushed.stderr.splitlines() if "calibration" in line]
+    assert said.startswith("The format cannot hold the calibration, which is not kept: ")
+    assert "1.5" in said
+    whole = type_command(server.address, tmp_path, "push", "mine", "me/ours")
+    assert (whole.returncode, whole.stderr) == (0, "")  # its own form keeps it
+    assert b"calibration" in server.repositories["me/ours"]["classifier.json"]
 
 
 def test_a_single_file_is_fetched(server: HubServer, tmp_path: Path) -> None:

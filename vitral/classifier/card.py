@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from vitral.classifier.classifier import Classifier
 from vitral.models.cost import count_parameters
 from vitral.models.naming import describe
-from vitral.printable import printable
+from vitral.printable import in_markdown, printable
 from vitral.weights.named.find import licence_of
 
 
@@ -23,9 +23,9 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         f"pixels, {len(classifier.class_names)} {classifier.task.noun}. Started from {classifier.provenance.source}.",
         "",
         *(f"{licence}\n" for licence in (licence_of(classifier.provenance.source),) if licence),
-        *(f"> **{_escape(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
+        *(f"> **{in_markdown(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
         *_scores(classifier),
-        *([] if classifier.calibration is None else [_escape(classifier.calibration.sentence()), ""]),
+        *([] if classifier.calibration is None else [in_markdown(classifier.calibration.sentence()), ""]),
         "## Use",
         "",
         "```python",
@@ -37,7 +37,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         "",
         "## Classes, in order",
         "",
-        *(f"{index}. {_escape(label)}" for index, label in enumerate(classifier.class_names)),
+        *(f"{index}. {in_markdown(label)}" for index, label in enumerate(classifier.class_names)),
         "",
         "## Preprocessing",
         "",
@@ -57,7 +57,7 @@ def _scores(classifier: Classifier) -> list[str]:
     rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
     choice = classifier.provenance.training.get("choice")
     tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
-    said = [_escape(str(tried)), ""] if tried else []
+    said = [in_markdown(str(tried)), ""] if tried else []
     return ["## Scores", "", *said, "| figure | value |", "|---|---|", *rows, ""]
 
 
@@ -66,7 +66,3 @@ def _training(classifier: Classifier) -> list[str]:
     if not training:
         return []
     return ["## Training", "", "```json", json.dumps(training, indent=2, ensure_ascii=False, default=str), "```", ""]
-
-
-def _escape(label: str) -> str:
-    return "".join(f"\\{letter}" if letter in "\\`*_{}[]<>#|" else letter for letter in label).replace("\n", " ")

@@ -167,7 +167,7 @@ class Classifier(nn.Module):
         for names, batch in in_batches(prepared, batch_size):
             probabilities = self.probabilities(batch)
             check_finite(probabilities, names)
-            predictions += [self._prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
+            predictions += [self.prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
             listener(Progress("predict", len(predictions), len(listed)))
         return predictions
 
@@ -187,7 +187,8 @@ class Classifier(nn.Module):
         """Return the names of one image's most probable classes with their probabilities, highest first."""
         return tuple((self.class_names[index], probability) for index, probability in rank(probabilities, top))
 
-    def _prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
+    def prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
+        """Return what one image's probabilities say, with the names of its `top` most probable classes."""
         ranked = self.name_top(probabilities, top)
         threshold = None if self.calibration is None else self.calibration.threshold
         sure = None if threshold is None else ranked[0][1] >= threshold

@@ -77,11 +77,17 @@ def convert(
         format,
         task=classifier.task,
         calibration=None if calibration is None else calibration.to_json(),
+        overwrite=overwrite,
     )
-    return written if calibration is None else replace(written, notes=(*written.notes, _note(calibration, format)))
+    return (
+        written
+        if calibration is None
+        else replace(written, notes=(*written.notes, calibration_note(calibration, format)))
+    )
 
 
-def _note(calibration: Calibration, format_name: str) -> str:
+def calibration_note(calibration: Calibration, format_name: str) -> str:
+    """Return what another library's format makes of a calibration, in one sentence."""
     if format_name == TRANSFORMERS:
         return f"The format cannot hold the calibration, which is not kept: {calibration.sentence()}"
     return f"Vitral alone applies the calibration to what it reads from there: {calibration.sentence()}"

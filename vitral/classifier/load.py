@@ -13,6 +13,7 @@ from vitral.classifier.provenance import RANDOM, Provenance
 from vitral.errors import VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.choice import EngineChoice, PrecisionChoice, predictor_of
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
@@ -34,6 +35,8 @@ def load(
     *,
     image_size: int | tuple[int, int] | None = None,
     architecture: Mapping[str, Any] | None = None,
+    engine: EngineChoice | None = None,
+    precision: PrecisionChoice = "fp32",
     listener: Listener = show,
 ) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
@@ -46,11 +49,17 @@ def load(
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
         architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
+        engine: what computes predictions: "torch"; "packed", weights sorted once for the CPU; "compiled" by torch.compile;
+            "openvino", an extra; "auto" for the fastest of those that are ready at once, measured once for a machine and a
+            network. None: the network itself in fp32, else "auto".
+        precision: in which predictions are computed: "fp32", exactly; "bf16"; "auto" for bf16 where the hardware has it and it
+            is faster, which the listener is told. Training, features and explanations are in fp32 in any case. In a job of
+            several processes all of them call `load` where an "auto" leaves a choice: the first measures for all.
         listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read or fetched; the message names file and tensor.
-        ModelError: the network cannot take `image_size`, or has no such field.
+        ModelError: the network cannot take `image_size`, or has no such field; or an engine that is not there.
     """
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     classifier = _load(source, architecture or {}, size, listener)
@@ -64,6 +73,7 @@ def load(
             )
             classifier.calibration = None
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
+    classifier.predictor = predictor_of(classifier.model, engine, precision, listener)
     return classifier
 
 

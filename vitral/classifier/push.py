@@ -4,10 +4,11 @@ import tempfile
 from pathlib import Path
 
 from vitral.classifier import folder
-from vitral.classifier.convert import VITRAL
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.convert import VITRAL, calibration_note
 from vitral.classifier.load import load
 from vitral.errors import WeightsError
-from vitral.events import Listener
+from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.weights.hub import upload
 from vitral.weights.save import write_weights
@@ -25,7 +26,8 @@ def push(
         name: "owner/name" or "hf:owner/name"; made if it is not there.
         format: "vitral", the classifier folder with its card, or "transformers", which its own library opens.
         private: whether a new repository is for its owner's eyes alone.
-        listener: receives what is fetched, if the source is; it is written to the screen if left out.
+        listener: receives what is fetched, if the source is, and what the format does not keep, as warnings; they are written
+            to the screen if left out.
 
     Raises:
         WeightsError: the source cannot be read, the format cannot hold it, or the Hub refuses.
@@ -39,5 +41,11 @@ def push(
             folder.save(classifier, place)
         else:
             parts = (classifier.model, classifier.preprocessing, classifier.class_names)
-            write_weights(*parts, place, format, task=classifier.task)
+            notes = write_weights(*parts, place, format, task=classifier.task).notes
+            for note in (*notes, *_lost(classifier, format)):
+                listener(Message(note, warning=True))
         return upload(place, name, private=private)
+
+
+def _lost(classifier: Classifier, format_name: str) -> tuple[str, ...]:
+    return () if classifier.calibration is None else (calibration_note(classifier.calibration, format_name),)

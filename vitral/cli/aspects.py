@@ -5,8 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.evaluate import show_table
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
 from vitral.evaluation.aspects import aspects as score
 
@@ -31,10 +30,4 @@ def aspects(
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         result = score(source, data, classes=classes, skip_bad_images=skip_bad_images, listener=listener)
-    if json:
-        print_json(result.to_json())
-        return
-    for line in result.lines():
-        print_line(line)
-    for table in result.tables():
-        show_table(table)
+    print_result(result, json=json)

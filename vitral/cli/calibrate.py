@@ -5,8 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from vitral.cli.chosen import name_of
-from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.evaluate import show_table
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
 from vitral.evaluation.calibrate import calibrate as fit
 
@@ -45,14 +44,8 @@ def calibrate(
             skip_bad_images=skip_bad_images,
             listener=listener,
         )
-    if json:
-        print_json(result.to_json())
-        return
-    for line in result.lines():
-        print_line(line)
-    for table in result.tables():
-        show_table(table)
     if not result.changed:
-        print_line("Nothing was written.")
+        kept = "Nothing was written."
     else:
-        print_line(f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder.")
+        kept = f"Kept in {name}." if write else "Nothing was written; --write keeps it in the classifier's folder."
+    print_result(result, json=json, below=[kept])

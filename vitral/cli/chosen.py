@@ -5,22 +5,32 @@ from vitral.classifier.load import load
 from vitral.cli.console import ConsoleListener
 from vitral.errors import WeightsError
 from vitral.events import Message
+from vitral.inference.choice import EngineChoice, PrecisionChoice
 from vitral.layout import RUNS
 from vitral.training.records.run_folder import newest_classifier
 
 
-def choose(classifier: str | None, listener: ConsoleListener) -> tuple[str, Classifier]:
+def choose(
+    classifier: str | None,
+    listener: ConsoleListener,
+    *,
+    engine: EngineChoice | None = None,
+    precision: PrecisionChoice = "fp32",
+) -> tuple[str, Classifier]:
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
     Args:
         classifier: what `--classifier` says; None for the newest run.
         listener: receives which run is used, and a warning if its own scores are poor.
+        engine: see `load`.
+        precision: see `load`.
 
     Raises:
         WeightsError: there is no such classifier, or no run yet.
+        ModelError: there is no such engine.
     """
     name = classifier or _newest()
-    source = load(name, listener=listener)
+    source = load(name, engine=engine, precision=precision, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
     listener.note(source)

@@ -128,13 +128,34 @@ COMMANDS = {
         ),
         "TensorFlow is not needed; tasks whose datasets are missing are named, and what was interrupted goes on.",
     ),
+    "study": Command(
+        "Repeat an experiment of the paper on your data; the paper's figure and yours on one page.",
+        (
+            ("vitral study", "the nine experiments, and what each asks"),
+            ("vitral study position --data photos/ --plan", "its arms, and what it costs here and on a GPU"),
+            ("vitral study data-size --data cifar10/ --time 40m", "where a ViT overtakes a ResNet"),
+            ("vitral study shapes --data photos/ --transfer pets:pets/", "scored as in the paper: five images a class"),
+        ),
+        "Every arm has several seeds; a study that was interrupted goes on, and several processes may share its folder.",
+    ),
     "predict": Command(
         "Say what is in images, with probabilities.",
         (
             ("vitral predict holiday.jpg", "by the newest run, which is named"),
             ("vitral predict photos/ album.zip more.csv --classifier runs/photos", "folders, archives, tables"),
             ("vitral predict photos/ --top 1 --json", "for programs"),
+            ("vitral predict photos/ --out predictions.parquet", "any number of images; or .csv, .jsonl"),
+            ("vitral predict photos/ --out exact.csv --precision fp32", "exactly, if slower"),
         ),
+        "With --out it computes as fast as it can, in bf16 where that pays, and says so; otherwise in fp32.",
+    ),
+    "bench": Command(
+        "Measure how fast a classifier's network computes here, beside every peer that is installed.",
+        (
+            ("vitral bench runs/photos", "images/s, latency, memory, share of the machine's limit"),
+            ("vitral bench vit-b16 --batch-sizes 1,8,32 --compile", "torch.compile's kernels too, in minutes"),
+        ),
+        "All take turns in one run. The limit is that of large products in the same precision, measured in the same run.",
     ),
     "explain": Command(
         "Show where the model looked in an image, or what its network has learned.",

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.evaluate import show_table
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
 from vitral.evaluation.compare import compare as decide
 
@@ -36,12 +35,4 @@ def compare(
         comparison = decide(
             first, second, data, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
         )
-    if json:
-        print_json(comparison.to_json())
-        return
-    for line in comparison.lines():
-        print_line(line)
-    for table in comparison.tables():
-        show_table(table)
-    for line in comparison.examples():
-        print_line(line)
+    print_result(comparison, json=json, below=comparison.examples())

@@ -1,14 +1,14 @@
 """Output shared by the commands: progress bars on standard error, tables and JSON on standard output."""
 
-import json
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from json import dumps
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Table as Grid
 
 from vitral.classifier.classifier import Classifier
 from vitral.cli.wording import spoken
@@ -17,6 +17,23 @@ from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 from vitral.printable import printable, printable_json
 from vitral.progress import PlainLines, readable
+from vitral.tasks.shown import THIN_SPACE, Table
+
+
+class Shown(Protocol):
+    """What a command finds out: sentences and tables for people, and everything as JSON values for programs."""
+
+    def lines(self) -> Iterable[str]:
+        """Return what stands above the tables."""
+        ...
+
+    def tables(self) -> Iterable[Table]:
+        """Return the tables."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        ...
 
 
 class ConsoleListener:
@@ -87,7 +104,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """
     if not is_main():
         return
-    print(printable_json(json.dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
+    print(printable_json(dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
@@ -117,7 +134,7 @@ def print_table(
     """
     if not is_main():
         return
-    table = Table(
+    table = Grid(
         title=title,
         title_justify="left",
         box=None,
@@ -138,3 +155,31 @@ def print_line(text: str) -> None:
     """Print one line to standard output."""
     if is_main():
         print(printable(spoken(text)))
+
+
+def print_result(result: Shown, *, json: bool, below: Iterable[str] = ()) -> None:
+    """Print what a command found out.
+
+    Args:
+        result: that.
+        json: whether to print JSON for programs instead.
+        below: lines after the tables, for people.
+    """
+    if json:
+        print_json(result.to_json())
+        return
+    for line in result.lines():
+        print_line(line)
+    for table in result.tables():
+        _print_shown(table)
+    for line in below:
+        print_line(line)
+
+
+def _print_shown(table: Table) -> None:
+    """Print a table with its title and its note."""
+    print_line(table.title)
+    rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
+    print_table([column.lower() for column in table.columns], rows)
+    if table.note:
+        print_line(table.note)

@@ -7,18 +7,18 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
 from vitral.data.open import path_in
 from vitral.errors import VitralError
-from vitral.evaluation.evaluate import evaluate as score
-from vitral.evaluation.frozen import FrozenScores, parse_ways, score_frozen
+from vitral.evaluation.evaluate import Scored, score
+from vitral.evaluation.frozen import parse_ways, score_frozen
 from vitral.evaluation.looks import opened
 from vitral.evaluation.slices import slices
+from vitral.inference.choice import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
-from vitral.tasks.shown import THIN_SPACE, Table
 from vitral.tasks.task import Result
 
 SHOWN_MISTAKES = 5
@@ -33,6 +33,8 @@ def evaluate(
     by: str | None = None,
     classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    engine: EngineChoice | None = None,
+    precision: PrecisionChoice = "fp32",
     report: Path | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -50,29 +52,25 @@ def evaluate(
             images, the worst first.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
+        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino (an extra), or auto, the fastest;
+            if left out, the network itself in fp32, else auto.
+        precision: fp32, exactly; bf16; or auto, bf16 where it is faster. Other than fp32: how far answers differ is said.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.
     """
+    _refuse_faster(engine, precision, {"--by": by, "--frozen": frozen})
+    asked: dict[str, Any] = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
     if by is not None:
         _refuse_beside_by(report, frozen)
-        asked = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
         _print_slices(classifier, data, by, asked, json=json)
         return
     if frozen is not None:
         _refuse_report(report)
         with ConsoleListener() as listener:
             _, source = choose(classifier, listener)
-            scores = score_frozen(
-                source,
-                data,
-                ways=parse_ways(frozen),
-                split=split,
-                classes=classes,
-                skip_bad_images=skip_bad_images,
-                listener=listener,
-            )
-        _print_frozen(scores, json=json)
+            scores = score_frozen(source, data, ways=parse_ways(frozen), **asked, listener=listener)
+        print_result(scores, json=json)
         return
     if report is not None:
         check_file(
@@ -82,12 +80,11 @@ def evaluate(
             overwrite=overwrite,
         )
     with ConsoleListener() as listener:
-        name, source = choose(classifier, listener)
-        evaluation = score(
-            source, data, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
-        )
+        name, source = choose(classifier, listener, engine=engine, precision=precision)
+        scored = score(source, data, **asked, listener=listener)
+    evaluation = scored.result
     if report is not None:
-        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"), *opened(source))
+        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"), *opened(source), *_computed(scored))
         page = RunReport(
             title=f"Scores on {data}",
             facts=facts,
@@ -95,10 +92,12 @@ def evaluate(
             evaluation=evaluation,
         )
         write_report(page, report, overwrite=overwrite)
-    if json:
-        print_json(evaluation.to_json())
-    else:
-        show(evaluation)
+    print_result(scored, json=json, below=_mistakes(evaluation))
+
+
+def _computed(scored: Scored) -> tuple[tuple[str, str], ...]:
+    """Return what a page says of a computation other than the network's own in fp32."""
+    return () if scored.difference is None else (("Computation", scored.difference.sentence()),)
 
 
 def _refuse_report(report: Path | None) -> None:
@@ -106,6 +105,12 @@ def _refuse_report(report: Path | None) -> None:
         raise VitralError(
             "--report shows what a classifier's own head answers; leave it out with --frozen, or take --json."
         )
+
+
+def _refuse_faster(engine: str | None, precision: str, others: Mapping[str, str | None]) -> None:
+    for name, value in others.items():
+        if value is not None and (engine is not None or precision != "fp32"):
+            raise VitralError(f"{name} scores in fp32 by the network itself; leave --engine and --precision out.")
 
 
 def _refuse_beside_by(report: Path | None, frozen: str | None) -> None:
@@ -118,41 +123,15 @@ def _print_slices(classifier: str | None, data: str, by: str, asked: Mapping[str
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         parts = slices(source, data, by, **asked, listener=listener)
-    if json:
-        print_json(parts.to_json())
-        return
-    for line in parts.lines():
-        print_line(line)
-    for table in parts.tables():
-        show_table(table)
+    print_result(parts, json=json)
 
 
-def _print_frozen(scores: FrozenScores, *, json: bool) -> None:
-    if json:
-        print_json(scores.to_json())
-        return
-    for line in scores.lines():
-        print_line(line)
-    show_table(scores.table())
-
-
-def show(evaluation: Result) -> None:
-    """Print an evaluation: figures, tables, the most confident mistakes."""
-    for line in evaluation.lines():
-        print_line(line)
-    for table in evaluation.tables():
-        show_table(table)
-    for mistake in evaluation.mistakes[:SHOWN_MISTAKES]:
-        print_line(f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}")
-
-
-def show_table(table: Table) -> None:
-    """Print a table with its title and its note."""
-    print_line(table.title)
-    rows = [[cell.replace(THIN_SPACE, "") for cell in row] for row in table.rows]
-    print_table([column.lower() for column in table.columns], rows)
-    if table.note:
-        print_line(table.note)
+def _mistakes(evaluation: Result) -> list[str]:
+    """Return the most confident mistakes, one line each."""
+    return [
+        f"{mistake.description}: {mistake.predicted} {mistake.probability:.1%}, but it is {mistake.truth}"
+        for mistake in evaluation.mistakes[:SHOWN_MISTAKES]
+    ]
 
 
 def _verdict(evaluation: Result, split: str) -> tuple[Verdict, ...]:

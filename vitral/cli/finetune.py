@@ -44,7 +44,8 @@ def finetune(
     """Fine-tune a model on labelled images: classifier, scores and report in one run folder.
 
     Args:
-        data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits".
+        data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits";
+            part:10%:SOURCE is a share of the training images of any of these.
         source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
             model's name alone means random weights. If left out, the published weights that pay for these images, this
             machine and the time, or none.

@@ -1,12 +1,17 @@
 """`vitral predict`: what is in these images?"""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
+from vitral.classifier.prediction import Prediction
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.errors import VitralError
+from vitral.inference.choice import EngineChoice, PrecisionChoice
 
 
 def predict(
@@ -16,6 +21,10 @@ def predict(
     classifier: str | None = None,
     top: Annotated[int, Parameter(validator=Number(gte=1))] = 3,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    out: Path | None = None,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    engine: EngineChoice | None = None,
+    precision: PrecisionChoice | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Say what is in images, with probabilities.
@@ -25,14 +34,41 @@ def predict(
         classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         top: how many classes to name for each image.
         skip_bad_images: skip images that cannot be read, naming each, instead of stopping.
+        out: write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; one that cannot be read
+            is a row with its error, and a job that was killed goes on when it is typed again.
+        overwrite: let --out replace a file, or the parts of another job.
+        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino (an extra), or auto, the fastest;
+            if left out, the network itself in fp32, else auto.
+        precision: fp32, exactly; bf16; or auto, bf16 where it is faster, which is said; if left out, fp32, and auto with --out.
         json: print JSON for programs.
     """
+    if out is None and overwrite:
+        raise VitralError("--overwrite is about the file that --out names; leave it out.")
+    if out is not None and skip_bad_images:
+        raise VitralError(
+            "With --out, an image that cannot be read is a row with its error; leave --skip-bad-images out."
+        )
+    if out is not None:
+        check_out(out, images, overwrite=overwrite)
+    precision = precision or ("fp32" if out is None else "auto")
     with ConsoleListener() as listener:
-        _, source = choose(classifier, listener)
-        predictions = source.predict(images, top=top, skip_bad_images=skip_bad_images, listener=listener)
-    if json:
+        _, source = choose(classifier, listener, engine=engine, precision=precision)
+        if out is not None:
+            written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
+        else:
+            predictions = source.predict(images, top=top, skip_bad_images=skip_bad_images, listener=listener)
+    if out is not None and json:
+        print_json(vars(written))
+    elif out is not None:
+        for line in written.lines():
+            print_line(line)
+    elif json:
         print_json([prediction.to_json() for prediction in predictions])
-        return
+    else:
+        _print(predictions)
+
+
+def _print(predictions: list[Prediction]) -> None:
     for prediction in predictions:
         ranked = "  ".join(f"{label} {probability:.1%}" for label, probability in prediction.top)
         doubt = "not sure  " if prediction.sure is False else ""

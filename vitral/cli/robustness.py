@@ -6,8 +6,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.evaluate import show_table
+from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
 from vitral.evaluation.corruptions import MOST_IMAGES
 from vitral.evaluation.corruptions import robustness as score
@@ -45,10 +44,4 @@ def robustness(
             skip_bad_images=skip_bad_images,
             listener=listener,
         )
-    if json:
-        print_json(result.to_json())
-        return
-    for line in result.lines():
-        print_line(line)
-    for table in result.tables():
-        show_table(table)
+    print_result(result, json=json)

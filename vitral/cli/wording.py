@@ -12,6 +12,7 @@ FLAGS = {
 ARGUMENTS = (
     *(
         "baselines",
+        "budget",
         "classes",
         "classifier",
         "data",
@@ -22,12 +23,27 @@ ARGUMENTS = (
         "layer",
         "method",
         "model",
+        "engine",
         "offline",
         "out",
         "overrides",
         "overwrite",
     ),
-    *("quick", "recipe", "resume", "seed", "skip_bad_images", "source", "split", "starts", "runs", "sweep", "time"),
+    *(
+        "precision",
+        "quick",
+        "recipe",
+        "resume",
+        "seed",
+        "skip_bad_images",
+        "source",
+        "split",
+        "starts",
+        "runs",
+        "sweep",
+        "time",
+        "transfer",
+    ),
 )
 COMMANDS = {
     "check": "check",
@@ -39,6 +55,7 @@ COMMANDS = {
     "list_recipes": "recipes",
     "predict": "predict",
     "pretrain": "pretrain",
+    "study": "study",
 }
 
 
@@ -65,10 +82,11 @@ def _command(name: str) -> str | None:
     return f"'vitral {COMMANDS[name]}'" if name in COMMANDS else None
 
 
-def _command_line(name: str, data: list[object], named: dict[str, object]) -> str | None:
-    """Return the command line of a call whose first argument, if it has one by position, is the data."""
+def _command_line(name: str, positional: list[object], named: dict[str, object]) -> str | None:
+    """Return the command line of a call; its last argument by position, if it has one, is the data, after a study's name."""
+    words, data = positional[:-1], positional[-1:]
     given = {**({"data": data[0]} if data else {}), **named}
     flags = [_flags(each, value) for each, value in given.items()]
-    if name not in COMMANDS or len(data) > 1 or None in flags:
+    if name not in COMMANDS or len(words) != (name == "study") or None in flags:
         return None
-    return " ".join(["vitral", COMMANDS[name], *filter(None, flags)])
+    return " ".join(["vitral", COMMANDS[name], *(shlex.quote(str(word)) for word in words), *filter(None, flags)])

@@ -3,14 +3,23 @@
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
 from vitral.data.classes import Reading
-from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, take_inventory
+from vitral.data.fingerprint import (
+    fingerprint,
+    former_fingerprint,
+    hash_contents,
+    of_part,
+    take_inventory,
+    whole,
+)
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
+from vitral.data.part import members, part_name, part_notes
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.share import SHARE, share_out
 from vitral.data.source import BadImage, DataSet
@@ -46,6 +55,7 @@ class Listing:
         bad_classes: their classes.
         reading: which folder named the class, where folders are nested.
         held_out: the share of the training images that become a validation split where the data have none; 0 for none.
+        base: what images' names begin with on this machine alone.
     """
 
     title: str
@@ -61,6 +71,7 @@ class Listing:
     bad_classes: frozenset[str] = frozenset()
     reading: Reading | None = None
     held_out: float = SHARE
+    base: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +85,7 @@ class Opening:
     verify: bool = True
     classes: Reading | None = None
     hold_out: bool = True
+    part: Fraction | None = None
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -94,12 +106,14 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     names = _class_names(listing, entries, how.class_names, notes, unread)
     contents = hash_contents(listing.store, entries, remote=listing.remote)
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
-    whole = how.trained_on is not None and not set(how.trained_on) & set(fingerprints)
+    others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
-    splits = share_out(entries, names, notes, contents, whole=whole, held_out=held_out)
+    splits = share_out(entries, names, notes, contents, whole=others, held_out=held_out)
+    if how.part is not None and "train" in splits:
+        splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     numbers = {name: number for number, name in enumerate(names)}
     return DataSet(
-        name=listing.name,
+        name=listing.name if how.part is None else part_name(listing.name, how.part),
         class_names=names,
         splits={
             split: StoredImages(
@@ -113,12 +127,20 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         augmentation=AUGMENTATION,
         bad_images=bad,
         notes=tuple(notes),
-        fingerprint=fingerprints[0],
+        fingerprint=fingerprints[0] if how.part is None else of_part(fingerprints[0], how.part),
         inventory=take_inventory(splits, contents),
         task=listing.task,
         reading=listing.reading,
         shared_out=_made(entries, splits),
     )
+
+
+def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:
+    """Return a share of the training images, and note what it is."""
+    named = ((image.name.removeprefix(base).lstrip("/"), image.classes) for image in images)
+    chosen, bare = members(named, share)
+    notes += part_notes(share, chosen=len(chosen), images=len(images), bare=bare)
+    return [images[index] for index in chosen]
 
 
 def _in_the_classifiers_words(

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 
 from vitral.data.columns import find_columns
+from vitral.data.open import path_in
 from vitral.data.source import Source
 from vitral.data.table import TEXT_SUFFIXES
 from vitral.data.text_table import DELIMITERS, find_images
@@ -27,7 +28,7 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
         DataError: there is no such column or folder.
     """
     names = [source.describe(index) for index in range(len(source))]
-    tables = _tables(Path(data))
+    tables = _tables(Path(path_in(data)))
     if not tables:
         return _folders(data, names, by)
     cells: dict[str, str] = {}

@@ -5,6 +5,7 @@ import json
 import stat
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from vitral.data.threads import in_threads
 from vitral.errors import VitralError
 
 SCHEME = "2-"  # begins a fingerprint; earlier versions hashed only names and sizes
+OF_SHARE = "/part="  # stands in a fingerprint before the share of the training images
 HASHED = 50_000  # up to so many images, all are hashed; of more, so many evenly spaced ones
 DIGEST_BYTES = 16
 
@@ -65,6 +67,26 @@ def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, st
 def fingerprint(splits: Splits, contents: Mapping[int, str]) -> str:
     """Return one hash of every image's split, name, classes, size and, where it was read, content."""
     return SCHEME + _together(_line(split, image, contents) for split, images in splits.items() for image in images)
+
+
+def of_part(fingerprint: str, share: Fraction) -> str:
+    """Return the fingerprint of a share of the training images of data with a fingerprint."""
+    return f"{fingerprint}{OF_SHARE}{share}"
+
+
+def whole(fingerprint: str) -> str:
+    """Return the fingerprint of the data that a fingerprint is of, or of a share of whose training images."""
+    return fingerprint.partition(OF_SHARE)[0]
+
+
+def share_of(fingerprint: str) -> str:
+    """Return of what share of the training images a fingerprint is, such as "1/10"; "1" for all of them."""
+    return fingerprint.partition(OF_SHARE)[2] or "1"
+
+
+def same_data(one: str, other: str) -> bool:
+    """Tell whether two fingerprints are known and of the same data, in whatever share of the training images."""
+    return bool(one) and whole(one) == whole(other)
 
 
 def former_fingerprint(splits: Splits) -> str:

@@ -1,8 +1,9 @@
 """Names in data: which are splits, and their natural order."""
 
+import os
 import re
 import unicodedata
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from vitral.errors import DataError
@@ -29,6 +30,11 @@ def _number(digits: str) -> tuple[int, int, str]:
     plain = digits if digits.isascii() else "".join(str(unicodedata.decimal(digit)) for digit in digits)
     shortest = plain.lstrip("0")
     return 0, len(shortest), shortest
+
+
+def common_folder(files: Sequence[str]) -> str:
+    """Return the folder, or address, in which all of some files are; empty where that is the current one."""
+    return os.path.commonprefix([file.rpartition("/")[0] + "/" for file in files]).rpartition("/")[0]
 
 
 def split_named(name: str) -> str | None:

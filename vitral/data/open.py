@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from vitral import plugins
@@ -14,6 +15,7 @@ from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
 from vitral.data.generated import PRESETS, open_generated
 from vitral.data.hub import HUB, STREAM, is_saved, list_hub, list_parquet_tree, list_saved, list_stream
+from vitral.data.part import cut, divided, is_part, read_part
 from vitral.data.published.registry import PUBLISHED, is_published, list_published, refuse_unnamed
 from vitral.data.shards import is_shard, list_shards, shard_files
 from vitral.data.source import DataSet
@@ -55,6 +57,7 @@ def open_data(
     | Hugging Face dataset | hf:OWNER/NAME, hf-stream:OWNER/NAME (add :CONFIG), or a folder of `save_to_disk` |
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.open` |
+    | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
@@ -78,15 +81,22 @@ def open_data(
     name = str(spec)
     trained = (trained_on,) if isinstance(trained_on, str) else trained_on
     how = Opening(class_names, skip_bad_images, trained, listener, verify, check_reading(classes), hold_out)
-    if name == DIGITS:
-        return _in_order(open_digits(), class_names)
-    if (own := plugins.registered("data").get(name.partition(":")[0])) is not None:
-        return _in_order(_of_plugin(own, name), class_names)
-    if name in PRESETS:
-        return _in_order(open_generated(name), class_names)
+    if is_part(name):
+        part = read_part(name)
+        name, how = part.source, replace(how, part=part.share)
+    if is_built_in(name):
+        data = _in_order(_built_in(name), class_names)
+        return data if how.part is None else cut(data, how.part)
     if name.startswith(VTAB):
         return open_task(read_spec(name), how)
     return assemble(list_data(name, how), how)
+
+
+def _built_in(name: str) -> DataSet:
+    if name == DIGITS:
+        return open_digits()
+    own = plugins.registered("data").get(name.partition(":")[0])
+    return open_generated(name) if own is None else _of_plugin(own, name)
 
 
 def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
@@ -105,7 +115,7 @@ def is_data_name(spec: str) -> bool:
     """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
         return spec.lower().endswith(SUFFIXES)
-    if is_built_in(spec) or is_published(spec) or is_address(spec):
+    if is_part(spec) or is_built_in(spec) or is_published(spec) or is_address(spec):
         return True
     return spec.startswith((HUB, STREAM, VTAB)) or RANGE.search(spec) is not None
 
@@ -115,6 +125,10 @@ def parts_of_name(spec: str) -> tuple[str, str, str]:
 
     Of a name that holds no other path the whole is the path, as of a folder. After a prefix, ~ stands for the home folder.
     """
+    if is_part(spec):
+        share, source = divided(spec)
+        before, path, after = parts_of_name(source)
+        return f"{share}{before}", _at_home(path), after
     if look_at(spec) is None and spec.startswith(VTAB):
         root = spec.removeprefix(VTAB).removesuffix(f":{BOTH}").rpartition(":")[0]
         return VTAB, _at_home(root), spec[len(VTAB) + len(root) :]

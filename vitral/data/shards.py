@@ -25,7 +25,7 @@ import numpy as np
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.assemble import Listing
-from vitral.data.names import NAMES_FILE, NAMES_LIMIT, listed_names, names_in, natural_key
+from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
 from vitral.data.stored import Entry, Handles, Strings
 from vitral.data.table import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
@@ -106,7 +106,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
         listener(Progress("index shards", done, len(shards)))
     remote = any(map(is_address, shards))
     declared = _declared(shards[0])
-    base = _common(shards)
+    base = common_folder(shards)
     entries: dict[str, list[Entry]] = {}
     ends: dict[str, list[int]] = {}
     several = False
@@ -253,10 +253,6 @@ def _declared(shard: str) -> tuple[str, ...] | None:
             return listed_names(file.read(NAMES_LIMIT).decode())
     except Exception:  # there is none, however the file system reports it
         return None
-
-
-def _common(shards: Sequence[str]) -> str:
-    return os.path.commonprefix([shard.rpartition("/")[0] + "/" for shard in shards]).rpartition("/")[0]
 
 
 def _short(title: str) -> str:

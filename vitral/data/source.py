@@ -78,7 +78,7 @@ class DataSet:
         bad_images: images left out because they could not be read.
         notes: on the data and on what was decided, one line each.
         fingerprint: a hash of every image's split, name, classes, size and content; without the content of remote images,
-            and with that of only a part of very many.
+            and with that of only a part of very many. Of a share of the training images the whole's, and the share.
         inventory: by split and class the number of images, and a hash of them; empty for built-in datasets.
         task: what a label is, as far as the data show.
         reading: in nested folders, which named the class: "leaf", "top" or "path".

@@ -31,6 +31,11 @@ class Store(Protocol):
         ...
 
 
+def named(error: ImageError, name: str) -> ImageError:
+    """Return an error about an image of which only the bytes were known, with its name."""
+    return ImageError(str(error).replace("The image", f"'{name}'", 1))
+
+
 class Entry(NamedTuple):
     """An image: its index in the store, its name there, its classes, and its size in bytes."""
 
@@ -154,12 +159,19 @@ class StoredImages:
         Raises:
             ImageError: it cannot be read.
         """
-        content = self.encoded(index)
+        return self.decoded(index, self.encoded(index), shrink)
+
+    def decoded(self, index: int, content: bytes | Path, shrink: Shrink | None = None) -> Pixels:
+        """Return as RGB pixels what `encoded` gave.
+
+        Raises:
+            ImageError: it is not a readable image; the message names it.
+        """
         try:
             return read_image(content, shrink=shrink)
         except ImageError as error:
             if isinstance(content, bytes):
-                raise ImageError(str(error).replace("The image", f"'{self.describe(index)}'", 1)) from error
+                raise named(error, self.describe(index)) from error
             raise
 
     def label(self, index: int) -> Label:

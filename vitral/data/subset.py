@@ -1,6 +1,6 @@
-"""A part of a source, several sources as one, and a source whose classes are renumbered as in a model."""
+"""A part of a source, several as one, one whose classes are renumbered as in a model, and one whose images are redrawn."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +145,43 @@ class Renumbered:
         """Return the classes in order."""
         labels = self._source.labels()
         return np.where(labels < 0, labels, self._numbers[labels])
+
+    def describe(self, index: int) -> str:
+        """Return what the source calls the image."""
+        return self._source.describe(index)
+
+
+class Redrawn:
+    """A source whose images are changed, and nothing else.
+
+    Args:
+        source: images and labels.
+        draw: from an image and its index to the changed one; what worker processes can be sent.
+    """
+
+    def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:
+        self._source, self._draw = source, draw
+        self.endless, self.shards = source.endless, source.shards
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._source)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels, changed."""
+        return self._draw(self._source.image(index, shrink), index)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return None: a changed image is not stored."""
+        return None
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        return self._source.label(index)
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return self._source.labels()
 
     def describe(self, index: int) -> str:
         """Return what the source calls the image."""

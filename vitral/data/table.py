@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.assemble import Listing
 from vitral.data.columns import Columns, find_columns, in_order, split_of_row
-from vitral.data.names import ALL, split_named
+from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
 from vitral.errors import DataError, ImageError, one_line
@@ -161,6 +161,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
         task=task_of(several=several),
         shards={} if random_access else {split: tuple(positions) for split, positions in ends.items()},
         remote=remote,
+        base=common_folder(listed),
     )
 
 

@@ -1,20 +1,24 @@
 """Images regardless of labels: from any dataset, and from files and folders of images."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
 from vitral.data.assemble import Opening
-from vitral.data.folder import Files
 from vitral.data.open import is_built_in, is_data_name, list_data, open_data
-from vitral.data.source import Source
+from vitral.data.part import is_part
+from vitral.data.source import BadImage, Source
 from vitral.data.stored import Store, StoredImages
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS, Pixels, read_image
-from vitral.paths import is_folder, is_regular, walk
+from vitral.paths import files_below, is_folder, is_regular
+
+CHUNK = 1 << 20  # bytes
+Arrange = Callable[[Iterable[str]], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,16 @@ class Unlabelled:
     Attributes:
         name: for people: its path, or archive and member.
         read: returns its RGB pixels, or raises ImageError.
+        fetch: reads the encoded image and returns what decodes it, or raises ImageError; None where nothing is encoded.
     """
 
     name: str
     read: Callable[[], Pixels]
+    fetch: Callable[[], Callable[[], Pixels]] | None = None
 
 
 def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
-    """Return the images that a user names, none of them read yet.
+    """Return the images that a user names, none of them read yet; those of a folder in order of path.
 
     Args:
         spec: an image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data` takes:
@@ -42,51 +48,117 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
         DataError: a dataset that cannot be read, or is endless.
         ImageError: a folder or archive without images.
     """
+    return list(_stream(spec, listener, sorted))
+
+
+def stream_unlabelled(spec: str, listener: Listener = ignore) -> Iterator[Unlabelled]:
+    """Give the images that a user names one by one; of a folder, only the names of one folder in it are in memory.
+
+    The order is always the same; in a folder, files come before what is in further folders. Arguments and errors are those of
+    `list_unlabelled`.
+    """
+    return _stream(spec, listener, iter)
+
+
+def check_named(spec: str) -> None:
+    """Refuse a name that stands for nothing, such as a mistyped path.
+
+    Raises:
+        ImageError: it is neither a file nor a folder nor the name of data.
+    """
+    with contextlib.suppress(OSError, ValueError):  # a name that no path may have
+        if Path(spec).exists():
+            return
+    if not is_data_name(spec):
+        raise ImageError(
+            f"'{spec}' is not there: no file, folder, archive or dataset has this name; check its spelling."
+        )
+
+
+def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
     path = Path(spec)
     if is_folder(path):
-        return _of_folder(path, listener)
-    if is_archive(path) and is_regular(path):
-        return _require(_of_store(*archive_images(path)) or _of_data(spec, listener), path)
-    if is_data_name(spec):
-        return _of_data(spec, listener)
-    return [Unlabelled(spec, partial(read_image, path))]
+        yield from _require(_of_folder(path, listener, arrange), path)
+    elif is_archive(path) and is_regular(path):
+        store, indices = archive_images(path)
+        yield from _require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
+    elif is_data_name(spec):
+        yield from _of_data(spec, listener)
+    else:
+        yield _of_file(path, spec)
 
 
-def _of_folder(folder: Path, listener: Listener) -> list[Unlabelled]:
-    walked = walk(folder)
-    paths = [*(file.path for file in walked.files), *walked.broken]  # a broken link is reported when it is read
-    names = sorted(name for name in paths if name.lower().endswith(EXTENSIONS))
-    try:
-        images = _of_store(Files(folder, names), range(len(names))) if names else _of_data(str(folder), listener)
-    except DataError:
-        images = []
-    return _require(images, folder)
+def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
+    # A broken link is reported when it is read.
+    names = iter(arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS)))
+    first = next(names, None)
+    if first is not None:
+        yield _of_file(folder / first)
+        yield from (_of_file(folder / name) for name in names)
+        return
+    with contextlib.suppress(DataError):
+        yield from _of_data(str(folder), listener)
 
 
-def _require(images: list[Unlabelled], path: Path) -> list[Unlabelled]:
-    if not images:
+def _require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
+    first = next(images, None)
+    if first is None:
         raise ImageError(f"'{path}' holds no images; their names end in {', '.join(EXTENSIONS)}.")
-    return images
+    yield first
+    yield from images
 
 
-def _of_data(spec: str, listener: Listener) -> list[Unlabelled]:
-    if is_built_in(spec):
-        sources = list(open_data(spec).splits.values())
-        if any(source.endless for source in sources):
+def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
+    if is_built_in(spec) or is_part(spec):
+        data = open_data(spec, skip_bad_images=True, verify=False, listener=listener)
+        if any(source.endless for source in data.splits.values()):
             raise DataError(f"'{spec}' is endless; name a file or a folder.")
-        return [image for source in sources for image in _of_source(source)]
+        for source in data.splits.values():
+            yield from (_of_source(source, index) for index in range(len(source)))
+        yield from _bad(data.bad_images)
+        return
     listing = list_data(spec, Opening(listener=listener))
     indices = [entry.store_index for entries in listing.entries.values() for entry in entries]
-    bad = [Unlabelled(image.path, partial(_refuse, image.reason)) for image in listing.bad]
-    return [*_of_store(listing.store, indices), *bad]
+    yield from _of_store(listing.store, indices)
+    yield from _bad(listing.bad)
 
 
-def _of_store(store: Store, indices: Sequence[int]) -> list[Unlabelled]:
-    return _of_source(StoredImages(store, indices, [0] * len(indices)))
+def _bad(images: Sequence[BadImage]) -> Iterator[Unlabelled]:
+    return (Unlabelled(image.path, partial(_refuse, image.reason)) for image in images)
 
 
-def _of_source(source: Source) -> list[Unlabelled]:
-    return [Unlabelled(source.describe(index), partial(source.image, index)) for index in range(len(source))]
+def _of_store(store: Store, indices: Sequence[int]) -> Iterator[Unlabelled]:
+    source = StoredImages(store, indices, [0] * len(indices))
+    for index in range(len(source)):
+        yield Unlabelled(source.describe(index), partial(source.image, index), partial(_fetch, source, index))
+
+
+def _of_source(source: Source, index: int) -> Unlabelled:
+    return Unlabelled(source.describe(index), partial(source.image, index))
+
+
+def _of_file(path: Path, name: str = "") -> Unlabelled:
+    return Unlabelled(name or str(path), partial(read_image, path), partial(_fetch_file, path))
+
+
+def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
+    content = source.encoded(index)
+    if isinstance(content, Path):
+        _read_ahead(content)
+    return partial(source.decoded, index, content)
+
+
+def _fetch_file(path: Path) -> Callable[[], Pixels]:
+    _read_ahead(path)
+    return partial(read_image, path)
+
+
+def _read_ahead(path: Path) -> None:
+    """Let the system read a file, so that what decodes it finds it in memory; why one cannot be read is told there."""
+    if is_regular(path):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            while file.read(CHUNK):
+                pass
 
 
 def _refuse(reason: str) -> Pixels:

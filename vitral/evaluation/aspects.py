@@ -8,24 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Int64
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
-from vitral.data.subset import Renumbered, Subset
-from vitral.errors import DataError, ModelError
-from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split, predict_probabilities
+from vitral.data.subset import Redrawn, Subset
+from vitral.errors import ModelError
+from vitral.evaluation.evaluate import BATCH_SIZE, Right, predict_right
+from vitral.evaluation.opening import open_for
 from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.events import Listener, Message
-from vitral.images.decode import Pixels, Shrink
+from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Label
 
 VALIDATION = "validation"
 SHAPES = (
@@ -39,54 +36,28 @@ SHAPES = (
 )  # height by width, one of which an image's native aspect is rounded to
 GRAIN = 32  # pixels of which a side is a multiple, where the network says nothing of patches
 
-Right = Bool[np.ndarray, " examples"]
 
+@dataclass(frozen=True)
+class Padding:
+    """Pads images at both ends to a network's shape.
 
-class Padded:
-    """A source whose images are padded at both ends to a network's shape.
-
-    Args:
-        source: images and labels.
+    Attributes:
         shape: height by width of the network's images.
         colour: of the padding.
     """
 
-    endless = False
-    shards: tuple[int, ...] = ()
+    shape: float
+    colour: tuple[int, int, int]
 
-    def __init__(self, source: Source, shape: float, colour: tuple[int, int, int]) -> None:
-        self._source, self._shape, self._colour = source, shape, colour
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
-
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+    def __call__(self, image: Pixels, index: int) -> Pixels:
         """Return an image in the middle of its padding."""
-        image = self._source.image(index, shrink)
         height, width = image.shape[:2]
-        rows, columns = max(height, round(width * self._shape)), max(width, round(height / self._shape))
+        rows, columns = max(height, round(width * self.shape)), max(width, round(height / self.shape))
         padded = np.empty((rows, columns, 3), dtype=np.uint8)
-        padded[:] = self._colour
+        padded[:] = self.colour
         top, left = (rows - height) // 2, (columns - width) // 2
         padded[top : top + height, left : left + width] = image
         return padded
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return None: padding is not stored."""
-        return None
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(index)
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
-        return self._source.labels()
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
 
 
 @dataclass(frozen=True)
@@ -180,24 +151,20 @@ def aspects(
     Raises:
         DataError: there are no validation images, or they do not have one class each.
     """
-    scored = as_classifier(classifier, listener)
-    opened, _ = open_split(
-        data, [scored], split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    opened = open_for(
+        classifier, data, split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    if opened.task != SINGLE_LABEL:
-        raise DataError(f"Images of {opened.name} do not have one class each; only such images can be scored here.")
-    source = Renumbered(opened.splits[VALIDATION], match_classes(opened, scored.class_names))
     right, skipped = {}, []
-    for name, way in _ways(scored, batch_size).items():
+    for name, way in _ways(opened.classifier, batch_size).items():
         try:
-            right[name] = way(source)
+            right[name] = way(opened.source)
         except ModelError as error:
             skipped.append(f"Without {name}: {error}")
             continue
         listener(Message(f"{name}: {right[name].mean():.2%}"))
-    own = scored.preprocessing.resize
+    own = opened.classifier.preprocessing.resize
     made = tuple(_way(name, answers, right[own], is_own=name == own) for name, answers in right.items())
-    return Aspects(opened.name, len(source), made, tuple(skipped))
+    return Aspects(opened.data.name, len(opened.source), made, tuple(skipped))
 
 
 def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Way:
@@ -211,12 +178,11 @@ def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Sou
     whole = replace(own, resize="squash", crop_fraction=1.0)
 
     def scored(preprocessing: Preprocessing, source: Source) -> Right:
-        seen = Classifier(classifier.predictor, preprocessing, classifier.class_names, task=classifier.task)
-        return _right(seen, source, batch_size)
+        return predict_right(classifier, source, preprocessing=preprocessing, batch_size=batch_size)
 
     def padded(source: Source) -> Right:
         height, width = own.image_size
-        return scored(whole, Padded(source, height / width, own.mean_colour))
+        return scored(whole, Redrawn(source, Padding(height / width, own.mean_colour)))
 
     return {
         "squash": lambda source: scored(replace(own, resize="squash"), source),
@@ -239,7 +205,7 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
         model = copy.deepcopy(classifier.model)
         model.resize(_size(whole.image_size, SHAPES[number], _grain(classifier)))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
-        right[indices] = _right(shaped, Subset(source, indices), batch_size)
+        right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right
 
 
@@ -262,8 +228,3 @@ def _grain(classifier: Classifier) -> int:
     patches = getattr(classifier.model.config, "patch_size", (GRAIN, GRAIN))
     stride = getattr(classifier.model.config, "patch_stride", None) or patches
     return max(patches[0], stride[0]) if getattr(classifier.model.config, "stem", None) is None else GRAIN
-
-
-def _right(classifier: Classifier, source: Source, batch_size: int) -> Right:
-    probabilities, labels = predict_probabilities(classifier, source, batch_size=batch_size)
-    return (probabilities.argmax(dim=1) == labels).numpy()

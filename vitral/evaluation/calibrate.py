@@ -14,10 +14,10 @@ from vitral.classifier.folder import is_classifier, read, update_provenance
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
-from vitral.data.subset import Renumbered
 from vitral.errors import DataError, WeightsError
-from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split
+from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import matched, open_split
 from vitral.evaluation.selective import (
     Answered,
     Confidences,
@@ -304,7 +304,7 @@ def _logits(
 ) -> tuple[Logits, Labels]:
     logits, labels = collect(
         classifier.predictor.logits,
-        Renumbered(data.splits[split], match_classes(data, classifier.class_names)),
+        matched(data, split, classifier),
         classifier.preprocessing,
         batch_size=batch_size,
         workers=workers,

@@ -10,13 +10,15 @@ from jaxtyping import Bool, Float64, Int64
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
+from vitral.data.fingerprint import same_data
 from vitral.data.names import natural_key, some
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
 from vitral.evaluation.comparison import ClassDifference, Comparison, OneRight, Side, outcome
-from vitral.evaluation.evaluate import BATCH_SIZE, open_split, predict_probabilities, trained_on
+from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
 from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import check_one_class_each, open_split, trained_on
 from vitral.evaluation.paired import difference_interval, holm, images_needed, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.progress import show
@@ -73,10 +75,7 @@ def compare(
     opened, split = open_split(
         data, pair, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    if opened.task != SINGLE_LABEL:
-        raise DataError(
-            f"Images of {opened.name} may have several right labels; compare on images that have one class each."
-        )
+    check_one_class_each(opened)
     source = opened.splits[split]
     _check_classes(opened, source, names, pair, listener)
     for classifier in pair:
@@ -276,7 +275,7 @@ def _unshared(first: Classifier, second: Classifier) -> tuple[tuple[str, str], .
 
 def _remarks(data: DataSet, split: str, names: tuple[str, str], pair: tuple[Classifier, Classifier]) -> tuple[str, ...]:
     """Return what is unfair: images that one of the two may have been trained on."""
-    ours = [bool(data.fingerprint) and trained_on(classifier) == data.fingerprint for classifier in pair]
+    ours = [same_data(trained_on(classifier), data.fingerprint) for classifier in pair]
     if split == "train" and any(ours):
         which = " and ".join(name for name, mine in zip(names, ours, strict=True) if mine)
         return (f"{which} learned from these images, which says little of what new ones will show.",)

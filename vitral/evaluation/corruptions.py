@@ -6,79 +6,52 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.source import DataSet, Source
-from vitral.data.subset import Renumbered
+from vitral.data.source import DataSet
+from vitral.data.subset import Redrawn
 from vitral.errors import DataError
-from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split
+from vitral.evaluation.evaluate import BATCH_SIZE, predict_right
 from vitral.evaluation.features import thinned
 from vitral.evaluation.looks import open_test
-from vitral.events import Listener, Message, Progress, ignore
+from vitral.evaluation.opening import open_for
+from vitral.events import Listener, Message, Progress
 from vitral.images.corruptions import CORRUPTIONS, SEVERITIES, corrupt
-from vitral.images.decode import Pixels, Shrink
+from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.batching import collect
 from vitral.progress import show
 from vitral.seeds import generator
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Label
 
 MOST_IMAGES = 500  # that are corrupted: each is computed 76 times
 SEED = 0  # the same noise for every classifier
 CLEAN = "none"
 
 
-class Corrupted:
-    """A source whose images are brought to a network's size and corrupted there.
+@dataclass(frozen=True)
+class Corruption:
+    """Brings images to a network's size and corrupts them there.
 
-    Args:
-        source: images and labels.
+    Attributes:
         preprocessing: the network's, by which the images are brought to its size.
-        corruption: its name; "none" leaves them as they are.
+        name: the corruption's; "none" leaves them as they are.
         severity: 1 to 5.
     """
 
-    endless = False
-    shards: tuple[int, ...] = ()
+    preprocessing: Preprocessing
+    name: str
+    severity: int
 
-    def __init__(self, source: Source, preprocessing: Preprocessing, corruption: str, severity: int) -> None:
-        self._source, self._preprocessing = source, preprocessing
-        self._corruption, self._severity = corruption, severity
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
-
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image at the network's size, corrupted."""
-        fitted = self._preprocessing.fit(self._source.image(index, shrink))
+    def __call__(self, image: Pixels, index: int) -> Pixels:
+        """Return an image at the network's size, corrupted; the noise is that of its index."""
+        fitted = self.preprocessing.fit(image)
         pixels = np.ascontiguousarray(fitted.permute(1, 2, 0).round().numpy().astype(np.uint8))
-        if self._corruption == CLEAN:
+        if self.name == CLEAN:
             return pixels
-        rng = generator(SEED, f"corrupt by {self._corruption}", self._severity, index)
-        return corrupt(pixels, self._corruption, self._severity, rng)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return None: the images are pixels from the start."""
-        return None
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(index)
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
-        return self._source.labels()
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
+        rng = generator(SEED, f"corrupt by {self.name}", self.severity, index)
+        return corrupt(pixels, self.name, self.severity, rng)
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,43 +145,24 @@ def robustness(
     """
     if images < 1:
         raise DataError(f"At least one image must be corrupted, not {images}.")
-    scored = as_classifier(classifier, listener)
-    opened, split = open_split(
-        data, [scored], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    opened = open_for(
+        classifier, data, split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    if opened.task != SINGLE_LABEL:
-        raise DataError(
-            f"Images of {opened.name} do not have one class each; corruptions are scored on such images alone."
-        )
-    columns = match_classes(opened, scored.class_names)
-    open_test(scored, opened, split, "robustness", listener)
-    whole = opened.splits[split]
-    source = Renumbered(thinned(whole, min(images, len(whole))), columns)
+    scored, whole = opened.classifier, opened.source
+    open_test(scored, opened.data, opened.split, "robustness", listener)
+    source = thinned(whole, min(images, len(whole)))
     if len(source) < len(whole):
-        listener(Message(f"{len(source):,} of the {len(whole):,} {split} images are corrupted, evenly spaced."))
+        listener(Message(f"{len(source):,} of the {len(whole):,} {opened.split} images are corrupted, evenly spaced."))
+    as_they_are = replace(scored.preprocessing, resize="squash", crop_fraction=1.0)  # of the network's size already
 
     def accuracy(corruption: str, severity: int) -> float:
-        return _accuracy(scored, Corrupted(source, scored.preprocessing, corruption, severity), batch_size, workers)
+        corrupted = Redrawn(source, Corruption(scored.preprocessing, corruption, severity))
+        right = predict_right(scored, corrupted, preprocessing=as_they_are, batch_size=batch_size, workers=workers)
+        return float(right.mean())
 
     clean = accuracy(CLEAN, 0)
     accuracies: dict[str, tuple[float, ...]] = {}
     for done, name in enumerate(CORRUPTIONS, 1):
         accuracies[name] = tuple(accuracy(name, severity) for severity in SEVERITIES)
         listener(Progress("corruptions", done, len(CORRUPTIONS), {"accuracy": float(np.mean(accuracies[name]))}))
-    return Robustness(opened.name, split, len(source), clean, accuracies)
-
-
-def _accuracy(classifier: Classifier, source: Source, batch_size: int, workers: int) -> float:
-    """Return the accuracy on images that have the network's size already."""
-    as_they_are = replace(classifier.preprocessing, resize="squash", crop_fraction=1.0)
-    probabilities, labels = collect(
-        classifier.probabilities,
-        source,
-        as_they_are,
-        batch_size=batch_size,
-        workers=workers,
-        limit=None,
-        purpose="evaluate",
-        listener=ignore,
-    )
-    return float((probabilities.argmax(dim=1) == labels).double().mean())
+    return Robustness(opened.data.name, opened.split, len(source), clean, accuracies)

@@ -1,31 +1,58 @@
 """Score a classifier on labelled images, each counted exactly once, classes matched by name."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
-from vitral.data.names import side_by_side
-from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
-from vitral.errors import DataError, did_you_mean
+from vitral.evaluation.exactness import Difference, difference_from_exact
 from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import match_classes, open_split
 from vitral.events import Listener, Message, ignore
+from vitral.images.preprocessing import Preprocessing
 from vitral.inference.batching import collect
 from vitral.progress import show
-from vitral.tasks.any_label import ANY_LABEL
-from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.shown import Table
 from vitral.tasks.task import Result, Targets, Task
 
 BATCH_SIZE = 64
-SPLITS = ("train", "validation", "test")
+
+Right = Bool[np.ndarray, " examples"]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a classifier, and what its computation changes of them.
+
+    Attributes:
+        result: the scores.
+        difference: from the network in torch in float32; None where that is what computed.
+    """
+
+    result: Result
+    difference: Difference | None
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what a terminal shows above the tables."""
+        return (*self.result.lines(), *([self.difference.sentence()] if self.difference else []))
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return the tables of the scores."""
+        return self.result.tables()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the scores as JSON values, with the difference where there is one."""
+        return {**self.result.to_json(), **({"difference": asdict(self.difference)} if self.difference else {})}
 
 
 def evaluate(
@@ -43,6 +70,7 @@ def evaluate(
 
     Classes are matched by name, so the data's own order and classes that it lacks change nothing. Of a folder without
     split folders that the classifier was trained on, the test split is what training left out; of any other, all of it.
+    Of a classifier that computes otherwise than its network in float32, the listener is told how far its answers differ.
 
     Args:
         classifier: what to score: itself, or whatever `load` takes.
@@ -59,13 +87,43 @@ def evaluate(
         DataError: no such data or split, or a class that the classifier does not know.
         ImageError: an image cannot be read.
     """
+    scored = score(
+        classifier,
+        data,
+        split=split,
+        classes=classes,
+        batch_size=batch_size,
+        workers=workers,
+        skip_bad_images=skip_bad_images,
+        listener=listener,
+    )
+    if scored.difference is not None:
+        listener(Message(scored.difference.sentence()))
+    return scored.result
+
+
+def score(
+    classifier: Classifier | str | Path,
+    data: DataSet | str | Path,
+    *,
+    split: str | None = None,
+    classes: Reading | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    skip_bad_images: bool = False,
+    listener: Listener = show,
+) -> Scored:
+    """Score a classifier as `evaluate` does, and keep with the scores how far a faster computation differs.
+
+    Arguments and errors are those of `evaluate`.
+    """
     classifier = as_classifier(classifier, listener)
     data, split = open_split(
         data, [classifier], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
     columns = match_classes(data, classifier.class_names)
     open_test(classifier, data, split, "evaluate", listener)
-    return evaluate_source(
+    result = evaluate_source(
         classifier,
         data.splits[split],
         columns=columns,
@@ -74,68 +132,7 @@ def evaluate(
         workers=workers,
         listener=listener,
     )
-
-
-def open_split(
-    data: DataSet | str | Path,
-    classifiers: Sequence[Classifier],
-    *,
-    split: str | None,
-    classes: Reading | None,
-    skip_bad_images: bool,
-    listener: Listener,
-) -> tuple[DataSet, str]:
-    """Return the dataset that classifiers of one task are scored on, and the name of the split.
-
-    Args:
-        data: what `open_data` takes, or a dataset already open.
-        classifiers: data without splits that one of them was trained on are split as for its training.
-        split: see `evaluate`.
-        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress, notes and warnings.
-
-    Raises:
-        DataError: no such data or split, or a class that no classifier knows.
-        ImageError: an image cannot be read.
-    """
-    if not isinstance(data, DataSet):
-        if split is not None and split not in SPLITS:  # said before an image is read
-            raise DataError(f"There is no split '{split}', only {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
-        data = open_data(
-            data,
-            class_names=tuple(dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)),
-            classes=classes,
-            skip_bad_images=skip_bad_images,
-            trained_on=[trained_on(classifier) for classifier in classifiers],
-            listener=listener,
-        )
-        for note in data.notes:
-            listener(Message(note))
-    data = data.for_task(_scored_as(data, classifiers[0]))
-    if split is None:
-        split = data.scored_split()
-        if split == "train":
-            listener(
-                Message(
-                    f"{data.name} has no test or validation images; these are scores of the training images.",
-                    warning=True,
-                )
-            )
-    if split not in data.splits:
-        known = ", ".join(data.splits)
-        raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
-    return data, split
-
-
-def trained_on(classifier: Classifier) -> str:
-    """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
-    return str(classifier.provenance.training.get("data_fingerprint", ""))
-
-
-def _scored_as(data: DataSet, classifier: Classifier) -> Task:
-    """Return the task by which a classifier's answers are scored: its own, or that of data of which any label is right."""
-    return ANY_LABEL if data.task == ANY_LABEL and classifier.task == SINGLE_LABEL else classifier.task
+    return Scored(result, difference_from_exact(classifier, data.splits[split], listener))
 
 
 def evaluate_source(
@@ -215,21 +212,36 @@ def predict_probabilities(
     )
 
 
-def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
-    """Return for each of the data's classes the classifier's class of that name.
+def predict_right(
+    classifier: Classifier,
+    source: Source,
+    *,
+    preprocessing: Preprocessing | None = None,
+    batch_size: int = BATCH_SIZE,
+    workers: int = 0,
+    listener: Listener = ignore,
+) -> Right:
+    """Tell which images of one class each a classifier gets right, in order.
+
+    Args:
+        classifier: the network with its preprocessing.
+        source: images and the classifier's classes.
+        preprocessing: instead of the classifier's.
+        batch_size: images computed at once.
+        workers: processes that decode; 0 decodes here.
+        listener: receives progress.
 
     Raises:
-        DataError: it has none.
+        ImageError: an image cannot be read.
     """
-    columns = {name: column for column, name in enumerate(class_names)}
-    return np.array(list(_columns(data, columns)), dtype=np.int64)
-
-
-def _columns(data: DataSet, columns: dict[str, int]) -> Iterator[int]:
-    for name in data.class_names:
-        if name not in columns:
-            raise DataError(
-                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
-                f"{side_by_side(columns, data.class_names)}"
-            )
-        yield columns[name]
+    probabilities, labels = collect(
+        classifier.probabilities,
+        source,
+        preprocessing or classifier.preprocessing,
+        batch_size=batch_size,
+        workers=workers,
+        limit=None,
+        purpose="evaluate",
+        listener=listener,
+    )
+    return (probabilities.argmax(dim=1) == labels).numpy()

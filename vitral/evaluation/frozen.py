@@ -74,8 +74,8 @@ class FrozenScores:
             f"{self.num_train:,} training images",
         )
 
-    def table(self) -> Table:
-        """Return one row a way."""
+    def tables(self) -> tuple[Table, ...]:
+        """Return one table with a row a way."""
         digits = fitting_digits(self.num_test)
         draws = len(self.few_shot[0].accuracies) if self.few_shot else 0
         rows = [
@@ -93,7 +93,7 @@ class FrozenScores:
             if accuracy is not None
         ]
         note = f"±: standard deviation of {draws} draws of images" if draws > 1 else ""
-        return Table("Frozen features", ("From", "Accuracy", "Training images"), tuple(rows), note=note)
+        return (Table("Frozen features", ("From", "Accuracy", "Training images"), tuple(rows), note=note),)
 
     def _with_interval(self, accuracy: float, digits: int) -> str:
         low, high = wilson_interval(round(accuracy * self.num_test), self.num_test)

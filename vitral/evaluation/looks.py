@@ -12,6 +12,7 @@ from typing import Any
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
+from vitral.data.fingerprint import whole
 from vitral.data.source import DataSet
 from vitral.described import read_object
 from vitral.errors import StorageError
@@ -51,7 +52,7 @@ def note_look(folder: Path, data: DataSet, by: str) -> int:
 def times_opened(folder: Path) -> int:
     """Return how often the test split of a run's own data was opened, by its training and by others, as far as is known."""
     run = read_object(folder / RUN_FILE)
-    return sum(look.get("data_fingerprint") == run.get("data_fingerprint") for look in _looks(run))
+    return sum(_data(look) == _data(run) for look in _looks(run))
 
 
 def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listener: Listener) -> None:
@@ -67,7 +68,7 @@ def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listen
     except StorageError as error:
         listener(Message(f"That the test split was opened could not be logged: {error}", warning=True))
         return
-    if data.fingerprint == read_object(folder / RUN_FILE).get("data_fingerprint"):
+    if whole(data.fingerprint) == _data(read_object(folder / RUN_FILE)):
         listener(Message(said(times)))
 
 
@@ -95,6 +96,12 @@ def _run_of(classifier: Classifier) -> Path | None:
 def _looks(run: dict[str, Any]) -> list[dict[str, Any]]:
     looks = run.get(LOOKS)
     return [look for look in looks if isinstance(look, dict)] if isinstance(looks, list) else []
+
+
+def _data(record: dict[str, Any]) -> str | None:
+    """Return which data a run or a look is of: with all their training images or a share of them, the test split is one."""
+    fingerprint = record.get("data_fingerprint")
+    return whole(fingerprint) if isinstance(fingerprint, str) else None
 
 
 def _command() -> str:

@@ -6,23 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.column_values import values_by
 from vitral.data.names import natural_key
-from vitral.data.subset import Renumbered
-from vitral.errors import DataError
-from vitral.evaluation.evaluate import BATCH_SIZE, match_classes, open_split, predict_probabilities
+from vitral.evaluation.evaluate import BATCH_SIZE, Right, predict_right
 from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import open_for
 from vitral.evaluation.paired import LEVEL, holm
 from vitral.events import Listener
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import MOST_ROWS, Table
-from vitral.tasks.single_label import SINGLE_LABEL
 
 MOST_NUMBERS = 10  # different numbers of a column that are a slice each; more are put into four parts of equal size
 PARTS = 4
@@ -134,25 +130,16 @@ def slices(
     Raises:
         DataError: no such data, split, column or folder; or images that do not have one class each.
     """
-    scored = as_classifier(classifier, listener)
-    opened, split = open_split(
-        str(data), [scored], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    opened = open_for(
+        classifier, str(data), split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    if opened.task != SINGLE_LABEL:
-        raise DataError(
-            f"Images of {opened.name} do not have one class each; slices are of the accuracy on such images."
-        )
-    source = Renumbered(opened.splits[split], match_classes(opened, scored.class_names))
-    values = values_by(str(data), source, by)  # before an image is computed
-    open_test(scored, opened, split, "slices", listener)
-    probabilities, labels = predict_probabilities(
-        scored, source, batch_size=batch_size, workers=workers, listener=listener
-    )
-    right = (probabilities.argmax(dim=1) == labels).numpy()
-    return Slices(opened.name, split, by, len(right), float(right.mean()), sliced(values, right))
+    values = values_by(str(data), opened.source, by)  # before an image is computed
+    open_test(opened.classifier, opened.data, opened.split, "slices", listener)
+    right = predict_right(opened.classifier, opened.source, batch_size=batch_size, workers=workers, listener=listener)
+    return Slices(opened.data.name, opened.split, by, len(right), float(right.mean()), sliced(values, right))
 
 
-def sliced(values: Sequence[str], right: Bool[np.ndarray, " examples"]) -> tuple[Slice, ...]:
+def sliced(values: Sequence[str], right: Right) -> tuple[Slice, ...]:
     """Return the slices of some answers, the lowest accuracy first, of equals the larger one.
 
     Args:

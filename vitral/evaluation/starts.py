@@ -1,8 +1,7 @@
 """How good a start is for some images, by a linear probe on its frozen features, and which of several is worth taking."""
 
-import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -13,16 +12,14 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.data.subset import Subset
 from vitral.evaluation.baselines import LEAST_TEST
-from vitral.evaluation.features import SHARES, Context, Described, describe, fewest, fit_units, thinned
+from vitral.evaluation.features import SHARES, Context, describe, fewest, fit_units, image_seconds, thinned
 from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener
 from vitral.tasks.metrics import wilson_interval
 
 TIMED, TIMED_JUDGED = 8, 4  # images that say how long one takes, to learn from and to judge by
-LONG = 4.0  # seconds for those, which set-up would not explain
 ABOUT_AS_FAST = 1.25  # ratio of two measured times that says nothing
 
 
@@ -136,27 +133,10 @@ def measure_cost(
     classifier: Classifier, images: Images, loading: float, *, network: bool = True, context: Context = nullcontext
 ) -> Cost:
     """Return what a start takes, by a few images."""
-    see = partial(describe, classifier, network=network)
-    an_image, described = _timed(partial(see, context=context), images.train, TIMED)
-    judging = 0.0 if images.judging is None else _timed(see, images.judging, TIMED_JUDGED)[0]
+    see = partial(image_seconds, classifier, network=network)
+    an_image, described = see(images.train, context=context, timed=TIMED)
+    judging = 0.0 if images.judging is None else see(images.judging, timed=TIMED_JUDGED)[0]
     return Cost(loading, an_image, judging, described.values[0].shape[1])
-
-
-def _timed(see: Callable[..., Described], source: Source, count: int) -> tuple[float, Described]:
-    """Return the seconds that one image takes, and what was learned of the first few.
-
-    The first time pays for what is set up once for each size of a batch, ten times the images themselves; unless it takes long
-    in any case, there is a second.
-    """
-    few = Subset(source, range(min(count, len(source))))
-    least = math.inf
-    for _ in range(2):
-        began = time.perf_counter()
-        described = see(few, batch_size=len(few))
-        least = min(least, time.perf_counter() - began)
-        if least > LONG:
-            break
-    return least / len(few), described
 
 
 def affordable(

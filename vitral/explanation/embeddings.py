@@ -73,5 +73,6 @@ def position_kind(model: ViT | T2TViT) -> str:
 
 
 def position_tables(model: ViT | T2TViT) -> int:
-    """Return how many tables of position embeddings a network has: one, or one a block."""
-    return model.config.depth if isinstance(model, ViT) and model.config.position_at == "layers" else 1
+    """Return how many different tables of position embeddings a network has: one, or of learned ones one a block."""
+    several = isinstance(model, ViT) and model.config.position_at == "layers" and position_kind(model) == "learned"
+    return model.config.depth if several else 1

@@ -14,8 +14,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.errors import DataError
-from vitral.evaluation.evaluate import trained_on
 from vitral.evaluation.features import extract_features
+from vitral.evaluation.opening import trained_on
 from vitral.events import Listener
 from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail

@@ -34,7 +34,7 @@ class NetworkAnalysis:
         patch_filters: principal components of the patch embedding, values 0 to 1.
         position_similarity: cosines between position embeddings.
         position_kind: "learned", or "fixed" sines and cosines; empty where there is no position embedding.
-        position_tables: how many tables of position embeddings the network has; of one a block the first block's is shown.
+        position_tables: how many different tables of position embeddings there are; of one a block the first block's is shown.
         attention_distance: the heads' mean attention distances.
         missing: what there is none of and why, one sentence each.
         warning: why the network's answers are doubtful; empty if they are not.

@@ -124,6 +124,16 @@ class Predictor(ABC):
         return task.probabilities(self.logits(images)).float().cpu()
 
     @property
+    def computed_by(self) -> str:
+        """What computes, and in which precision, for people."""
+        return "torch in fp32"
+
+    @property
+    def exact(self) -> "Predictor":
+        """The predictor that this one stands in for: itself, unless it computes a network in another way or precision."""
+        return self
+
+    @property
     def has_attention(self) -> bool:
         """Whether the network is explained by its attention, unless another method is asked for."""
         return False

@@ -114,11 +114,12 @@ class Attention(nn.Module):
             mask: which tokens each of these may attend to; all if None.
             rotation: how far queries and keys are turned by where they lie; not at all if None.
         """
-        return self.dropout(self.out(self._mix(tokens, num_queries, mask, rotation)))
+        return self.dropout(self.out(self.mix(tokens, num_queries, mask, rotation)))
 
-    def _mix(
+    def mix(
         self, tokens: Tokens, num_queries: int | None, mask: Mask | None, rotation: Rotation | None
     ) -> Float[Tensor, "batch queries dim"]:
+        """Return the mixed tokens before the output projection; the arguments are those of `forward`."""
         rate = self.attention_dropout if self.training else 0.0
         plain = mask is None and rotation is None and self.relative is None
         if num_queries is None and plain and rate == 0.0:

@@ -86,11 +86,11 @@ class StandardizedConvolution(Convolution):
         self.eps_inside = eps_inside
 
     def kernel_weight(self) -> Float[Tensor, "out in kernel kernel"]:
-        """Return the standardised weight, computed in float32."""
+        """Return the standardised weight, computed in float32, in the precision of the weight."""
         weight = self.weight.float()
         variance, mean = torch.var_mean(weight, dim=(1, 2, 3), correction=0, keepdim=True)
         scale = (variance + self.eps).rsqrt() if self.eps_inside else 1.0 / (variance.sqrt() + self.eps)
-        return (weight - mean) * scale
+        return ((weight - mean) * scale).to(self.weight.dtype)
 
 
 class SqueezeExcite(nn.Module):

@@ -1,5 +1,6 @@
 """What a network costs: parameters and multiply-accumulates."""
 
+import functools
 import math
 
 import torch
@@ -17,6 +18,7 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+@functools.lru_cache(maxsize=256)  # a large network is built to be counted
 def count_macs(config: ModelConfig) -> int:
     """Return the multiply-accumulates of one image's forward pass.
 

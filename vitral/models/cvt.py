@@ -65,7 +65,7 @@ class ConvolutionalProjection(nn.Module):
     def forward(self, maps: Maps) -> Tokens:
         """Return the tokens of the filtered map."""
         normed = self.norm(self.convolution(maps))
-        if len(maps) == 1 and normed.requires_grad:
+        if normed.requires_grad and len(maps) == 1:
             # The transposed tokens' gradient has the strides of channels-last maps, which torch's batch norm on a CPU
             # takes for plain ones where the batch is a single image: its gradient would be wrong.
             normed.register_hook(Tensor.contiguous)
@@ -115,7 +115,7 @@ class ConvolutionalAttention(nn.Module):
 def _parted(tokens: Tokens, grid: tuple[int, int]) -> tuple[Tokens, Maps]:
     """Return the class token, or none, and the others as maps."""
     prefix = tokens[:, : tokens.shape[1] - grid[0] * grid[1]]
-    return prefix, tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(len(tokens), -1, *grid)
+    return prefix, tokens[:, prefix.shape[1] :].transpose(1, 2).reshape(tokens.shape[0], -1, *grid)
 
 
 class CvTBlock(nn.Module):
@@ -173,7 +173,7 @@ class CvTStage(nn.Module):
         grid = (maps.shape[2], maps.shape[3])
         tokens = self.norm(maps.flatten(2).transpose(1, 2))
         if self.class_token is not None:
-            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+            tokens = torch.cat([self.class_token.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         for block in self.layers:
             tokens = block(tokens, grid, part)
         return TokenGrid(tokens, grid, prefix=0 if self.class_token is None else 1)

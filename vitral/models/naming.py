@@ -1,19 +1,23 @@
 """Which variant a config is of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
+from vitral.models.shape import FIELDS
 from vitral.models.stem import StemConfig
+from vitral.models.vit_config import ViTConfig
 
 SHOWN = (int, float, str, tuple)  # kinds of fields that a line can say
+WORDS = {field: word for word, field in FIELDS.items()}  # of a Vision Transformer, as a recipe sets them
 MOST_CHANGED = 2  # fields in which a network may differ from a variant and still be called by it
 
 
 def describe(config: ModelConfig) -> str:
-    """Return the variant's name, that of a near one with what differs, or the family's."""
+    """Return the variant's name, that of a near one with what differs, or the family's; of a Vision Transformer its shape."""
     name = variant_name(config)
     if name is not None:
         return name
@@ -25,8 +29,14 @@ def describe(config: ModelConfig) -> str:
     }
     name, fields = min(near.items(), key=lambda item: len(item[1]))
     if len(fields) > MOST_CHANGED or any(not isinstance(getattr(config, field), SHOWN) for field in fields):
-        return FAMILIES[family(config)].title
-    return f"{name} with {' and '.join(f'{field} {_shown(getattr(config, field))}' for field in fields)}"
+        name, fields = FAMILIES[family(config)].title, ["patch_size", *WORDS] if isinstance(config, ViTConfig) else []
+    return f"{name} with {_listed(config, fields)}" if fields else name
+
+
+def _listed(config: ModelConfig, fields: Sequence[str]) -> str:
+    words = WORDS if isinstance(config, ViTConfig) else {}
+    *before, last = [f"{words.get(field, field)} {_shown(getattr(config, field))}" for field in fields]
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _shown(value: Any) -> str:  # noqa: ANN401  # a field of any config

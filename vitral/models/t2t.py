@@ -110,7 +110,7 @@ class TokenPerformer(nn.Module):
             key, query = self._positive_features(key), self._positive_features(query)
             total = query @ key.sum(dim=1)[:, :, None]
             mixed = query @ (key.transpose(1, 2) @ value) / (total + PERFORMER_EPS)
-        tokens = value + self.dropout(self.out(mixed.to(tokens.dtype)))
+        tokens = value.to(tokens.dtype) + self.dropout(self.out(mixed.to(tokens.dtype)))
         return tokens + self.mlp_dropout(self.mlp(self.norm2(tokens)))
 
     def _positive_features(self, vectors: Float[Tensor, "batch tokens 64"]) -> Float[Tensor, "batch tokens 32"]:
@@ -160,7 +160,7 @@ class T2TViT(Model):
             height, width = (side // split[1] for side in maps.shape[-2:])
             maps = tokens.transpose(1, 2).unflatten(2, (height, width))
         tokens = self.project(_soft_split(maps, *SPLITS[-1]))
-        tokens = torch.cat([self.class_token.to(tokens.dtype).expand(len(tokens), -1, -1), tokens], dim=1)
+        tokens = torch.cat([self.class_token.to(tokens.dtype).expand(tokens.shape[0], -1, -1), tokens], dim=1)
         return self.dropout((tokens + self.position).to(tokens.dtype))
 
     def encode(self, images: Images, part: BatchPart | None = None, *, num_queries: int | None = None) -> TokenGrid:

@@ -51,7 +51,7 @@ class TokenGrid:
         """
         if self.grid is None:
             raise ModelError("Tokens that were dropped or merged make no feature map.")
-        return self.patches.transpose(1, 2).reshape(len(self.tokens), -1, *self.grid)
+        return self.patches.transpose(1, 2).reshape(self.tokens.shape[0], -1, *self.grid)
 
     def append(self, tokens: Tokens) -> "TokenGrid":
         """Return these tokens with others after them, (batch, tokens, dim)."""

@@ -345,7 +345,7 @@ def build_stem(config: StemConfig | WhitenedStemConfig) -> ResNetStem | Whitened
 
 def _repeated(token: Tensor, like: Tensor) -> Tensor:
     """Return learned tokens (1, tokens, dim) once for each image of `like`, in its precision."""
-    return token.to(like.dtype).expand(len(like), -1, -1)
+    return token.to(like.dtype).expand(like.shape[0], -1, -1)
 
 
 def _position(config: ViTConfig) -> PositionEmbedding:

@@ -2,12 +2,10 @@
 
 import io
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from markupsafe import Markup
 
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.network import NetworkAnalysis
@@ -17,7 +15,7 @@ from vitral.outputs import check_folder, has_mark
 from vitral.printable import printable
 from vitral.report.images import filter_sheet, inline
 from vitral.report.page import LARGEST_SHEET, mark, page_environment
-from vitral.report.plots import distance_plot, position_plot, standalone
+from vitral.report.plots import distance_plot, light_colours, position_plot, standalone
 
 PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
 FILTERS, POSITIONS, DISTANCES = "filters.png", "positions.svg", "distances.svg"
@@ -101,12 +99,6 @@ def reach(distance: AttentionDistance) -> str:
         f"the heads of the first layer look {low:.1f} to {high:.1f} pixels far, those of the last {last_low:.1f} "
         f"to {last_high:.1f}"
     )
-
-
-def light_colours(style: Markup) -> dict[str, str]:
-    """Return the style sheet's colours for light pages by the names of their variables."""
-    root = str(style).partition("}")[0]
-    return dict(re.findall(r"--([\w-]+): (#\w+)", root))
 
 
 def _packed(analysis: NetworkAnalysis) -> bytes:

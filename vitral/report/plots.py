@@ -1,10 +1,11 @@
 """The report's figures as inline SVG, in the page's own colours, so that dark mode and print change them too."""
 
+import contextlib
 import io
 import re
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import matplotlib
 import numpy as np
@@ -69,7 +70,7 @@ def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: b
         _percent_axis(axes.yaxis)
     else:
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-    _legend(figure)
+    draw_legend(figure)
     return to_svg(figure, f"{label} by step: {', '.join(sorted(drawn))}")
 
 
@@ -129,7 +130,7 @@ def reliability_plot(bins: Sequence[ReliabilityBin]) -> Markup:
         _percent_axis(axis)
     axes.set_xlabel("confidence")
     axes.set_ylabel("accuracy")
-    _legend(figure)
+    draw_legend(figure)
     return to_svg(figure, "Accuracy by confidence; on the diagonal the probabilities are right")
 
 
@@ -202,16 +203,23 @@ def new_axes(*, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, A
     return figure, axes
 
 
+def share_text(share: float) -> str:
+    """Return a share, 0 to 1, as an axis has it: in per cent, with no more digits than it needs."""
+    return f"{100 * share:.4g} %"
+
+
 def _percent_axis(axis: Axis) -> None:
-    axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g} %"))
+    axis.set_major_formatter(FuncFormatter(lambda share, _: share_text(share)))
     axis.set_major_locator(MaxNLocator(nbins=5))
 
 
-def _legend(figure: Figure) -> None:
+def draw_legend(figure: Figure, *, columns: int = 2) -> None:
+    """Name what a figure shows, where that is more than one thing, above the axes, where it hides nothing."""
     handles, _ = figure.axes[0].get_legend_handles_labels()
     if len(handles) > 1:
-        # Above the axes, where it hides nothing.
-        figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4)
+        figure.legend(
+            loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5, labelcolor=INK, handlelength=1.4
+        )
 
 
 def plain(text: str, *, longest: int = 40) -> str:
@@ -220,12 +228,18 @@ def plain(text: str, *, longest: int = 40) -> str:
     return (line if len(line) <= longest else line[: longest - 1] + "…").replace("$", r"\$")
 
 
+@contextlib.contextmanager
+def any_glyph() -> Iterator[None]:
+    """Allow text that matplotlib's font lacks glyphs of, while a figure is laid out or written: the browser has them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        yield
+
+
 def to_svg(figure: Figure, description: str) -> Markup:
     """Return a figure as inline SVG; the description is its alternative text."""
     buffer = io.StringIO()
-    with warnings.catch_warnings(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitral"}):
-        # The browser has the glyphs that matplotlib's font lacks.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+    with any_glyph(), matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitral"}):
         figure.savefig(
             buffer, format="svg", transparent=True, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.06
         )
@@ -247,11 +261,19 @@ def standalone(drawing: Markup, colours: Mapping[str, str]) -> str:
         drawing: what `to_svg` gave.
         colours: of the page's variables, by their names.
     """
-    text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours[match[1]], str(drawing))
+    text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours.get(match[1], match[0]), str(drawing))
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     head, _, rest = text.partition(">")
-    head = head.replace("<svg", f"<svg {names}", 1).replace('style="', 'style="background: #fff; ')
+    width, height = (4 / 3 * float(size) for size in re.findall(r"[\d.]+", head.partition('viewBox="')[2])[2:4])
+    size = f'width="{width:.0f}" height="{height:.0f}"'  # pixels; a browser has no other measure for an image
+    head = head.replace("<svg", f"<svg {names} {size}", 1).replace('style="', 'style="background: #fff; ')
     return f'<?xml version="1.0" encoding="utf-8"?>\n{head}>{rest}'
+
+
+def light_colours(style: Markup) -> dict[str, str]:
+    """Return the style sheet's colours for light pages by the names of their variables."""
+    root = str(style).partition("}")[0]
+    return dict(re.findall(r"--([\w-]+): (#\w+)", root))
 
 
 def _own_ids(drawing: str) -> str:

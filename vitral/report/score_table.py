@@ -7,8 +7,9 @@ from typing import Any
 
 from vitral.printable import printable
 from vitral.report.page import page_environment
+from vitral.report.written import markdown_lines
+from vitral.tasks.shown import NO_VALUE
 
-NO_VALUE = "–"
 TITLE = "Scores by dataset and model"
 LATEX = {
     "\\": r"\textbackslash{}",
@@ -100,11 +101,7 @@ class ScoreTable:
     def markdown(self) -> str:
         """Return the table as Markdown, the notes below it."""
         heading = ["", *(", ".join(filter(None, column.heading())) for column in self.columns)]
-        rule = ["---", *["---:"] * len(self.columns)]
-        lines = [
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (heading, rule, *self.rows())
-        ]
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes), ""])
+        return "\n".join([*markdown_lines(heading, self.rows()), "", *(f"- {note}" for note in self.notes), ""])
 
     def latex(self) -> str:
         """Return the table as LaTeX for the package booktabs, the notes below it."""
@@ -128,8 +125,9 @@ class ScoreTable:
     def page(self) -> str:
         """Return the table as a self-contained HTML page."""
         environment, style = page_environment()
+        heading = ["Dataset", *(column.heading() for column in self.columns)]
         page = environment.get_template("table.html").render(
-            kind="table", title=TITLE, style=style, columns=self.columns, rows=self.rows(), notes=self.notes
+            kind="table", title=TITLE, style=style, heading=heading, rows=self.rows(), notes=self.notes
         )
         return printable(page, lines=True)
 

@@ -1,13 +1,10 @@
 """Starts side by side on the user's own images: what was found of each, which one to take, and the table of it."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from vitral.files import write_file
-from vitral.printable import printable, printable_json
+from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE
 
 JSON_FILE, TABLE_FILE = "starts.json", "starts.md"
@@ -163,8 +160,7 @@ class StartTable:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        rule = ["---", *["---:"] * (len(COLUMNS) - 2), "---"]
-        rows = [_line(cells) for cells in (COLUMNS, rule, *self.cells("**{}**"))]
+        rows = markdown_lines(COLUMNS, self.cells("**{}**"), texts=("licence",))
         proposed = ["", f"    {self.next}"] if self.next else []
         remarks = [f"- {line}" for line in self.remarks()]
         parts = [f"{TITLE}{self.data}", "", self.judged(), "", *rows, "", *self.verdict(), *proposed]
@@ -173,18 +169,3 @@ class StartTable:
 
 def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def write_starts(table: StartTable, folder: Path) -> None:
-    """Write a table as JSON and as Markdown.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
-    text = json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_file(folder / JSON_FILE, printable_json(text))
-    write_file(folder / TABLE_FILE, printable(table.markdown(), lines=True))

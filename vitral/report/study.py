@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitral.tasks.shown import percent
+from vitral.report.written import markdown_lines
+from vitral.tasks.shown import NO_VALUE, percent
 from vitral.tasks.task import Figure
-
-NO_VALUE = "–"
 
 
 @dataclass(frozen=True)
@@ -125,15 +124,10 @@ def table_rows(study: Study, figures: Sequence[str] | None = None) -> list[list[
 
 def markdown_table(study: Study) -> str:
     """Return the table as Markdown, with the title above it and the remarks below."""
-    heading, *rows = ([text.replace("|", "\\|") for text in row] for row in table_rows(study))
-    rule = ["---", *["---:"] * (len(heading) - 1)]
-    lines = [_row(row) for row in (heading, rule, *rows)]
+    heading, *rows = table_rows(study)
+    lines = markdown_lines(heading, rows)
     remarks = [f"- {remark}" for remark in study.remarks()]
     return "\n".join([f"# {study.title}", "", *lines, *(["", *remarks] if remarks else []), ""])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cell(study: Study, arm: StudyArm, figure: str) -> str:

@@ -1,16 +1,13 @@
 """VTAB-1k's table: a network's 19 tasks in their groups, beside the published numbers."""
 
-import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from vitral.data.vtab.tasks import GROUPS, TASKS
-from vitral.files import write_file
-from vitral.printable import printable, printable_json
+from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE
 
 JSON_FILE, TABLE_FILE = "vtab.json", "vtab.md"
@@ -183,25 +180,13 @@ class VtabTable:
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        rule = ["---", *["---:"] * (len(COLUMNS) - 1)]
-        rows = [f"| {' | '.join(cells)} |" for cells in (COLUMNS, rule, *self.cells())]
+        rows = markdown_lines(COLUMNS, self.cells())
         remarks = [f"- {line}" for line in self.remarks()]
         return "\n".join([f"# {self.classifier}: {self.title()}", "", self.how(), "", *rows, "", *remarks, ""])
 
 
 def _count(images: int | None) -> str:
     return NO_VALUE if images is None else f"{images:,}"
-
-
-def write_vtab(table: VtabTable, folder: Path) -> None:
-    """Write a table as JSON and as Markdown.
-
-    Raises:
-        StorageError: a file cannot be written.
-    """
-    text = json.dumps(table.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
-    write_file(folder / JSON_FILE, printable_json(text))
-    write_file(folder / TABLE_FILE, printable(table.markdown(), lines=True))
 
 
 def unscored(names: Sequence[str]) -> list[TaskScore]:

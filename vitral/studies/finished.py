@@ -11,10 +11,10 @@ from vitral.errors import StudyError, VitralError
 from vitral.layout import CLASSIFIER, DESCRIPTION
 from vitral.models.codec import config_from_json
 from vitral.models.naming import describe
-from vitral.paths import is_folder
+from vitral.paths import is_folder, look_at
 from vitral.tasks.registry import described_task
 from vitral.tasks.task import Figure
-from vitral.training.records.asked import read_run
+from vitral.training.records.asked import FIRST, read_run
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import STUDY_FILE, holds_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
@@ -31,7 +31,8 @@ class FinishedRun:
     Attributes:
         folder: where it lies.
         model: the variant of its network.
-        start: what it started from; empty for random weights.
+        start: what it started from, as it was typed; empty for random weights.
+        start_path: where that lies on disk, links followed; empty where it is no path, or nothing is there any more.
         data: as it was asked for.
         fingerprint: of the data; empty if they have none.
         classes: how many the data have.
@@ -57,6 +58,7 @@ class FinishedRun:
     figure: Figure
     score: float
     remark: str = ""
+    start_path: str = ""
 
     def settings(self) -> dict[str, Any]:
         """Return the recipe's settings by dotted name, without the seed and what changes no result."""
@@ -67,9 +69,13 @@ class FinishedRun:
         """Return what identifies the data, however their path was typed: the fingerprint, or the name where there is none."""
         return self.fingerprint or self.data
 
+    def origin(self) -> str:
+        """Return what identifies the start, however its path was typed."""
+        return self.start_path or self.start
+
     def question(self) -> tuple[str, ...]:
         """Return what runs must have in common to be repetitions of each other: all but the seed."""
-        return (self.model, self.start, self.identity(), json.dumps(self.settings(), sort_keys=True))
+        return (self.model, self.origin(), self.identity(), json.dumps(self.settings(), sort_keys=True))
 
 
 def finished_runs(folder: str | Path) -> list[FinishedRun]:
@@ -109,10 +115,12 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
     split = next(split for split in SPLITS if f"{split}/{figure.name}" in kept)
     recipe = load_recipe(folder / RECIPE_FILE)
     source = described["provenance"]["source"]
+    start = "" if source.startswith(RANDOM) else str(run.get("from") or source)
     return FinishedRun(
         folder=folder,
         model=describe(config_from_json(described["architecture"])),
-        start="" if source.startswith(RANDOM) else str(run.get("from") or source),
+        start=start,
+        start_path=_on_disk(start, run),
         data=str(run["data"]),
         fingerprint=str(run["data_fingerprint"] or ""),
         classes=len(described["class_names"]),
@@ -124,6 +132,13 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
         score=float(kept[f"{split}/{figure.name}"]),
         remark=str(scores.get("choice", {}).get("sentence", "")),
     )
+
+
+def _on_disk(start: str, run: dict[str, Any]) -> str:
+    """Return where a start lies that was typed in the folder in which the run was begun."""
+    request = run.get(FIRST)
+    path = Path(str(request.get("where", "")) if isinstance(request, dict) else "", start)
+    return str(path.resolve()) if start and look_at(path) is not None else ""
 
 
 def _leaves(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from vitral.classifier.folder import is_classifier
 from vitral.classifier.load import HUB_ID, load
 from vitral.classifier.provenance import RANDOM
 from vitral.data.classes import Reading
+from vitral.data.fingerprint import same_data
 from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
 from vitral.errors import DataError, ModelError, PluginError, StorageError, StudyError, WeightsError
@@ -27,7 +28,8 @@ from vitral.layout import CLASSIFIER, WEIGHTS
 from vitral.outputs import check_file
 from vitral.paths import is_folder, is_regular, look_at
 from vitral.progress import show
-from vitral.report.starts import MARKS, PIXELS, StartRow, StartTable, write_starts
+from vitral.report.starts import JSON_FILE, MARKS, PIXELS, TABLE_FILE, StartRow, StartTable
+from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
 from vitral.training.optimization.precision import autocast, training_device
@@ -112,7 +114,7 @@ def starts(
     if told is not None:
         told(table)
     if folder is not None:
-        write_starts(table, folder)
+        write_result(table, folder, json_file=JSON_FILE, table_file=TABLE_FILE)
     return table
 
 
@@ -258,7 +260,7 @@ class _Comparison:
         random = provenance.source.startswith(RANDOM) and not provenance.training
         row = row_of(provenance.source)
         remarks = ["random weights, for comparison."] if random else []
-        if self.data.fingerprint and provenance.training.get("data_fingerprint") == self.data.fingerprint:
+        if same_data(str(provenance.training.get("data_fingerprint", "")), self.data.fingerprint):
             self.seen.add(name)
             remarks.append("it has learned from these data before.")
         if row is not None and (caution := row.caution()):

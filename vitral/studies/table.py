@@ -78,9 +78,22 @@ def _by_model(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
 
 def _beside(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
     """Return the columns of one model: ours, one for each start, and to their right the paper's."""
-    starts = dict.fromkeys(run.start for run in runs)
-    ours = [column for start in starts for column in _columns([run for run in runs if run.start == start], names)]
+    starts = _start_names(runs)
+    ours = [
+        column
+        for origin, start in starts.items()
+        for column in _columns([run for run in runs if run.origin() == origin], start, names)
+    ]
     return [*ours, *_published(runs, names)]
+
+
+def _start_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
+    """Return what each start is called: as it was first typed, or where it lies if another was typed in the same way."""
+    typed: dict[str, str] = {}
+    for run in runs:
+        typed.setdefault(run.origin(), run.start)
+    texts = list(typed.values())
+    return {origin: text if texts.count(text) == 1 else origin for origin, text in typed.items()}
 
 
 @dataclass(frozen=True)
@@ -106,18 +119,17 @@ def _repeated(runs: Sequence[FinishedRun]) -> list[_Repeated]:
     return [_Repeated(tuple(group)) for group in groups.values()]
 
 
-def _columns(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
+def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
-    start = runs[0].start and f"from {runs[0].start}"
+    heading = f"from {start}" if start else FROM_SCRATCH
     data = [group.first.identity() for group in groups]
     if len(set(data)) == len(data):
         scores = {names[group.first.identity()]: group.score() for group in groups}
-        return [Column(runs[0].model, start or FROM_SCRATCH, scores)]
-    headings = _headings(groups)
+        return [Column(runs[0].model, heading, scores)]
     return [
-        Column(runs[0].model, f"{start or FROM_SCRATCH}, {heading}", {names[group.first.identity()]: group.score()})
-        for group, heading in zip(groups, headings, strict=True)
+        Column(runs[0].model, f"{heading}, {settings}", {names[group.first.identity()]: group.score()})
+        for group, settings in zip(groups, _headings(groups), strict=True)
     ]
 
 

@@ -26,7 +26,8 @@ from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.study import Study
-from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored, write_vtab
+from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored
+from vitral.report.written import write_result
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design, Work
 from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, named
@@ -106,7 +107,7 @@ def vtab(
     budget = None if time is None else read_seconds(time)
     study = run_study(design, folder, budget_seconds=budget, started=started, listener=listener)
     table = _table(str(classifier), protocol, specs, study, missing, test_images)
-    write_vtab(table, folder)
+    write_result(table, folder, json_file=JSON_FILE, table_file=TABLE_FILE)
     return table
 
 

@@ -9,14 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vitral.errors import DataError, ModelError
-from vitral.tasks.metrics import MAX_MISTAKES, SMALLEST_PROBABILITY, wilson_interval
+from vitral.errors import DataError
+from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
 from vitral.tasks.shown import Table, Tile, fitting_digits, percent
-from vitral.tasks.task import Figure, Label, Logits, Mistake, Probabilities, Result, Targets, Task
+from vitral.tasks.task import (
+    Figure,
+    Label,
+    Logits,
+    Mistake,
+    Probabilities,
+    Result,
+    Targets,
+    Task,
+    check_probabilities,
+    marked,
+    several_classes,
+    surest_mistakes,
+    with_tuples,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class AnyLabel(Task):
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the classes, ascending, each once."""
-        return tuple(sorted(set(classes)))
+        return several_classes(classes)
 
     def takes(self, label: Label) -> bool:
         """Tell whether a label is of one class or more."""
@@ -97,12 +110,10 @@ class AnyLabel(Task):
         Raises:
             DataError: an image has no label.
         """
-        marked = torch.zeros(len(labels), num_classes)
-        for row, label in enumerate(labels):
-            if not isinstance(label, tuple) or not label:
-                raise DataError("An image has no right label, so that no answer can be right; leave it out.")
-            marked[row, list(label)] = 1.0
-        return marked
+        named = [label for label in labels if isinstance(label, tuple) and label]
+        if len(named) < len(labels):
+            raise DataError("An image has no right label, so that no answer can be right; leave it out.")
+        return marked(named, num_classes)
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the softmax: one answer is wanted."""
@@ -132,48 +143,30 @@ class AnyLabel(Task):
         describe: Callable[[int], str],
     ) -> AnyLabelEvaluation:
         """Score predicted probabilities against all the right classes."""
-        if not len(probabilities):
-            raise DataError("There are no images to evaluate; name a split that has some.")
-        if not torch.isfinite(probabilities).all():
-            raise ModelError("The network gives no number (NaN) for some images: its weights are damaged.")
+        check_probabilities(probabilities.numpy())
         right = self.right(probabilities, targets)
+        confidences, picked = probabilities.max(dim=1)
         return AnyLabelEvaluation(
             num_examples=len(right),
             top1=float(right.double().mean()),
             top1_interval=wilson_interval(int(right.sum()), len(right)),
             labels=int(targets.sum()),
             class_names=tuple(class_names),
-            mistakes=_mistakes(probabilities, targets, right, class_names, describe),
+            mistakes=surest_mistakes(
+                ~right.numpy(),
+                picked.numpy(),
+                confidences.numpy(),
+                lambda index: " or ".join(class_names[label] for label in targets[index].nonzero()[:, 0].tolist()),
+                class_names=class_names,
+                describe=describe,
+            ),
         )
 
     def read(self, values: Mapping[str, Any]) -> AnyLabelEvaluation:
         """Return the scores that `to_json` gave."""
         mistakes = tuple(Mistake(**mistake) for mistake in values["mistakes"])
         fields = {field.name: values[field.name] for field in dataclasses.fields(AnyLabelEvaluation)}
-        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list | tuple)}
-        return AnyLabelEvaluation(**{**fields, **lists, "mistakes": mistakes})
-
-
-def _mistakes(
-    probabilities: Probabilities,
-    targets: Targets,
-    right: Bool[Tensor, " batch"],
-    class_names: Sequence[str],
-    describe: Callable[[int], str],
-) -> tuple[Mistake, ...]:
-    confidences, picked = probabilities.max(dim=1)
-    wrong = torch.nonzero(~right)[:, 0]
-    surest = wrong[confidences[wrong].argsort(descending=True, stable=True)][:MAX_MISTAKES]
-    return tuple(
-        Mistake(
-            index=index,
-            description=describe(index),
-            truth=" or ".join(class_names[label] for label in torch.nonzero(targets[index])[:, 0].tolist()),
-            predicted=class_names[int(picked[index])],
-            probability=float(confidences[index]),
-        )
-        for index in surest.tolist()
-    )
+        return AnyLabelEvaluation(**{**with_tuples(fields), "mistakes": mistakes})
 
 
 ANY_LABEL = AnyLabel()

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float64, Int64
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from vitral.errors import DataError, ModelError
 from vitral.notebook import table
 from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.tasks.chance import Z_95, Standing
@@ -23,9 +22,8 @@ from vitral.tasks.shown import (
     percent,
     worst_first,
 )
-from vitral.tasks.task import Mistake, Result
+from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes, with_tuples
 
-MAX_MISTAKES = 50
 MAX_CONFUSED, MAX_EXAMPLES = 24, 3
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
@@ -216,7 +214,6 @@ class Evaluation(Result):
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
         """Return the scores that `to_json` gave, also after a way through a file."""
-        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list | tuple)}
         nested = {
             "confusion": tuple(tuple(cell) for cell in values["confusion"]),
             "confused": tuple(
@@ -225,7 +222,7 @@ class Evaluation(Result):
             "reliability": tuple(ReliabilityBin(**bin) for bin in values["reliability"]),
             "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
         }
-        return cls(**{**values, **lists, **nested})
+        return cls(**{**with_tuples(values), **nested})
 
 
 def left_out(count: int) -> str:
@@ -270,7 +267,8 @@ def evaluate_probabilities(
         ModelError: a probability is not finite, as damaged weights give it.
     """
     values, truth = probabilities.numpy(), labels.numpy()
-    _check(values, class_names)
+    assert values.shape[1] == len(class_names), "one column a class"
+    check_probabilities(values)
     rows = np.arange(len(truth))
     predicted = values.argmax(axis=1)  # equal probabilities: the first class wins
     correct = predicted == truth
@@ -292,7 +290,14 @@ def evaluate_probabilities(
         ece=expected_calibration_error(bins),
         reliability=bins,
         nll=float(-np.log(likelihood).mean()),
-        mistakes=_mistakes(truth, predicted, confidences, class_names, descriptions),
+        mistakes=surest_mistakes(
+            ~correct,
+            predicted,
+            confidences,
+            lambda index: class_names[truth[index]],
+            class_names=class_names,
+            describe=lambda index: descriptions[index],
+        ),
     )
 
 
@@ -306,18 +311,6 @@ def _ranks(
     own = np.take_along_axis(probabilities, truth[:, None], axis=1)
     before = np.arange(probabilities.shape[1]) < truth[:, None]
     return (probabilities > own).sum(axis=1) + ((probabilities == own) & before).sum(axis=1)
-
-
-def _check(probabilities: Float[np.ndarray, "examples classes"], class_names: Sequence[str]) -> None:
-    assert probabilities.shape[1] == len(class_names), "one column a class"
-    if not len(probabilities):
-        raise DataError("There are no images to evaluate; name a split that has some.")
-    broken = int((~np.isfinite(probabilities)).any(axis=1).sum())
-    if broken:
-        raise ModelError(
-            f"The network gives no number (NaN) for {broken} of {len(probabilities)} images: its weights are "
-            "damaged; load an earlier checkpoint."
-        )
 
 
 def _by_class(
@@ -361,24 +354,3 @@ def _confused(
         share = count / int((truth == row).sum())
         confused.append(Confusion(class_names[row], class_names[column], count, share, examples))
     return tuple(confused)
-
-
-def _mistakes(
-    truth: Int64[np.ndarray, " examples"],
-    predicted: Int64[np.ndarray, " examples"],
-    confidences: Float[np.ndarray, " examples"],
-    class_names: Sequence[str],
-    descriptions: Sequence[str],
-) -> tuple[Mistake, ...]:
-    wrong: Bool[np.ndarray, " examples"] = truth != predicted
-    surest = np.argsort(-confidences, kind="stable")
-    return tuple(
-        Mistake(
-            index=index,
-            description=descriptions[index],
-            truth=class_names[truth[index]],
-            predicted=class_names[predicted[index]],
-            probability=float(confidences[index]),
-        )
-        for index in surest[wrong[surest]][:MAX_MISTAKES].tolist()
-    )

@@ -9,12 +9,24 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from vitral.errors import DataError, ModelError
+from vitral.errors import DataError
 from vitral.notebook import table
 from vitral.objectives.classification import sigmoid_cross_entropy
 from vitral.tasks.metrics import left_out
 from vitral.tasks.shown import Table, Tile, percent, worst_first
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
+from vitral.tasks.task import (
+    Figure,
+    Label,
+    Logits,
+    Probabilities,
+    Result,
+    Targets,
+    Task,
+    check_probabilities,
+    marked,
+    several_classes,
+    with_tuples,
+)
 
 THRESHOLD = 0.5  # the probability from which a label counts as given
 
@@ -65,10 +77,7 @@ class MultiLabelEvaluation(Result):
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "MultiLabelEvaluation":
         """Return the scores that `to_json` gave."""
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**fields)
+        return cls(**with_tuples(values))
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
@@ -140,10 +149,7 @@ def evaluate_multi_label(
     from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
 
     values, truth = probabilities.double().numpy(), labels.numpy() > 0
-    if not len(values):
-        raise DataError("There are no images to evaluate; name a split that has some.")
-    if not np.isfinite(values).all():
-        raise ModelError("The network gives no number (NaN) for some images: its weights are damaged.")
+    check_probabilities(values)
     given = values >= THRESHOLD
     precision = tuple(
         float(average_precision_score(truth[:, index], values[:, index])) if truth[:, index].any() else None
@@ -175,7 +181,7 @@ class MultiLabel(Task):
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the classes, ascending, each once."""
-        return tuple(sorted(set(classes)))
+        return several_classes(classes)
 
     def takes(self, label: Label) -> bool:
         """Tell whether a label is of several classes, or of none."""
@@ -183,12 +189,10 @@ class MultiLabel(Task):
 
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
         """Return 0 or 1 for each class (batch, classes)."""
-        marked = torch.zeros(len(labels), num_classes)
-        for row, label in enumerate(labels):
-            if not isinstance(label, tuple):
-                raise DataError("An image has no list of labels, which is what the network learns.")
-            marked[row, list(label)] = 1.0
-        return marked
+        listed = [label for label in labels if isinstance(label, tuple)]
+        if len(listed) < len(labels):
+            raise DataError("An image has no list of labels, which is what the network learns.")
+        return marked(listed, num_classes)
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the sigmoids: of each class how probable it is, whatever the others are."""

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+import torch
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+from vitral.errors import DataError, ModelError
 from vitral.images.geometry import Geometry
 from vitral.tasks.chance import Standing
 from vitral.tasks.shown import Drawing, Table, Tile
@@ -19,6 +21,7 @@ Label = int | tuple[int, ...] | Array | None  # a class; several or none; a mask
 Targets = Shaped[Tensor, "batch *label"]
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
+MAX_MISTAKES = 50  # of a result
 OWN_LOSS = "task"  # the name of a task's own loss among those that a recipe may name
 
 
@@ -238,3 +241,70 @@ def classes_of(label: Label) -> tuple[int, ...]:
     if isinstance(label, int):
         return (label,)
     return label if isinstance(label, tuple) else ()
+
+
+def several_classes(classes: Sequence[int]) -> tuple[int, ...]:
+    """Return the label of an image of several classes: ascending, each once."""
+    return tuple(sorted(set(classes)))
+
+
+def marked(labels: Sequence[tuple[int, ...]], num_classes: int) -> Float[Tensor, "batch classes"]:
+    """Return labels of several classes as 0 or 1 for each class."""
+    ones = torch.zeros(len(labels), num_classes)
+    for row, label in enumerate(labels):
+        ones[row, list(label)] = 1.0
+    return ones
+
+
+def check_probabilities(probabilities: Float[np.ndarray, "examples classes"]) -> None:
+    """Refuse what cannot be scored.
+
+    Raises:
+        DataError: there are no images.
+        ModelError: a probability is not finite, as damaged weights give it.
+    """
+    if not len(probabilities):
+        raise DataError("There are no images to evaluate; name a split that has some.")
+    broken = int((~np.isfinite(probabilities)).any(axis=1).sum())
+    if broken:
+        raise ModelError(
+            f"The network gives no number (NaN) for {broken} of {len(probabilities)} images: its weights are "
+            "damaged; load an earlier checkpoint."
+        )
+
+
+def surest_mistakes(
+    wrong: Bool[np.ndarray, " examples"],
+    predicted: Int64[np.ndarray, " examples"],
+    confidences: Float[np.ndarray, " examples"],
+    truth: Callable[[int], str],
+    *,
+    class_names: Sequence[str],
+    describe: Callable[[int], str],
+) -> tuple[Mistake, ...]:
+    """Return at most 50 mistakes, the most confident first.
+
+    Args:
+        wrong: which images are mistakes.
+        predicted: of each image the most probable class.
+        confidences: the probabilities of those, 0 to 1.
+        truth: what is right for an image, by its position.
+        class_names: one name a class.
+        describe: what a person would call an image, by its position.
+    """
+    surest = np.argsort(-confidences, kind="stable")
+    return tuple(
+        Mistake(
+            index=index,
+            description=describe(index),
+            truth=truth(index),
+            predicted=class_names[predicted[index]],
+            probability=float(confidences[index]),
+        )
+        for index in surest[wrong[surest]][:MAX_MISTAKES].tolist()
+    )
+
+
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result's values as its class has them: what was a list in JSON is a tuple."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

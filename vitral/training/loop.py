@@ -16,10 +16,10 @@ from vitral.data.loader import TrainingBatches, load_training
 from vitral.errors import TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, Scalars, ignore
 from vitral.layout import CHECKPOINTS
+from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
-from vitral.training.allocator import keep_freed_memory
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle

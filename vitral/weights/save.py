@@ -60,6 +60,7 @@ def write_weights(
     *,
     task: Task = SINGLE_LABEL,
     calibration: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
 ) -> Written:
     """Write a model for another library; an interrupted write leaves what was there before.
 
@@ -74,6 +75,7 @@ def write_weights(
         format_name: "original", "big_vision", "timm" or "transformers".
         task: what a label is; like the preprocessing.
         calibration: as JSON values; like the preprocessing, but that transformers' folder has no entry for it.
+        overwrite: replace a folder that holds nothing but files of these names; a file is always replaced.
 
     Raises:
         WeightsError: the format cannot hold this model, or `target` has the wrong suffix.
@@ -84,6 +86,9 @@ def write_weights(
     rules = dialect.rules(model.config)
     if dialect.describe is not None:
         described = dialect.describe(model.config)
+        if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
+            raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
+        check_folder(path, own=TRANSFORMERS_FILES, overwrite=overwrite)
         return _write_transformers(model, preprocessing, class_names, path, rules, described, task=task)
     numpy = dialect.numpy
     _check_target(path, numpy=numpy)
@@ -154,9 +159,6 @@ def _write_transformers(
     *,
     task: Task,
 ) -> Written:
-    if path.suffix in (".npz", ".safetensors", *TORCH_SUFFIXES):
-        raise WeightsError(f"'{path}' must be a folder for the format 'transformers'.")
-    check_folder(path, own=TRANSFORMERS_FILES, replace=True)
     config = {
         **described,
         "id2label": {str(index): name for index, name in enumerate(class_names)},

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
+NUMBERED = [f"class {index}" for index in range(1000)]  # as weights without names have them
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 # Three of ImageNet's classes: index in the official order, WordNet's number, the devkit's number (its order is another).
 SYNSETS = {0: ("n01440764", 449), 1: ("n01443537", 450), 999: ("n15075141", 987)}

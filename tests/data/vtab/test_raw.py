@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from tests.data.vtab.raw_written import NORB, SUN_LISTS, WRITERS, matrix, smallnorb, table, write
-from tests.data.vtab.written import png
+from tests.data.vtab.written import example, png, write_records
 from vitral.data.assemble import Opening
 from vitral.data.open import open_data
 from vitral.data.vtab.open import open_task, read_spec, source_of
-from vitral.data.vtab.raw.listing import FORMS, ScaledImages, whole_split
+from vitral.data.vtab.raw.listing import FORMS, images_of, whole_split
 from vitral.data.vtab.tasks import TASKS
-from vitral.errors import DataError
+from vitral.errors import DataError, ImageError
 from vitral.images.decode import read_image
 
 HOW = Opening(verify=False)
@@ -35,7 +35,7 @@ def test_raw_files_are_listed_in_tfds_order_with_the_labels_of_the_tasks(tmp_pat
     data = FORMS[name].read(folder)
     tasks = [task for task in TASKS if task.dataset.partition("/")[0] == name]
     assert set(FORMS[name].published) == set(expected)
-    store = data.store if tasks[0].scale == 1 else ScaledImages(data.store, tasks[0].scale)
+    store = images_of(data, tasks[0])
     for split, made in expected.items():
         images, by_key = data.splits[split], {one.key: one for one in made}
         numbers = whole_split(data, split, folder)
@@ -75,14 +75,21 @@ def test_a_task_is_cut_from_raw_files_as_from_those_of_tfds(tmp_path: Path) -> N
         "410 test images, where the published smallNORB has 24,300: not the figures of papers.",
     )
     assert source_of(spec) == "images from the authors' files, order by TFDS's rule, not compared with TFDS itself"
-    assert len(open_task(spec, HOW, most_test=7).splits["test"]) == 7
+    assert data.notes[3] == "VTAB scores smallnorb-azimuth on 12,150 images; here are 205."
+    few = open_task(spec, HOW, most_test=7)
+    assert len(few.splits["test"]) == 7
+    assert few.notes[3] == data.notes[3]  # of all that are there
+
+
+def abbeys(root: Path) -> None:
+    for split, name in SUN_LISTS.items():
+        write(root / name, f"/a/abbey/{split}.jpg\n")
+        _, content = cv2.imencode(".png", np.full((300, 800, 3), (10, 120, 200), np.uint8))
+        write(root / f"SUN397/a/abbey/{split}.jpg", content.tobytes())
 
 
 def test_large_images_of_sun397_are_made_as_small_as_tfds_makes_them(tmp_path: Path) -> None:
-    for split, name in SUN_LISTS.items():
-        write(tmp_path / name, f"/a/abbey/{split}.jpg\n")
-        _, content = cv2.imencode(".png", np.full((300, 800, 3), (10, 120, 200), np.uint8))
-        write(tmp_path / f"SUN397/a/abbey/{split}.jpg", content.tobytes())
+    abbeys(tmp_path)
     data = FORMS["sun397"].read(tmp_path)
     pixels = read_image(data.store.read(data.splits["train"].indices[0]))
     assert pixels.shape == (212, 566, 3)  # sqrt(1/2) of each side
@@ -126,11 +133,80 @@ def test_eyes_are_scaled_sharpened_and_cut_as_tfds_does(tmp_path: Path) -> None:
     assert np.abs(pixels[270, 270] - (128 + spot)).max() <= 3
 
 
+@pytest.mark.parametrize(
+    ("name", "image", "content", "said"),
+    [
+        ("diabetic_retinopathy_detection", "train/4_left.jpeg", b"no image", r"4_left\.jpeg' is not a readable image"),
+        ("diabetic_retinopathy_detection", "train/4_left.jpeg", b"", r"4_left\.jpeg' is not a readable image"),
+        ("sun397", "SUN397/a/abbey/train.jpg", b"no image", r"abbey/train\.jpg' is not a readable image"),
+        ("sun397", "SUN397/a/abbey/train.jpg", b"", r"abbey/train\.jpg' is empty"),
+    ],
+)
+def test_an_image_that_cannot_be_converted_is_named(
+    tmp_path: Path, name: str, image: str, content: bytes, said: str
+) -> None:
+    retinopathy(tmp_path) if name.startswith("diabetic") else abbeys(tmp_path)
+    write(tmp_path / image, content)
+    data = FORMS[name].read(tmp_path)
+    with pytest.raises(ImageError, match=said):
+        data.store.read(data.splits["train"].indices[0])
+
+
 def used(name: str, folder: Path) -> None:
     """List a dataset's training images, then open its first task."""
     whole_split(FORMS[name].read(folder), "train", folder)
     task = next(task for task in TASKS if task.dataset.partition("/")[0] == name)
     open_task(read_spec(f"vtab:{folder.parent}:{task.name}"), HOW)
+
+
+def norb_of(azimuth: int) -> Callable[[Path], None]:
+    """Write smallNORB with one azimuth, which the files count in steps of two."""
+
+    def written(root: Path) -> None:
+        smallnorb(root / "smallnorb", train=900, test=410)
+        info = np.tile(np.array([[0, 0, 2 * azimuth, 0]], "<i4"), (900, 1))
+        matrix(root / f"smallnorb/{NORB['train']}-info.mat", info)
+
+    return written
+
+
+def dmlab_of(label: list[bytes] | list[int]) -> Callable[[Path], None]:
+    def written(root: Path) -> None:
+        (root / "dmlab").mkdir()
+        for split, count in (("train", 800), ("validation", 200), ("test", 3)):
+            records = [
+                example({"image": [png(1)], "filename": [f"{split} {number}".encode()], "label": label})
+                for number in range(count)
+            ]
+            write_records(root / f"dmlab/dmlab-{split}.tfrecord-00000-of-00001", records)
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("task", "written", "said"),
+    [
+        (
+            "smallnorb-azimuth",
+            norb_of(18),
+            r"-dat\.mat\[\d+\]' has the class 18; VTAB's smallnorb-azimuth has 18; fetch",
+        ),
+        ("smallnorb-azimuth", norb_of(-1), r"-dat\.mat\[\d+\]' has the class -1; VTAB's"),
+        (
+            "dmlab",
+            dmlab_of([b"x"]),
+            r"dmlab-train.*\]': its features give no label \(invalid literal.*; fetch the dataset",
+        ),
+        ("dmlab", dmlab_of([6]), r"dmlab-train.*\]' has the class 6; VTAB's dmlab has 6; fetch the dataset again"),
+    ],
+)
+def test_a_label_that_no_class_has_is_refused_with_the_image(
+    tmp_path: Path, task: str, written: Callable[[Path], None], said: str
+) -> None:
+    written(tmp_path)
+    with pytest.raises(DataError, match=said) as caught:
+        open_data(f"vtab:{tmp_path}:{task}")
+    assert "\n" not in str(caught.value)
 
 
 def shorter(name: str, columns: int) -> Callable[[Path], None]:

@@ -200,6 +200,7 @@ def without(name: str) -> Callable[[Mapping[str, Values]], dict[str, Values]]:
     [
         (without("label"), r"dmlab-train\.tfrecord-00000-of-00001\[0\]': a record has no feature 'label', but image"),
         (lambda given: {**given, "label": [6]}, "has the class 6; VTAB's dmlab has 6"),
+        (lambda given: {**given, "label": []}, r"dmlab-train.*\[0\]': its feature 'label' is empty"),
         (
             lambda given: {**given, "label": [b"x"]},
             r"dmlab-train.*\[0\]': its features give no label \(invalid literal",

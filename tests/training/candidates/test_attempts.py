@@ -1,6 +1,7 @@
 """Several ways to learn from trained weights: each tried in turn, the best delivered, and all of it on record."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,11 @@ def test_the_recipe_of_the_run_makes_what_it_delivers_again(
 
 
 def test_a_run_that_is_begun_anew_leaves_nothing_of_the_attempts_before(
-    tmp_path: Path, data: Path, start: Path
+    whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
 ) -> None:
     run = tmp_path / "run"
-    tune(data, run, start)
+    shutil.copytree(whole[0].run.folder, run)
+    assert kept_attempts(run) != ()
     tune(data, run, start, overrides=(*SETTINGS, "steps=3"), overwrite=True)
     assert kept_attempts(run) == ()
     assert not (run / "attempts").exists()

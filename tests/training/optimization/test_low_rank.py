@@ -8,6 +8,7 @@ import torch
 
 from tests.training.conftest import CONFIG
 from vitral.errors import RecipeError
+from vitral.machine import has_native_bf16
 from vitral.models.catalog import variant
 from vitral.models.families import build
 from vitral.training.optimization import precision
@@ -111,7 +112,7 @@ def test_auto_is_bfloat16_where_the_hardware_has_it(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", cuda if other else lambda **_: not native)
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: (not native) if other else native)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: (not native) if other else False)
-    assert precision.has_native_bf16(device) is native
+    assert has_native_bf16(device) is native
     assert precision.computes_in_bf16(device, "auto") is native
     assert precision.computes_in_bf16(device, "bf16") is True
     assert precision.computes_in_bf16(device, "fp32") is False
@@ -121,7 +122,7 @@ def test_auto_is_bfloat16_where_the_hardware_has_it(
 def test_amx_alone_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
-    assert precision.has_native_bf16(CPU) is True
+    assert has_native_bf16(CPU) is True
 
 
 def test_autocast_makes_products_bfloat16_or_leaves_them() -> None:

@@ -59,6 +59,8 @@ def _bin(value: float, thresholds: tuple[float, ...]) -> int:
 
 def _of(example: Example, name: str) -> list[float]:
     values = example.get(name)
-    if not values:
+    if values is not None and not values:
+        raise DataError(f"its feature '{name}' is empty")
+    if values is None:
         raise DataError(f"a record has no feature '{name}', but {', '.join(sorted(example)) or 'none'}")
     return list(values)

@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 from vitral.data.assemble import Listing, Opening
 from vitral.data.folder import Files
 from vitral.data.stored import Entry
+from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
-from vitral.data.vtab.tfds import evenly, size_notes
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
 
@@ -34,8 +34,7 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
             raise DataError(f"'{folder / name}' lists {len(rows):,} images; VTAB-1k has {COUNTS[split]}.")
         if split == "test":
             notes = size_notes(task, len(rows))
-        if split == "test" and most_test is not None and len(rows) > most_test:
-            rows = [rows[index] for index in evenly(len(rows), most_test)]
+            rows = evenly(rows, most_test)
         for image, label in rows:
             status = _status(folder, image, name)
             entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))

@@ -101,7 +101,8 @@ def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> Data
     entries = dict(listing.entries)
     if spec.both:
         entries["train"] = [*entries["train"], *entries.pop("validation")]
-    listing = replace(listing, title=str(spec), name=f"vtab-{spec.task.name}", entries=entries, held_out=0.0)
+    name, base = f"vtab-{spec.task.name}", str(spec.root)
+    listing = replace(listing, title=str(spec), name=name, base=base, entries=entries, held_out=0.0)
     data = assemble(listing, how)
     crop = AUGMENTATION.crop if spec.task.crop else "none"
     return replace(data, augmentation=replace(AUGMENTATION, crop=crop, flip=spec.task.flip))

@@ -10,8 +10,8 @@ from vitral.data.assemble import Listing, Opening
 from vitral.data.names import natural_key
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
+from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
-from vitral.data.vtab.tfds import evenly, size_notes
 from vitral.errors import DataError
 
 TRAIN, VALIDATION = 800, 200
@@ -40,19 +40,20 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     if len(train) < TRAIN + VALIDATION:
         raise DataError(f"'{folder}' has {len(train)} images to train on; VTAB-1k takes {TRAIN + VALIDATION}.")
     drawn = sorted(train, key=_draw)
-    notes = size_notes(task, len(test))
-    if most_test is not None and len(test) > most_test:
-        test = [test[index] for index in evenly(len(test), most_test)]
     return Listing(
         title=task.name,
         name=task.name,
         store=listing.store,
-        entries={"train": drawn[:TRAIN], "validation": drawn[TRAIN : TRAIN + VALIDATION], "test": test},
+        entries={
+            "train": drawn[:TRAIN],
+            "validation": drawn[TRAIN : TRAIN + VALIDATION],
+            "test": evenly(test, most_test),
+        },
         class_names=names,
         notes=(
             f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
             f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly.",
-            *notes,
+            *size_notes(task, len(test)),
         ),
     )
 

@@ -1,6 +1,7 @@
 """VTAB's images in datasets that TFDS prepared."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -9,6 +10,7 @@ import numpy as np
 from vitral.data.assemble import Listing, Opening
 from vitral.data.stored import Entry
 from vitral.data.vtab.examples import parse
+from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
 from vitral.data.vtab.prepared import Location, Prepared, find
 from vitral.data.vtab.records import Records
 from vitral.data.vtab.tasks import VtabTask
@@ -80,8 +82,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
         return None
     located = {split: prepared.locate(part) for split, part in parts(task).items()}
     notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
-    if most_test is not None and len(located["test"]) > most_test:
-        located["test"] = [located["test"][index] for index in evenly(len(located["test"]), most_test)]
+    located["test"] = evenly(located["test"], most_test)
     names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
     if len(names) != task.classes:
         raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
@@ -92,49 +93,15 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     for split, some in located.items():
         for one in some:
             name = store.name(index)
-            label, size = _label(prepared, one, task, name)
-            entries.setdefault(split, []).append(Entry(index, name, (names[label],), size))
+            record = prepared.files[one.file].read(one.index)
+            label = label_of(
+                task, partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
+            )
+            entries.setdefault(split, []).append(Entry(index, name, (names[label],), len(record)))
             index += 1
             if index % SHOWN == 0 or index == len(everything):
                 how.listener(Progress("read labels", index, len(everything)))
     return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
-
-
-def size_notes(task: VtabTask, scored: int) -> tuple[str, ...]:
-    """Return a note where there are fewer or more images to score than the task has.
-
-    Raises:
-        DataError: there are none.
-    """
-    if not scored:
-        raise DataError(f"There are no images to score VTAB's {task.name} on; it has {task.scored:,}.")
-    return (
-        () if scored == task.scored else (f"VTAB scores {task.name} on {task.scored:,} images; here are {scored:,}.",)
-    )
-
-
-def parts(task: VtabTask) -> dict[str, str]:
-    """Return a task's images to train, validate and score on, in TFDS's words."""
-    return {"train": task.train, "validation": task.validation, "test": task.test}
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """Return so many indices of `count`, evenly spaced."""
-    return np.linspace(0, count - 1, most).astype(int).tolist()
-
-
-def _label(prepared: Prepared, one: Location, task: VtabTask, name: str) -> tuple[int, int]:
-    """Return a record's class and its size in bytes."""
-    try:
-        data = prepared.files[one.file].read(one.index)
-        label = task.label(parse(data))
-    except DataError as error:
-        raise DataError(f"'{prepared.folder / name}': {error}.") from error
-    except (ValueError, TypeError, OverflowError, IndexError) as error:
-        raise DataError(f"'{prepared.folder / name}': its features give no label ({error}).") from error
-    if not 0 <= label < task.classes:
-        raise DataError(f"'{prepared.folder / name}' has the class {label}; VTAB's {task.name} has {task.classes}.")
-    return label, len(data)
 
 
 def _notes(prepared: Prepared, task: VtabTask) -> tuple[str, ...]:

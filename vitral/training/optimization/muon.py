@@ -15,9 +15,9 @@ from torch.nn.utils import parametrize
 from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
+from vitral.machine import has_native_bf16
 from vitral.models.experts import ExpertLinear, MixtureOfExperts
 from vitral.models.model import HEADS, Model
-from vitral.training.optimization.precision import has_native_bf16
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration, as in the original
 EPS = 1e-7  # the least norm that a matrix is divided by

@@ -4,19 +4,13 @@ import contextlib
 
 import torch
 
+from vitral.machine import has_native_bf16
 from vitral.training.settings.sections import Precision
 
 
 def training_device() -> torch.device:
     """Return where runs train: the GPU that torch calls current, or the CPU."""
     return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else torch.device("cpu")
-
-
-def has_native_bf16(device: torch.device) -> bool:
-    """Tell whether the hardware multiplies bfloat16 faster than float32: a GPU since Ampere, a CPU with AVX512-BF16 or AMX."""
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def autocast(device: torch.device, precision: Precision) -> contextlib.AbstractContextManager[object]:

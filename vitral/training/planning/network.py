@@ -5,10 +5,12 @@ from typing import Any
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.models.create import configure
+from vitral.models.shape import FIELDS, encoder_changes
 from vitral.training.settings.recipe import Recipe
 
 DEFAULT_MODEL = "vit-ti16"
 ANY_CLASSES = 2  # how many there are is known when the data are read
+SHAPE = ("patch_size", "patch_stride", "position", "position_at", "pooling", *FIELDS)  # of a recipe
 
 
 def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # the family's own ModelConfig
@@ -27,21 +29,28 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
         "attention_dropout": rates.attention_dropout,
         "stochastic_depth": rates.stochastic_depth,
         "image_size": recipe.image_size,
-        "patch_size": recipe.patch_size,
-        "patch_stride": recipe.patch_stride,
-        "position": recipe.position,
-        "position_at": recipe.position_at,
-        "pooling": recipe.pooling,
     }
     changes: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    changes |= shape_changes(recipe, name)
     if recipe.head.representation:
-        changes["representation_size"] = getattr(config, "dim", None)
+        changes["representation_size"] = changes.get("dim", getattr(config, "dim", None))
     numbers = {} if recipe.experts.number is None else {"num_experts": recipe.experts.number}
     if wanted := {**numbers, **routing(recipe)}:
         if getattr(config, "experts", None) is None:
             raise ModelError(f"The recipe '{recipe.name}' sets experts, and {recipe.model} has none.")
         changes["experts"] = wanted
     return configure(name, changes)
+
+
+def shape_changes(recipe: Recipe, name: str) -> dict[str, Any]:
+    """Return what a recipe changes of a variant's shape, by its config's fields; nothing where it says nothing of it.
+
+    Raises:
+        ModelError: the variant is of a family without such a shape, or its width cannot be shared out to its heads.
+    """
+    said = {key: value for key in SHAPE if (value := getattr(recipe, key)) is not None}
+    encoder = {key: said.pop(key) for key in FIELDS if key in said}
+    return said | encoder_changes(name, encoder)
 
 
 def routing(recipe: Recipe) -> dict[str, float]:

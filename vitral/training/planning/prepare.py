@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from vitral import distributed
+from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.provenance import Provenance
@@ -12,16 +13,18 @@ from vitral.data.source import DataSet
 from vitral.errors import ModelError
 from vitral.events import Listener
 from vitral.images.preprocessing import PHOTOS
-from vitral.models.catalog import list_models, variant
+from vitral.models.catalog import list_models
+from vitral.models.create import configure
 from vitral.models.experts import change_experts
 from vitral.models.families import build
 from vitral.models.families import replace as replace_config
+from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.estimate import measure
 from vitral.training.planning.from_scratch import COARSE, FINE
 from vitral.training.planning.look import look
-from vitral.training.planning.network import network_config, routing
+from vitral.training.planning.network import DEFAULT_MODEL, SHAPE, network_config, routing, shape_changes
 from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import resolve
@@ -46,12 +49,15 @@ def load_start(request: Request, listener: Listener) -> Classifier | None:
     """
     if request.from_recipe:
         return None
-    size = request.asked.image_size or request.in_full.image_size
+    recipe = request.in_full
     if request.source is None:
-        _check_size([variant(name) for name in (FINE, COARSE)], size)
+        _check_unnamed(recipe)
         return None
+    if request.from_name:
+        _check_named((request.source,), recipe)
     start = load(request.source, listener=listener)
-    _check_size([start.model.config], size)
+    if recipe.image_size is not None and not request.from_name:
+        replace_config(start.model.config, image_size=(recipe.image_size, recipe.image_size))
     return start
 
 
@@ -62,16 +68,35 @@ def random_start(request: Request) -> str:
     return f"{source} starts from random weights. {offered}" if offered else ""
 
 
-def _check_size(configs: Sequence[Any], size: int | None) -> None:
-    """Refuse a size that no network of several can take."""
+def _check_unnamed(recipe: Recipe) -> None:
+    """Refuse a size or a shape that none of the networks can take which are chosen where none is named."""
+    try:
+        _check_named((FINE, COARSE), recipe)
+    except ModelError as error:
+        if not any(getattr(recipe, key) is not None for key in SHAPE):
+            raise
+        named = argument("overrides", [f"model={DEFAULT_MODEL}"])
+        raise ModelError(
+            f"{error} This is said of {COARSE}, which learns where no network is named; name one, such as {named}."
+        ) from error
+
+
+def _check_named(names: Sequence[str], recipe: Recipe) -> None:
+    """Refuse a size or a shape that no network of several can take."""
     refusals = []
-    for config in configs:
+    for name in names:
         try:
-            replace_config(config, image_size=config.image_size if size is None else (size, size))
+            _named_config(name, recipe)
             return
         except ModelError as error:
             refusals.append(error)
     raise refusals[-1]
+
+
+def _named_config(name: str, recipe: Recipe) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the config of a network that is named beside a recipe, in the recipe's shape and for images of its size."""
+    size = {} if recipe.image_size is None else {"image_size": recipe.image_size}
+    return configure(name, {**size, **shape_changes(recipe, name)})
 
 
 def prepare(session: Session) -> Run:
@@ -109,6 +134,7 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
             with_commit = is_named(plan.start) and said.startswith(plan.start)
             start.provenance = Provenance(source=said if with_commit else plan.start)
         else:
+            start.model = _fresh(start.model, plan.start, recipe)
             start.model.init_weights(seed)
     if session.request.asked.kind == "fine-tune":
         adapt_network(start, data, recipe)
@@ -116,6 +142,11 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
     provenance = Provenance(source=start.provenance.source)
     classifier = Classifier(start.model, preprocessing, data.class_names, provenance=provenance, task=data.task)
     return classifier.to(training_device())
+
+
+def _fresh(model: Model, name: str, recipe: Recipe) -> Model:
+    """Return a named network in the shape that a recipe gives it; itself where the recipe says nothing of that."""
+    return build(_named_config(name, recipe)) if shape_changes(recipe, name) else model
 
 
 def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:

@@ -12,7 +12,7 @@ from vitral.errors import RecipeError, TrainingError
 from vitral.models.catalog import list_models
 from vitral.training.planning.attempts import Attempt, says_one
 from vitral.training.planning.durations import asked_seconds, written
-from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, network_config
+from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
 from vitral.training.planning.starts import ChosenStart
 from vitral.training.settings.recipe import Recipe, load_recipe
 
@@ -22,7 +22,7 @@ FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
 # Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
-NETWORK_KEYS = ("model", "patch_", "position", "pooling", "head.", "experts.", "method")
+NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
 
@@ -225,7 +225,7 @@ def read_request(
         start: what was chosen to begin with, for that run or for this one.
 
     Raises:
-        RecipeError: no such recipe, an unknown key or an impossible value.
+        RecipeError: no such recipe, an unknown key or an impossible value, or a shape of a network that comes trained.
         ModelError: the recipe names a network that cannot be made so.
     """
     pairs = (("image_size", asked.image_size), ("seed", asked.seed))
@@ -242,4 +242,15 @@ def read_request(
     request = replace(request, several=several, begun=begun, start=start)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
+    elif source is not None and not request.from_name:
+        _check_shape(request, recipe)
     return request
+
+
+def _check_shape(request: Request, recipe: Recipe) -> None:
+    """Refuse what would be passed over in silence: a shape of a network that has one."""
+    if said := [key for key in SHAPE if key in request.told and getattr(recipe, key) is not None]:
+        raise RecipeError(
+            f"'{request.source}' is trained in its own shape, so '{said[0]}' cannot be set; leave it out, or begin from random "
+            f"weights with a model's name, such as {argument('source', DEFAULT_MODEL)}."
+        )

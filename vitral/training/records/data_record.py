@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitral.advice import argument
-from vitral.data.fingerprint import Inventory, changes
+from vitral.data.fingerprint import Inventory, changes, same_data, share_of
 from vitral.data.source import DataSet
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
@@ -66,6 +66,8 @@ def _differences(folder: Path, data: DataSet, *, changed: bool) -> list[str]:
         return []
     if not kept and "request" not in read_run(folder):
         return []  # begun by an earlier version, whose fingerprint was of something else
+    if same_data(was, data.fingerprint):
+        return [f"a share of {share_of(data.fingerprint)} of the training images is learned from, was {share_of(was)}"]
     names = kept.get("class_names", list(data.class_names))
     renamed = _renamed(names, data.class_names)
     if renamed is None or (renamed and not changed):
@@ -116,12 +118,14 @@ def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: M
 def record_change(folder: Path, data: DataSet, further: Further, what: list[str], *, step: int) -> None:
     """Note in a run folder that the data changed after update `step`."""
     run = read_run(folder)
+    before = run.get("data_fingerprint")
+    drawn = step and not same_data(str(before or ""), data.fingerprint)  # a share leaves what is scored as it is
     entry = {
         "after_step": step,
-        "from": run.get("data_fingerprint"),
+        "from": before,
         "to": data.fingerprint,
         "what": what,
-        REDRAWN: [split for split in data.shared_out if split != "train"] if step else [],
+        REDRAWN: [split for split in data.shared_out if split != "train"] if drawn else [],
     }
     run |= {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]}
     write_file(folder / RUN_FILE, json.dumps(run, indent=2))

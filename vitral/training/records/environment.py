@@ -8,6 +8,7 @@ from importlib import metadata
 import torch
 
 from vitral import distributed
+from vitral.machine import processor_name
 
 LIBRARIES = ("torch", "torchvision", "numpy", "pillow", "safetensors")
 
@@ -16,7 +17,7 @@ def environment() -> dict[str, str | int]:
     """Return versions, processor, threads and accelerator as JSON values."""
     facts: dict[str, str | int] = {"python": platform.python_version(), "platform": platform.platform()}
     facts |= {library: metadata.version(library) for library in LIBRARIES}
-    facts |= {"processor": _processor(), "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
+    facts |= {"processor": processor_name(), "cores": os.cpu_count() or 1, "threads": torch.get_num_threads()}
     if torch.cuda.is_available():
         facts["accelerator"] = torch.cuda.get_device_name()
     if distributed.world() > 1:
@@ -42,12 +43,3 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo") as file:
-            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()

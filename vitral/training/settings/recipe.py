@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -60,6 +60,10 @@ class Recipe(Section):
         position: position embedding of a run from random weights; None for the network's own.
         position_at: where it is added: "input", "layers" or "layers-shared"; likewise.
         pooling: "token", "gap" or "map", of a run from random weights; None for the network's own.
+        depth: blocks of a Vision Transformer's encoder, of a run from random weights; None for the network's own.
+        width: of its tokens; likewise.
+        mlp_width: inside its MLP; likewise.
+        heads: of its attention; None for the network's own, of another `width` for heads as wide as the network's own.
         seed: of weights, order, augmentation and dropout.
         steps: updates in all; None to follow `epochs`.
         epochs: passes over the data; None to follow `steps`.
@@ -95,6 +99,10 @@ class Recipe(Section):
     position: PositionKind | None = None
     position_at: PositionAt | None = None
     pooling: Pooling | None = None
+    depth: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=1)
+    mlp_width: int | None = Field(default=None, ge=1)
+    heads: int | None = Field(default=None, ge=1)
     seed: int = Field(default=0, ge=0)
     steps: int | None = Field(default=None, ge=1, json_schema_extra=MAY_CHANGE)
     epochs: float | None = Field(default=None, gt=0)
@@ -298,7 +306,13 @@ def _apply(values: dict[str, Any], change: str) -> None:
 
 def _may_be_left_out(key: str) -> bool:
     """Tell whether a setting is None where a recipe says nothing; elsewhere "none" is a word, such as a policy's."""
-    return dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is None
+    return dict(_leaves(Recipe().model_dump(mode="json"))).get(key, "") is None and not _none_is_a_word(key)
+
+
+def _none_is_a_word(key: str) -> bool:
+    """Tell whether "none" is among the words of a setting of the recipe itself: of `position` it means no embedding."""
+    field = Recipe.model_fields.get(key)
+    return field is not None and any("none" in get_args(kind) for kind in get_args(field.annotation))
 
 
 def _explain(error: ValidationError, source: str) -> str:

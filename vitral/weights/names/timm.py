@@ -88,8 +88,8 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     Raises:
         WeightsError: timm has no such model.
     """
-    name, arguments = _model(config)
-    arguments = {key: repr(value) for key, value in arguments.items()}
+    name, given = model_of(config)
+    arguments = {key: repr(value) for key, value in given.items()}
     if isinstance(config, ViTConfig) and config.rotary != "none":
         arguments["global_pool"] = "'token'" if config.rotary == "dinov3" else "'avg'"
     elif isinstance(config, ViTConfig) and config.mlp == "swiglu":
@@ -103,7 +103,8 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     return f"timm.create_model({name!r}, {listed})", () if exact else (STEM_NOTE,)
 
 
-def _model(config: ModelConfig) -> tuple[str | None, dict[str, Any]]:
+def model_of(config: ModelConfig) -> tuple[str | None, dict[str, Any]]:
+    """Return the name of timm's model of the same network, and what it is made with; None where timm has none."""
     variant = variant_name(config) or ""
     if isinstance(config, ViTConfig):
         return _vit(config, variant)

@@ -3,9 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from jaxtyping import Shaped
 
 from vitral.data.published.tree import Tree
-from vitral.data.stored import JoinedStores, Store
+from vitral.data.stored import JoinedStores, Store, named
 from vitral.data.vtab.examples import Example
 from vitral.data.vtab.raw.order import Key
 from vitral.errors import DataError, ImageError, one_line
@@ -41,8 +46,8 @@ class RawDataset:
     names: tuple[str, ...] = ()
 
 
-def labelled(keys: Sequence[Key], indices: Sequence[int], labels: Sequence[int]) -> RawSplit:
-    """Return a split whose labels are classes."""
+def labelled(keys: Sequence[Key], indices: Sequence[int], labels: Sequence[Any]) -> RawSplit:
+    """Return a split whose labels are classes, as they are stored."""
 
     def features(index: int) -> Example:
         return {"label": [labels[index]]}
@@ -93,7 +98,42 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     return path
 
 
-def content_of(store: Store, index: int) -> bytes:
+class ConvertedImages:
+    """Images that are converted as they are read.
+
+    Args:
+        images: as they are given out.
+        convert: from the encoded bytes of an image to those of the converted one; what worker processes can be sent.
+    """
+
+    def __init__(self, images: Store, convert: Callable[[bytes], bytes]) -> None:
+        self._images, self._convert = images, convert
+
+    def read(self, index: int) -> bytes:
+        """Return the encoded bytes of a converted image.
+
+        Raises:
+            ImageError: it cannot be read.
+        """
+        content = _content_of(self._images, index)
+        try:
+            return self._convert(content)
+        except ImageError as error:
+            raise named(error, self.name(index)) from error
+
+    def name(self, index: int) -> str:
+        """Return the name of the image that is given out."""
+        return self._images.name(index)
+
+
+def decoded(content: bytes) -> Shaped[np.ndarray, "height width 3"] | None:
+    """Return an image's pixels, blue first, as TFDS decodes it by OpenCV; None where that cannot."""
+    if not content:
+        return None  # OpenCV would raise an error of its own
+    return cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
+
+
+def _content_of(store: Store, index: int) -> bytes:
     """Return an image's encoded bytes, wherever they are.
 
     Raises:

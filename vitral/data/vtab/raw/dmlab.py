@@ -1,7 +1,7 @@
 """DMLab: TFRecord files of examples with image, file name and label."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from vitral.data.vtab.examples import parse
 from vitral.data.vtab.prepared import Location
@@ -31,7 +31,7 @@ def read_dmlab(folder: Path) -> RawDataset:
             )
         first = len(located)
         keys: list[bytes] = []
-        labels: list[int] = []
+        labels: list[Any] = []
         for path in mine:
             paths.append(path)
             files.append(TFRecords(path))
@@ -44,10 +44,13 @@ def read_dmlab(folder: Path) -> RawDataset:
     return RawDataset(store=ExampleImages(paths, files, located, feature="image", scale=1), splits=splits)
 
 
-def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, int]:
-    example = parse(file.read(index))
-    key: Sequence[bytes] = example.get("filename", ())
-    label: Sequence[int] = example.get("label", ())
+def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, Any]:
+    """Return an image's key and its label, which may be anything."""
+    try:
+        example = parse(file.read(index))
+    except DataError as error:
+        raise DataError(f"'{path}', record {index}: {error}; unpack dmlab.tar.gz again.") from error
+    key, label = example.get("filename", ()), example.get("label", ())
     if len(key) != 1 or len(label) != 1 or not isinstance(key[0], bytes):
         raise DataError(f"'{path}', record {index}, has no file name with a label; unpack dmlab.tar.gz again.")
-    return key[0], int(label[0])
+    return key[0], label[0]

@@ -10,8 +10,7 @@ from vitral.data.names import some
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets
 from vitral.data.published.tree import Tree
-from vitral.data.stored import Store
-from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, by_class, content_of
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded
 from vitral.images.decode import read_image
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
@@ -81,7 +80,7 @@ def read_sun397(folder: Path) -> RawDataset:
     }
     images = {match[1]: index for index, match in tree.matching(r"SUN397(/[a-z]/.+\.jpg)")}
     data = _listed(tree, images, listed, "unpack SUN397.tar.gz there")
-    return RawDataset(store=SmallerImages(data.store), splits=data.splits, names=data.names)
+    return RawDataset(store=ConvertedImages(data.store, smaller), splits=data.splits, names=data.names)
 
 
 def _listed(tree: Tree, images: dict[str, int], listed: dict[str, list[str]], advice: str) -> RawDataset:
@@ -130,32 +129,17 @@ def _in_folders(tree: Tree, above: str, advice: str) -> RawDataset:
     return RawDataset(store=tree.store, splits={"train": split}, names=names)
 
 
-class SmallerImages:
-    """Images of at most 120,000 pixels, as TFDS makes them of larger ones.
+def smaller(content: bytes) -> bytes:
+    """Return an image as a JPEG file of at most 120,000 pixels, as TFDS makes it.
 
-    Args:
-        images: as they are given out.
+    Raises:
+        ImageError: it cannot be decoded.
     """
-
-    def __init__(self, images: Store) -> None:
-        self._images = images
-
-    def read(self, index: int) -> bytes:
-        """Return an image as a JPEG file.
-
-        Raises:
-            ImageError: it cannot be decoded.
-        """
-        data = content_of(self._images, index)
-        pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
-        if pixels is None or data.startswith(b"GIF"):
-            pixels = read_image(data)  # TFDS's way, too: such an image is stored with red and blue exchanged
-        count = pixels.shape[0] * pixels.shape[1]
-        if count > SUN_PIXELS:
-            factor = float(np.sqrt(SUN_PIXELS / count))
-            pixels = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
-        return cv2.imencode(".jpg", pixels)[1].tobytes()
-
-    def name(self, index: int) -> str:
-        """Return the name of the image that is given out."""
-        return self._images.name(index)
+    pixels = decoded(content)
+    if pixels is None or content.startswith(b"GIF"):
+        pixels = read_image(content)  # TFDS's way, too: such an image is stored with red and blue exchanged
+    count = pixels.shape[0] * pixels.shape[1]
+    if count > SUN_PIXELS:
+        factor = float(np.sqrt(SUN_PIXELS / count))
+        pixels = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
+    return cv2.imencode(".jpg", pixels)[1].tobytes()

@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from vitral.data.assemble import Listing, Opening
 from vitral.data.published.tree import counted
 from vitral.data.stored import Entry, Store
+from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
 from vitral.data.vtab.prepared import bounds
-from vitral.data.vtab.raw.dataset import RawDataset, content_of
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset
 from vitral.data.vtab.raw.dmlab import read_dmlab
 from vitral.data.vtab.raw.folders import read_dtd, read_eurosat, read_flowers, read_pets, read_resisc45, read_sun397
 from vitral.data.vtab.raw.matrices import read_camelyon, read_cifar100, read_dsprites, read_smallnorb, read_svhn
@@ -17,7 +19,7 @@ from vitral.data.vtab.raw.order import in_order
 from vitral.data.vtab.raw.retinopathy import read_retinopathy
 from vitral.data.vtab.raw.scenes import read_clevr, read_kitti
 from vitral.data.vtab.tasks import VtabTask
-from vitral.data.vtab.tfds import evenly, parts, scaled
+from vitral.data.vtab.tfds import scaled
 from vitral.errors import DataError
 
 ORDER = "order by TFDS's rule, not compared with TFDS itself"
@@ -121,6 +123,11 @@ def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
     return in_order(split, keys)
 
 
+def images_of(data: RawDataset, task: VtabTask) -> Store:
+    """Return the images as a task has them."""
+    return data.store if task.scale == 1 else ConvertedImages(data.store, partial(scaled, factor=task.scale))
+
+
 def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) -> Listing | None:
     """Return the images of a task in the authors' files; None where there are none.
 
@@ -137,33 +144,32 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
         raise DataError(f"'{folder}' has images of {len(names)} classes; VTAB's {task.name} has {task.classes}.")
     orders = {split: whole_split(data, split, folder) for split in form.published}
     entries: dict[str, list[Entry]] = {}
+    notes = counted(orders, form.published, form.title)
     for name, part in parts(task).items():
         split = part.partition("[")[0]
         first, last = bounds(part, len(orders[split]), folder)
         numbers = orders[split][first:last]
-        if name == "test" and most_test is not None and len(numbers) > most_test:
-            numbers = [numbers[index] for index in evenly(len(numbers), most_test)]
+        if name == "test":
+            notes = (*notes, *size_notes(task, len(numbers)))
+            numbers = evenly(numbers, most_test)
         entries[name] = [_entry(data, split, number, task, names) for number in numbers]
     source = f"VTAB-1k's images of {task.name}, from the files of {form.title}'s authors; {ORDER}."
     return Listing(
         title=task.name,
         name=task.name,
-        store=data.store if task.scale == 1 else ScaledImages(data.store, task.scale),
+        store=images_of(data, task),
         entries=entries,
         class_names=names,
-        notes=(source, *counted(orders, form.published, form.title)),
+        notes=(source, *notes),
     )
 
 
 def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tuple[str, ...]) -> Entry:
     images = data.splits[split]
     index = images.indices[number]
-    label = task.label(images.features(number))
-    if not 0 <= label < task.classes:
-        raise DataError(
-            f"'{data.store.name(index)}' has the class {label}; VTAB's {task.name} has {task.classes}. Fetch it again."
-        )
-    return Entry(index, data.store.name(index), (names[label],), 0)
+    name = data.store.name(index)
+    label = label_of(task, partial(images.features, number), name, advice="fetch the dataset again")
+    return Entry(index, name, (names[label],), 0)
 
 
 def _any(folder: Path, marks: tuple[str, ...]) -> bool:
@@ -172,27 +178,3 @@ def _any(folder: Path, marks: tuple[str, ...]) -> bool:
 
 def _name(task: VtabTask) -> str:
     return task.dataset.partition("/")[0]
-
-
-class ScaledImages:
-    """Images with their values multiplied.
-
-    Args:
-        images: as they are stored.
-        factor: of their values.
-    """
-
-    def __init__(self, images: Store, factor: int) -> None:
-        self._images, self._factor = images, factor
-
-    def read(self, index: int) -> bytes:
-        """Return an image as a PNG file.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
-        return scaled(content_of(self._images, index), self._factor)
-
-    def name(self, index: int) -> str:
-        """Return the image's name."""
-        return self._images.name(index)

@@ -8,8 +8,7 @@ import numpy as np
 
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
-from vitral.data.stored import Store
-from vitral.data.vtab.raw.dataset import RawDataset, content_of, labelled
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, decoded, labelled
 from vitral.errors import DataError, ImageError
 
 RADIUS = 300  # pixels of an eye
@@ -38,7 +37,7 @@ def read_retinopathy(folder: Path) -> RawDataset:
             raise tree.incomplete(f"{some(missing)}, named in {file}", f"unpack {below}.zip there")
         names = [name for name, _ in rows]
         splits[split] = labelled(names, [images[below, name] for name in names], [label for _, label in rows])
-    return RawDataset(store=GrahamImages(tree.store), splits=splits)
+    return RawDataset(store=ConvertedImages(tree.store, graham), splits=splits)
 
 
 def _rows(tree: Tree, file: str, usage: str | None) -> list[tuple[str, int]]:
@@ -52,39 +51,24 @@ def _rows(tree: Tree, file: str, usage: str | None) -> list[tuple[str, int]]:
         ) from error
 
 
-class GrahamImages:
-    """Images of eyes: scaled to one radius, minus the local average, cut to nine tenths of the radius.
+def graham(content: bytes) -> bytes:
+    """Return an eye as a JPEG file: scaled to one radius, minus the local average, cut to nine tenths of the radius.
 
-    Args:
-        images: as they are given out.
+    Raises:
+        ImageError: it cannot be decoded.
     """
-
-    def __init__(self, images: Store) -> None:
-        self._images = images
-
-    def read(self, index: int) -> bytes:
-        """Return an image as a JPEG file.
-
-        Raises:
-            ImageError: it cannot be decoded.
-        """
-        data = content_of(self._images, index)
-        pixels = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise ImageError(f"'{self.name(index)}' is not a readable image.")
-        middle = pixels[pixels.shape[0] // 2].sum(axis=1)
-        radius = (middle > middle.mean() / 10).sum() / 2
-        factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # a dark image tells no radius
-        scaled = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
-        sharp = cv2.addWeighted(scaled, 4, cv2.GaussianBlur(scaled, (0, 0), RADIUS / 30), -4, 128)
-        height, width = sharp.shape[:2]
-        kept = int(RADIUS * KEPT)
-        mask = cv2.circle(np.zeros(sharp.shape), (width // 2, height // 2), kept, (1, 1, 1), thickness=-1)
-        masked = (sharp * mask + (1 - mask) * 128).astype(np.uint8)
-        top, left = max(height // 2 - kept, 0), max(width // 2 - kept, 0)
-        cut = masked[top : height // 2 + kept, left : width // 2 + kept]
-        return cv2.imencode(".jpg", cut, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()
-
-    def name(self, index: int) -> str:
-        """Return the name of the image that is given out."""
-        return self._images.name(index)
+    pixels = decoded(content)
+    if pixels is None:
+        raise ImageError("The image is not a readable image.")
+    middle = pixels[pixels.shape[0] // 2].sum(axis=1)
+    radius = (middle > middle.mean() / 10).sum() / 2
+    factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # a dark image tells no radius
+    scaled = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
+    sharp = cv2.addWeighted(scaled, 4, cv2.GaussianBlur(scaled, (0, 0), RADIUS / 30), -4, 128)
+    height, width = sharp.shape[:2]
+    kept = int(RADIUS * KEPT)
+    mask = cv2.circle(np.zeros(sharp.shape), (width // 2, height // 2), kept, (1, 1, 1), thickness=-1)
+    masked = (sharp * mask + (1 - mask) * 128).astype(np.uint8)
+    top, left = max(height // 2 - kept, 0), max(width // 2 - kept, 0)
+    cut = masked[top : height // 2 + kept, left : width // 2 + kept]
+    return cv2.imencode(".jpg", cut, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])[1].tobytes()

@@ -1,0 +1,48 @@
+"""`vitral predict --out` as it is typed: the file, what is said, and what is refused before anything is computed."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Refused
+from vitral.cli.main import main
+
+
+def test_a_table_of_a_folder(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "table.csv"
+    assert main(["predict", "photos", "--out", str(out), "--precision", "fp32"]) == 0
+    assert f"{out}: 36 images; computed by torch in fp32." in capsys.readouterr().out
+    with open(out, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert main(["predict", "photos", "--json"]) == 0
+    said = {row["source"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {row["source"]: row["label"] for row in rows} == {name: row["label"] for name, row in said.items()}
+
+
+def test_another_precision_is_said(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "table.jsonl")
+    assert main(["predict", "photos", "--out", out, "--engine", "packed", "--precision", "bf16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["computed_by"] == "packed in bf16"
+    evaluate, said = ["evaluate", "--data", "photos"], "against torch in fp32: probabilities differ by at most"
+    fast, page = ["--engine", "packed", "--precision", "bf16"], tmp_path / "page.html"
+    assert main([*evaluate, *fast, "--report", str(page)]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in " ".join(page.read_text().split())
+    assert main([*evaluate, *fast, "--json"]) == 0
+    difference = json.loads(capsys.readouterr().out)["difference"]
+    assert list(difference) == ["computed_by", "images", "largest", "same_top"]
+    assert difference["computed_by"] == "packed in bf16"
+    assert main([*evaluate, "--json"]) == 0
+    assert "difference" not in json.loads(capsys.readouterr().out), "fp32's own form stays as it was"
+
+
+def test_what_does_not_go_together_is_refused(there: Path, tmp_path: Path, refused: Refused) -> None:
+    out = str(tmp_path / "table.csv")
+    assert "ends in .parquet, .csv, .jsonl" in refused("predict", "photos", "--out", str(tmp_path / "table.xlsx"))
+    assert "leave --skip-bad-images out" in refused("predict", "photos", "--out", out, "--skip-bad-images")
+    assert "--out" in refused("predict", "photos", "--overwrite")
+    assert "leave --engine and --precision out" in refused(
+        "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16"
+    )

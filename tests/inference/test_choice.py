@@ -1,0 +1,164 @@
+"""Which runtime is taken: the one that is asked for; else the fastest, measured once, and said."""
+
+import importlib.util
+import time
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from tests.models.test_contract import images, make
+from vitral.errors import ModelError
+from vitral.events import Event, Message, ignore
+from vitral.inference import choice
+from vitral.inference.choice import Way, fastest, predictor_of
+from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.runtimes import Engine, Precision
+from vitral.inference.torch_predictor import TorchPredictor
+from vitral.layout import cache
+from vitral.models.model import Model
+
+EXACT, FAST = Way("torch", "fp32"), Way("packed", "bf16")
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
+    """An empty cache, hardware with bf16 and without OpenVINO, and the list of what is measured, at given speeds."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(choice, "is_installed", lambda engine: engine != "openvino")
+    seen: list[Way] = []
+
+    def speed(model: Model, way: Way) -> float:
+        seen.append(way)
+        return {EXACT: 4.0, FAST: 16.0}.get(way, 12.0)
+
+    monkeypatch.setattr(choice, "measured", speed)
+    return seen
+
+
+def test_fp32_is_the_network_itself_and_nothing_is_measured_or_said(measured: list[Way]) -> None:
+    model, said = make("deit"), list[Event]()
+    assert type(predictor_of(model, None, "fp32", said.append)) is TorchPredictor
+    assert type(predictor_of(model, "torch", "fp32", said.append)) is TorchPredictor
+    named = predictor_of(model, "packed", "bf16", said.append)
+    assert named.computed_by == "packed in bf16"
+    assert not said
+    assert not measured
+
+
+def test_auto_measures_once_and_says_what_it_took_every_time(measured: list[Way]) -> None:
+    model, said = make("deit"), list[Event]()
+    for _ in range(2):
+        taken = predictor_of(model, None, "auto", said.append)
+        assert taken.computed_by == "packed in bf16"
+    assert measured == [EXACT, Way("torch", "bf16"), FAST]
+    assert len(said) == 2
+    assert isinstance(said[0], Message)
+    assert said[0].text.startswith("Computes by packed in bf16: 16 images/s in a short measurement (torch in fp32 4")
+    assert "`precision='fp32'` computes exactly" in said[0].text
+    model.resize(64)
+    predictor_of(model, None, "auto", ignore)
+    assert len(measured) == 6, "another size is another question"
+
+
+def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Way]) -> None:
+    model = make("deit")
+    for text in ("{", "[]", "{}", '{"torch in fp32": "fast"}'):
+        predictor_of(model, None, "auto", ignore)
+        (kept,) = cache(choice.KIND).iterdir()
+        kept.write_text(text)
+        before = len(measured)
+        assert predictor_of(model, None, "auto", ignore).computed_by == "packed in bf16"
+        assert len(measured) == before + 3
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    assert predictor_of(make("deit"), None, "auto", ignore).computed_by == "packed in bf16"
+
+
+def test_bf16_that_is_hardly_faster_is_not_taken() -> None:
+    assert fastest({EXACT: 10.0, FAST: 11.0}) == EXACT
+    assert fastest({EXACT: 10.0, FAST: 13.0}) == FAST
+    assert fastest({Way("torch", "bf16"): 1.0, FAST: 2.0}) == FAST
+
+
+def test_hardware_without_bf16_computes_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "has_native_bf16", lambda device: False)
+    taken = predictor_of(make("deit"), None, "auto", ignore)
+    assert {way.precision for way in measured} == {"fp32"}
+    assert taken.computed_by == "packed in fp32"
+
+
+def test_speeds_are_really_measured() -> None:
+    model = make("deit")
+    speeds = {way: choice.measured(model, way) for way in (EXACT, FAST)}
+    assert all(speed > 0 for speed in speeds.values())
+
+
+def test_where_nothing_can_be_measured_the_network_itself_is_taken_or_the_engine_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(predictor: EnginePredictor, batch: torch.Tensor) -> torch.Tensor:
+        raise ModelError(f"no {predictor.computed_by}")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(EnginePredictor, "logits", broken)
+    with pytest.raises(ModelError, match=r"^no packed in bf16$"):
+        predictor_of(make("deit"), "packed", "auto", ignore)
+    assert predictor_of(make("deit"), "auto", "auto", ignore).computed_by == "torch in fp32"
+    assert predictor_of(make("deit"), "auto", "bf16", ignore).computed_by == "torch in bf16"
+    assert not cache(choice.KIND).exists(), "what could not be measured now may be the next time"
+
+
+def test_what_is_done_once_for_a_number_of_images_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, ready = [0.0], set[int]()
+
+    def logits(predictor: EnginePredictor, batch: torch.Tensor) -> torch.Tensor:
+        clock[0] += 0.01 if len(batch) in ready else 100.0
+        ready.add(len(batch))
+        return torch.zeros(len(batch), 1)
+
+    monkeypatch.setattr(EnginePredictor, "logits", logits)
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    assert choice.measured(make("deit"), FAST) == pytest.approx(choice.IMAGES / 0.01)
+
+
+def test_every_engine_and_precision_can_be_asked_for() -> None:
+    assert get_args(choice.EngineChoice) == (*get_args(Engine), "auto")
+    assert get_args(choice.PrecisionChoice) == (*get_args(Precision), "auto")
+
+
+@pytest.mark.parametrize(
+    ("engine", "precision", "said"),
+    [
+        (
+            "pakked",
+            "fp32",
+            "There is no engine 'pakked', only torch, packed, compiled, openvino, auto. Did you mean 'packed'?",
+        ),
+        (None, "bf61", "There is no precision 'bf61', only fp32, bf16, auto. Did you mean 'bf16'?"),
+    ],
+)
+def test_unknown_names_are_refused(engine: str | None, precision: str, said: str) -> None:
+    with pytest.raises(ModelError) as refused:
+        predictor_of(make("deit"), engine, precision, ignore)  # type: ignore[arg-type]
+    assert str(refused.value) == said
+
+
+def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ModelError, match=r"pip install 'vitral\[openvino\]'"):
+        predictor_of(make("deit"), "openvino", "auto", ignore)
+
+
+def test_a_named_engine_is_compared_in_both_precisions(measured: list[Way]) -> None:
+    model = make("deit")
+    assert predictor_of(model, "packed", "auto", ignore).computed_by == "packed in bf16"
+    assert measured == [Way("packed", "fp32"), FAST]
+    torch.testing.assert_close(
+        predictor_of(model, "auto", "fp32", ignore).logits(images(model)), TorchPredictor(model).logits(images(model))
+    )

@@ -1,0 +1,179 @@
+"""Every runtime gives the network's answers: in float32 to its rounding, in bf16 near them; and the network stays as it is."""
+
+import copy
+import importlib.util
+import pickle
+import shutil
+from typing import get_args
+
+import pytest
+import torch
+
+import vitral
+from tests.models.test_contract import CONFIGS, images, make
+from vitral.errors import ModelError
+from vitral.inference import runtimes
+from vitral.inference.copies import copy_in
+from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.packed import PackedLinear, pack
+from vitral.inference.runtimes import Engine
+from vitral.inference.torch_predictor import TorchPredictor
+from vitral.models.model import Model
+
+HAS_OPENVINO = importlib.util.find_spec("openvino") is not None
+needs_openvino = pytest.mark.skipif(not HAS_OPENVINO, reason="needs the extra 'openvino'")
+AT_ONCE: tuple[Engine, ...] = ("torch", "packed")
+
+
+def furthest(model: Model, engine: Engine, precision: runtimes.Precision) -> float:
+    """Return how far the logits of a few images are from the network's own, in units of their deviation."""
+    batch = images(model, 3)
+    exact = TorchPredictor(model).logits(batch)
+    answer = EnginePredictor(model, engine, precision).logits(batch)
+    assert answer.dtype == torch.float32
+    assert answer.shape == exact.shape
+    return float((answer - exact).abs().max() / exact.std())
+
+
+@pytest.mark.parametrize("engine", AT_ONCE)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_fp32_is_the_network_to_its_rounding(name: str, engine: Engine) -> None:
+    assert furthest(make(name), engine, "fp32") < 2e-5
+
+
+@pytest.mark.parametrize("engine", AT_ONCE)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
+    if "experts" in name:
+        pytest.skip("a rounding may send a token to another expert")
+    assert 0 < furthest(make(name), engine, "bf16") < 0.15
+
+
+@needs_openvino
+@pytest.mark.parametrize("name", ["deit", "hybrid", "clip", "resnet-basic", "cvt"])
+def test_openvino_gives_the_networks_answers(name: str) -> None:
+    assert furthest(make(name), "openvino", "fp32") < 1e-4
+
+
+@needs_openvino
+def test_openvino_computes_in_bf16_where_that_is_asked_for() -> None:
+    assert 0 < furthest(make("deit"), "openvino", "bf16") < 0.15
+
+
+@needs_openvino
+def test_openvino_takes_batches_of_any_size() -> None:
+    model = make("deit")
+    predictor = EnginePredictor(model, "openvino", "fp32")
+    for count in (1, 2, 7):
+        batch = images(model, count)
+        torch.testing.assert_close(predictor.logits(batch), TorchPredictor(model).logits(batch), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow  # it compiles for half a minute
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_what_torch_compiles_gives_the_networks_answers() -> None:
+    model = vitral.load("vit-mu4").model
+    torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
+    assert furthest(model, "compiled", "fp32") < 2e-5
+
+
+@pytest.mark.parametrize("engine", AT_ONCE)
+def test_the_network_itself_stays_as_it_is(engine: Engine) -> None:
+    model = make("hybrid").train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    kinds = [type(module) for module in model.modules()]
+    EnginePredictor(model, engine, "bf16").logits(images(model))
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [type(module) for module in model.modules()] == kinds
+    assert all(module.training for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("change", ["a step", "new values", "another head", "another size"])
+def test_a_change_of_the_network_takes_effect_with_the_next_call(change: str) -> None:
+    model = make("deit")
+    predictor = EnginePredictor(model, "packed", "fp32")
+    predictor.logits(images(model))
+    with torch.no_grad():
+        if change == "a step":
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
+        elif change == "new values":
+            model.head.weight.data = model.head.weight.data + 1
+        elif change == "another head":
+            model.replace_head(5)
+            model.head.weight.normal_()
+        else:
+            model.resize(64)
+    batch = images(model)
+    torch.testing.assert_close(predictor.logits(batch), TorchPredictor(model).logits(batch), rtol=1e-4, atol=1e-4)
+
+
+def test_a_runtime_is_made_once() -> None:
+    model = make("deit")
+    predictor = EnginePredictor(model, "packed", "bf16")
+    first = predictor.logits(images(model))
+    made = predictor._made
+    assert torch.equal(predictor.logits(images(model)), first)
+    assert predictor._made is made
+
+
+@pytest.mark.parametrize("engine", AT_ONCE)
+def test_a_predictor_that_has_predicted_can_be_pickled(engine: Engine) -> None:
+    model = make("deit")
+    predictor = EnginePredictor(model, engine, "bf16")
+    answer = predictor.logits(images(model))
+    for again in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert torch.equal(again.logits(images(model)), answer)
+    assert predictor._made is not None
+
+
+def test_weights_that_are_not_cast_are_not_copied() -> None:
+    model = make("deit")
+    copied = copy_in(model, torch.float32)
+    assert copied.head.weight.data_ptr() == model.head.weight.data_ptr()
+    assert copy_in(model, torch.bfloat16).head.weight.dtype == torch.bfloat16
+
+
+def test_batch_norms_keep_their_digits() -> None:
+    copied = copy_in(make("resnet-basic"), torch.bfloat16)
+    norms = [module for module in copied.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    assert norms
+    assert all(norm.running_var is not None and norm.running_var.dtype == torch.float32 for norm in norms)
+
+
+def test_nearly_every_linear_layer_of_a_vit_is_packed() -> None:
+    layers = [
+        module for module in pack(copy_in(make("deit"), torch.float32)).modules() if hasattr(module, "in_features")
+    ]
+    left = [layer for layer in layers if not isinstance(layer, PackedLinear)]
+    assert len(left) == 1, "all but the projections of the last block, of whose queries only one is read"
+
+
+def test_explanations_and_features_are_the_networks_own() -> None:
+    model = make("deit")
+    fast, own, batch = EnginePredictor(model, "packed", "bf16"), TorchPredictor(model), images(model)
+    assert torch.equal(fast.features(batch), own.features(batch))
+    assert torch.equal(fast.attention(batch).logits, own.attention(batch).logits)
+    assert fast.exact.describe() == own.describe() == fast.describe()
+    assert (fast.has_attention, fast.no_rollout, fast.is_linear) == (own.has_attention, own.no_rollout, own.is_linear)
+    assert (own.exact, own.computed_by, fast.computed_by) == (own, "torch in fp32", "packed in bf16")
+
+
+def test_images_of_another_size_are_refused_in_one_line() -> None:
+    model = make("deit")
+    for engine in (engine for engine in get_args(Engine) if engine != "compiled" and runtimes.is_installed(engine)):
+        with pytest.raises(ModelError):
+            EnginePredictor(model, engine, "fp32").logits(torch.zeros(1, 3, 40, 40))
+
+
+def test_a_runtime_that_fails_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+        raise RuntimeError("no such\nkernel")
+
+    monkeypatch.setitem(runtimes.RUNTIMES, "packed", broken)
+    model = make("deit")
+    with pytest.raises(
+        ModelError, match=r"^packed in bf16 cannot compute ViT.* \(no such kernel\); take another engine.$"
+    ):
+        EnginePredictor(model, "packed", "bf16").logits(images(model))

@@ -1,0 +1,173 @@
+"""A study of the paper's from its command to its page, on real digits with tiny runs; killed, resumed and shared."""
+
+import json
+import os
+import signal
+import time
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+import pytest
+
+from tests.forks import CONTEXT
+from tests.studies.paper.opened import digits
+from tests.studies.paper.small import SMALL, small_study
+from vitral.cli.main import main
+from vitral.errors import StudyError
+from vitral.events import ignore
+from vitral.studies.paper import layout, scale
+from vitral.studies.paper.registry import EXPERIMENTS
+from vitral.studies.paper.run import study
+from vitral.studies.paper.scaling import SCALING
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget of two networks and three steps; what is measured is not, since a slow machine would measure otherwise."""
+    monkeypatch.setitem(scale.SCALES, SMALL.name, SMALL)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    kept = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    return [{name: row[name] for name in ("arm", "seed", "figures", "error")} for row in kept]
+
+
+def finished(folder: Path) -> list[dict[str, Any]]:
+    study("patches", "digits", budget="small", runs=2, out=folder, listener=ignore)
+    return rows(folder)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study carried out by one process without a break."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(scale.SCALES, SMALL.name, SMALL)
+        patch.setitem(EXPERIMENTS, "patches", replace(EXPERIMENTS["patches"], draws_positions=True))
+        folder = tmp_path_factory.mktemp("study") / "once"
+        finished(folder)
+    return folder
+
+
+def test_the_rows_stand_in_a_table_for_programs_with_what_is_known_of_each_run(once: Path) -> None:
+    table = parquet.read_table(once / "rows.parquet").to_pylist()
+    assert [(row["arm"], row["seed"]) for row in table] == [
+        ("patch8-stride8", 0),
+        ("patch8-stride8", 1),
+        ("patch16-stride16", 0),
+        ("patch16-stride16", 1),
+    ]
+    first = table[0]
+    assert first["tokens"] == 17
+    assert first["images"] == 3 * 128
+    assert first["flops"] == 6 * first["macs"] * first["images"]
+    assert first["top1"] == rows(once)[0]["figures"]["top1"]
+
+
+def test_the_page_shows_the_papers_figure_beside_ours_and_what_it_cannot_show(once: Path) -> None:
+    html = (once / "page.html").read_text()
+    assert html.count("<svg") >= 2
+    for text in (
+        "The paper: ImageNet accuracy by patch size",
+        "Ours, on digits",
+        SMALL.shows,
+        "vitral.study(&#39;patches&#39;, &#39;digits&#39;, budget=&#39;small&#39;, runs=2)",
+    ):
+        assert text in html
+
+
+def test_the_page_of_positions_shows_how_alike_those_of_each_network_are(once: Path) -> None:
+    title = "Position embeddings: patch 8, stride 8, seed 0"
+    assert title in (once / "page.html").read_text()
+    markdown = (once / "page.md").read_text()
+    assert f"![{title}](page-network-0.svg)" in markdown
+    assert "Cosine similarity of the position embeddings of 4 by 4 patches" in (once / "page-network-0.svg").read_text()
+
+
+def test_a_study_killed_in_a_run_and_shared_by_three_processes_gives_the_same_rows(once: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    victim = CONTEXT.Process(target=small_study, args=(folder,))
+    victim.start()
+    while not list(folder.glob("*/run.json")):
+        time.sleep(0.02)
+        assert victim.is_alive()
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.join()
+    workers: list[BaseProcess] = [CONTEXT.Process(target=small_study, args=(folder,)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert rows(folder) == rows(once)
+
+
+def test_a_plan_says_the_cost_and_writes_nothing(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["study", "patches", "--data", "digits", "--budget", "cluster", "--plan"]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "5 arms, 15 runs" in said
+    assert "H200" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_says_what_each_study_asks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study"]) == 0
+    said = capsys.readouterr().out
+    assert "data-size" in said
+    assert "overtake" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["positions", "--data", "digits"], "Did you mean 'position'"),
+        (["position"], "--data"),
+        (["position", "--data", "digits", "--runs", "1"], "--runs"),
+        (["position", "--data", "nowhere/"], "nowhere"),
+        (["position", "--data", "digits", "--transfer", "nowhere/"], "nowhere"),
+        (["position", "--data", "digits", "--transfer", "visualatom"], "cannot say how good features are"),
+        (["data-size", "--data", "part:50%:digits"], "takes shares of the data itself"),
+        (["data-size", "--data", "visualatom"], "endless"),
+        (["position", "--data", "digits", "--budget", "cluster", "--time", "1h"], "--time"),
+        (["position", "--data", "digits", "--time", "soon"], "soon"),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["study", *arguments]) != 0
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_keeps_its_question(small: None, once: Path) -> None:
+    with pytest.raises(StudyError, match="began with something else.*'patches', now 'head'"):
+        study("head", "digits", budget="small", runs=2, out=once, listener=ignore)
+
+
+def test_a_time_too_short_says_which_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "_timed", lambda setting, trial: layout._Speed(step=1.0, beside=2.0))
+    with pytest.raises(StudyError, match="60 s is too short for 9 arms of 2 runs"):
+        study("position", "digits", runs=2, time="1m", out=tmp_path / "out", listener=ignore)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_time_is_shared_out_over_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = layout._Speed(step=0.01, beside=5.0)
+    monkeypatch.setattr(layout, "_timed", lambda setting, trial: speed)
+    setting = layout.Setting(SCALING, scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
+    steps, seconds = layout.paced(setting, 3600.0, ignore)
+    whole = 3 * sum(seconds.values())
+    assert 0.8 * 3600 < whole < 3600
+    assert str(steps).rstrip("0").isdigit()
+    assert len(str(steps).rstrip("0")) <= 2

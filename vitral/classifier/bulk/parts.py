@@ -1,0 +1,175 @@
+"""The parts of an unfinished file of predictions, each whole on disk or not there; a killed job goes on after them."""
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitral.advice import argument
+from vitral.classifier.bulk.rows import Row, line_of
+from vitral.classifier.classifier import Classifier
+from vitral.errors import StorageError, TrainingError
+from vitral.files import OUR_PREFIX, storage_errors, write_file
+from vitral.locks import LOCK_FILE, locked
+
+IMAGES = 1024  # in a part: what is lost at most
+JOB = "job.json"
+PART = re.compile(r"part-(\d{9})\.jsonl")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is predicted, by what; parts of one job alone are put together.
+
+    Attributes:
+        images: how many there are.
+        names: a hash of their names, in order, of where they are, and of the sizes and times of their files.
+        classifier: a hash of what gives the answers.
+        computed_by: the runtime and the precision.
+        top: classes that are named.
+    """
+
+    images: int
+    names: str
+    classifier: str
+    computed_by: str
+    top: int
+
+
+MEANT = {
+    "images": "other images",
+    "names": "other images, or with these before they changed",
+    "classifier": "another classifier",
+    "computed_by": "another engine or precision ({})",
+    "top": "another number of classes ({})",
+}
+
+
+def fingerprint(classifier: Classifier) -> str:
+    """Return a hash of everything that a classifier's answers follow from."""
+    digest = hashlib.sha256(repr((classifier.class_names, classifier.preprocessing, classifier.calibration)).encode())
+    digest.update(f"{classifier.task.name} {classifier.predictor.describe()}".encode())
+    for name, value in classifier.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+class Parts:
+    """The folder of parts next to the file that they become.
+
+    Args:
+        out: that file.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.with_name(f"{out.name}.parts")
+
+    @contextlib.contextmanager
+    def owned(self) -> Iterator[None]:
+        """Hold the folder for the block, and remove it afterwards if it is empty.
+
+        Raises:
+            StorageError: another job is working in it, or nothing can be written there.
+        """
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(self.folder):
+                yield
+        except TrainingError as error:
+            raise StorageError(str(error)) from error
+        finally:
+            # Only once the lock is gone: with the folder, it would take that of a job which has begun since.
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
+
+    def begin(self, job: Job, *, anew: bool) -> None:
+        """Take up the folder, which is owned.
+
+        Args:
+            job: what is to be computed.
+            anew: remove the parts of another job, instead of refusing them.
+
+        Raises:
+            StorageError: the folder holds the parts of another job, or something else; or it cannot be written.
+        """
+        before = self._job()
+        if before is not None and before != vars(job):
+            if not anew:
+                name = next(name for name, value in vars(job).items() if before.get(name) != value)
+                other = MEANT[name].format(before.get(name))
+                raise StorageError(
+                    f"'{self.folder}' holds the first part of a job with {other}; name those again, choose another file, or "
+                    f"begin anew with {argument('overwrite', True)}."
+                )
+            self.clear()
+        write_file(self.folder / JOB, json.dumps(vars(job), indent=1))
+
+    def _job(self) -> dict[str, Any] | None:
+        if not self.folder.is_dir():
+            return None
+        others = [path.name for path in self.folder.iterdir() if not _is_ours(path.name)]
+        if others:
+            raise StorageError(f"'{self.folder}' holds something else ('{others[0]}'); choose another file.")
+        try:
+            job = json.loads((self.folder / JOB).read_text())
+        except (OSError, ValueError):
+            return {} if self.done() else None
+        return job if isinstance(job, dict) else {}
+
+    def done(self) -> set[int]:
+        """Return the numbers of the parts that are there."""
+        with storage_errors(self.folder):
+            matches = (PART.fullmatch(path.name) for path in self.folder.iterdir())
+            return {int(match[1]) for match in matches if match}
+
+    def write(self, number: int, rows: list[Row]) -> None:
+        """Write one part, whole or not at all.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        write_file(self._path(number), "".join(map(line_of, rows)))
+
+    def rows(self, count: int) -> Iterator[Row]:
+        """Give the rows of all parts in order.
+
+        Args:
+            count: how many parts there are to be.
+
+        Raises:
+            StorageError: another number of parts is there.
+        """
+        if self.done() != set(range(count)):
+            raise self.incomplete()
+        for number in sorted(self.done()):
+            with open(self._path(number), encoding="utf-8") as file:
+                yield from map(json.loads, file)
+
+    def incomplete(self) -> StorageError:
+        """Return the error of parts that do not make up the file."""
+        return StorageError(
+            f"'{self.folder}' does not hold all rows of '{self.out}', which was not written; remove it and begin again."
+        )
+
+    def clear(self) -> None:
+        """Remove the parts and what describes them; the folder and its lock stay."""
+        with storage_errors(self.folder):
+            for path in self.folder.iterdir():
+                if path.name != LOCK_FILE:
+                    path.unlink()
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"part-{number:09}.jsonl"
+
+
+def _is_ours(name: str) -> bool:
+    return name == JOB or name.startswith(OUR_PREFIX) or PART.fullmatch(name) is not None

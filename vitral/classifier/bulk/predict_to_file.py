@@ -1,0 +1,297 @@
+"""Predictions of any number of images as a file: a table with a row an image."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from vitral import distributed
+from vitral.classifier.bulk.ahead import Ready, prepare_ahead
+from vitral.classifier.bulk.parts import IMAGES, Job, Parts, fingerprint
+from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
+from vitral.classifier.classifier import Classifier
+from vitral.data.unlabelled import Unlabelled, check_named, stream_unlabelled
+from vitral.errors import ImageError, ModelError
+from vitral.events import Listener, Message, Progress
+from vitral.files import new_file
+from vitral.inference.ranking import check_finite
+from vitral.machine import keep_freed_memory
+from vitral.outputs import check_file
+from vitral.progress import show
+
+BATCH_SIZE = 16
+AHEAD = 4  # batches that are prepared or being prepared at most
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and where the time went.
+
+    Attributes:
+        out: the file.
+        images: its rows.
+        errors: those of images that cannot be read.
+        computed_by: the runtime and the precision.
+        before: images whose predictions an earlier, interrupted job had left.
+        seconds: that this job took.
+        images_per_second: of the images of this job; None where there were none.
+        shares: of that time: "reading" and "decoding", as far as the network waited for it, "computing", and the "rest".
+    """
+
+    out: str
+    images: int
+    errors: int
+    computed_by: str
+    before: int
+    seconds: float
+    images_per_second: float | None
+    shares: dict[str, float] = field(default_factory=dict)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return it for people."""
+        bad = f", {self.errors:,} of them cannot be read (column 'error')" if self.errors else ""
+        first = f"{self.out}: {self.images:,} images{bad}; computed by {self.computed_by}."
+        if self.images_per_second is None:
+            return (first,)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
+        return first, f"{self.images_per_second:.1f} images/s over {self.seconds:.0f} s; of the time: {shares}."
+
+
+@dataclass
+class _Clock:
+    """Seconds by what they went into; reading and decoding are those of all threads together."""
+
+    computing: float = 0.0
+    waiting: float = 0.0
+    reading: float = 0.0
+    decoding: float = 0.0
+
+    def shares(self, seconds: float) -> dict[str, float]:
+        """Return the shares of the whole time; the network's waiting is laid to what its images took."""
+        prepared = self.reading + self.decoding
+        reading = self.waiting * self.reading / prepared if prepared else 0.0
+        shares = {"reading": reading, "decoding": self.waiting - reading, "computing": self.computing}
+        return {name: value / seconds for name, value in shares.items()} | {
+            "rest": max(0.0, seconds - self.waiting - self.computing) / seconds
+        }
+
+
+def predict_to_file(
+    classifier: Classifier,
+    images: str | Path | Iterable[str | Path],
+    out: str | Path,
+    *,
+    top: int = 3,
+    batch_size: int = BATCH_SIZE,
+    workers: int | None = None,
+    overwrite: bool = False,
+    listener: Listener = show,
+) -> Written:
+    """Write a row for each image: source, label, probability, label_2, ..., and error where it cannot be read.
+
+    Any number of images: only some are in memory at a time. Parts of the file are kept in a folder beside it until all are
+    there; after an interruption the same call goes on from them. The processes of a job share the images out.
+
+    Args:
+        classifier: what predicts, in the precision that it was loaded for.
+        images: what `Classifier.predict` takes by name, one or several.
+        out: the file, which ends in .parquet, .csv or .jsonl.
+        top: how many classes to name.
+        batch_size: images computed at once.
+        workers: threads that read and decode; None for one a core.
+        overwrite: replace the file, and the parts of another job.
+        listener: receives progress and what is gone on from.
+
+    Raises:
+        StorageError: the file or its parts cannot be written, are of something else, or another job is writing them.
+        ImageError: there are no images, or none of them can be read; a name is neither a file nor a folder nor data.
+        DataError: an archive, a table or a dataset cannot be read.
+        ModelError: the network gives no number, as damaged weights do; `top` or `batch_size` is below 1.
+    """
+    begun, out = time.perf_counter(), Path(out)
+    names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
+    if min(top, batch_size) < 1:
+        raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
+    check_out(out, names, overwrite=overwrite)
+    keep_freed_memory()
+    top = min(top, len(classifier.class_names))
+    parts = Parts(out)
+    with parts.owned() if distributed.is_main() else contextlib.nullcontext():
+        check_out(out, names, overwrite=overwrite)  # a job that has ended since may have written it
+        job = _job(classifier, names, top, listener)
+        return _write(classifier, names, parts, job, batch_size, workers, overwrite, begun, listener)
+
+
+def _write(
+    classifier: Classifier,
+    names: list[str],
+    parts: Parts,
+    job: Job,
+    batch_size: int,
+    workers: int | None,
+    overwrite: bool,
+    begun: float,
+    listener: Listener,
+) -> Written:
+    """Compute the parts that are not there yet, and put all of them together."""
+    if distributed.is_main():
+        parts.begin(job, anew=overwrite)
+    distributed.barrier()
+    done = distributed.broadcast(parts.done())
+    before = sum(min(IMAGES, job.images - number * IMAGES) for number in done)
+    if before:
+        listener(Message(f"Goes on after {before:,} of {job.images:,} images, from '{parts.folder}'."))
+    clock = _Clock()
+    pending = _pending(names, done, listener)
+    ready = prepare_ahead(
+        pending, classifier.preprocessing, workers=workers or os.cpu_count() or 1, ahead=AHEAD * batch_size
+    )
+    _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
+    distributed.barrier()
+    errors = 0
+    if distributed.is_main():
+        errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
+    seconds, count = time.perf_counter() - begun, job.images - before
+    pace = count / seconds if count else None
+    return Written(str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds))
+
+
+def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:
+    """Check that predictions may be written to a file, before anything is computed.
+
+    Raises:
+        StorageError: they may not; what is there is untouched.
+        ImageError: a name is neither a file nor a folder nor data.
+    """
+    check_suffix(out)
+    images = list(images)
+    for name in images:
+        check_named(name)
+    check_file(out, inputs=images, overwrite=overwrite)
+
+
+def _all(names: Iterable[str], listener: Listener) -> Iterator[Unlabelled]:
+    return itertools.chain.from_iterable(stream_unlabelled(name, listener) for name in names)
+
+
+def _job(classifier: Classifier, names: list[str], top: int, listener: Listener) -> Job:
+    """List the images once, to know how many there are and whether they are those of an earlier job."""
+    count, digest = 0, hashlib.sha256()
+    for name in names:
+        digest.update(_identity(name))
+    for image in _all(names, listener):
+        digest.update(_identity(image.name))
+        count += 1
+    if not count:
+        raise ImageError("No images are named; name files, folders or a dataset.")
+    return Job(count, digest.hexdigest(), fingerprint(classifier), classifier.predictor.computed_by, top)
+
+
+def _identity(name: str) -> bytes:
+    """Return a name and, of a path, where it is, its size and its time, by which a changed file is told."""
+    where = ""
+    with contextlib.suppress(OSError, ValueError):  # most data are no paths
+        status = os.stat(name)
+        where = os.path.abspath(name)
+        if stat.S_ISREG(status.st_mode):
+            where += f" {status.st_size} {status.st_mtime_ns}"
+    return f"{name}\0{where}\0".encode(errors="surrogateescape")
+
+
+def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[tuple[int, Unlabelled]]:
+    """Give the images of this process's parts that are not there yet, with their positions among all."""
+    for index, image in enumerate(_all(names, listener)):
+        part = index // IMAGES
+        if part not in done and part % distributed.world() == distributed.rank():
+            yield index, image
+
+
+def _timed(images: Iterator[Ready], clock: _Clock) -> Iterator[Ready]:
+    while True:
+        begun = time.perf_counter()
+        image = next(images, None)
+        clock.waiting += time.perf_counter() - begun
+        if image is None:
+            return
+        clock.reading += image.reading
+        clock.decoding += image.decoding
+        yield image
+
+
+def _compute(
+    classifier: Classifier,
+    images: Iterator[Ready],
+    parts: Parts,
+    job: Job,
+    batch_size: int,
+    before: int,
+    clock: _Clock,
+    listener: Listener,
+) -> None:
+    """Compute and write the parts one after another."""
+    begun, count = time.perf_counter(), 0
+    for number, of_part in itertools.groupby(images, key=lambda image: image.index // IMAGES):
+        rows: dict[int, Row] = {}
+        while batch := list(itertools.islice(of_part, batch_size)):
+            rows |= {image.index: error_row(image.name, image.error) for image in batch if image.pixels is None}
+            start = time.perf_counter()
+            rows |= _predicted(classifier, batch, job.top)
+            clock.computing += time.perf_counter() - start
+            count += len(batch)
+            pace = {"images_per_second": count / (time.perf_counter() - begun)}
+            listener(Progress("predict", min(before + count * distributed.world(), job.images), job.images, pace))
+        parts.write(number, [rows[index] for index in sorted(rows)])
+
+
+def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int, Row]:
+    readable = [(image, image.pixels) for image in batch if image.pixels is not None]
+    if not readable:
+        return {}
+    probabilities = classifier.probabilities(torch.stack([pixels for _, pixels in readable]))
+    check_finite(probabilities, [image.name for image, _ in readable])
+    rows = zip(readable, probabilities, strict=True)
+    return {image.index: row_of(classifier.prediction(image.name, row, top=top)) for (image, _), row in rows}
+
+
+def _assemble(parts: Parts, classifier: Classifier, job: Job, check: Callable[[], None]) -> int:
+    """Put the parts together, remove them, and return how many images could not be read.
+
+    Args:
+        parts: all of them.
+        classifier: what computed them.
+        job: what they are of.
+        check: asked just before the file takes its name; raises StorageError where it may not.
+
+    Raises:
+        StorageError: rows are missing, or the file may not be written; what is there is untouched.
+        ImageError: no image could be read; what is there is untouched, and the parts are removed.
+    """
+    count = 0
+    bad: list[str] = []
+
+    def counted() -> Iterator[Row]:
+        nonlocal count
+        for row in parts.rows(-(-job.images // IMAGES)):
+            count += 1
+            if "error" in row:
+                bad.append(row["error"])
+            yield row
+
+    sure = classifier.calibration is not None and classifier.calibration.threshold is not None
+    with new_file(parts.out) as partial:
+        write_rows(partial, parts.out.suffix.lower(), counted(), columns(job.top, sure=sure), vars(job))
+        if count != job.images:
+            raise parts.incomplete()
+        if len(bad) == count:
+            parts.clear()
+            raise ImageError(f"None of {count:,} images can be read, so that nothing was written; the first: {bad[0]}")
+        check()
+    parts.clear()
+    return len(bad)

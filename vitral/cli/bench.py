@@ -1,0 +1,56 @@
+"""`vitral bench`: how fast does a classifier's network compute here?"""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from vitral.classifier.load import load
+from vitral.cli.chosen import name_of
+from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.errors import VitralError
+from vitral.evaluation.speed import BATCH_SIZES, ROUNDS
+from vitral.evaluation.speed import bench as measure
+
+
+def bench(
+    classifier: str | None = None,
+    /,
+    *,
+    batch_sizes: str = ",".join(map(str, BATCH_SIZES)),
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    compile: Annotated[bool, Parameter(negative="")] = False,
+    rounds: Annotated[int, Parameter(validator=Number(gte=1))] = ROUNDS,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Measure how fast a classifier's network computes here, beside every peer that is installed.
+
+    Args:
+        classifier: a classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
+        batch_sizes: images computed at once, several with commas.
+        image_size: pixels; the network's own if left out.
+        compile: measure what torch.compile makes, too; to make it takes minutes.
+        rounds: turns that each contender has.
+        json: print JSON for programs.
+    """
+    sizes = _sizes(batch_sizes)
+    with ConsoleListener() as listener:
+        source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
+        found = measure(source, batch_sizes=sizes, compile=compile, rounds=rounds, listener=listener)
+    if json:
+        print_json(found.to_json())
+        return
+    for line in found.lines():
+        print_line(line)
+    headers, rows = found.table()
+    print_table(headers, rows, texts=("dtype",))
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = [0]
+    if min(sizes) < 1:
+        raise VitralError(f"--batch-sizes are whole numbers from 1 with commas, such as 1,8; not '{text}'.")
+    return sizes

@@ -1,0 +1,94 @@
+"""`vitral study`: an experiment of the paper on one's own data, beside the paper's figure."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from vitral.cli.command_line import COMMANDS
+from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.distributed import is_main
+from vitral.errors import StudyError
+from vitral.report.study import table_rows
+from vitral.studies.paper.pages import PAGE
+from vitral.studies.paper.paper_study import PaperStudy
+from vitral.studies.paper.registry import EXPERIMENTS
+from vitral.studies.paper.run import RUNS_EACH
+from vitral.studies.paper.run import study as carry_out
+
+Budget = Literal["laptop", "h200", "cluster"]
+
+
+def study(
+    name: str | None = None,
+    /,
+    *,
+    data: str | None = None,
+    transfer: str | None = None,
+    budget: Budget = "laptop",
+    runs: int = RUNS_EACH,
+    time: str | None = None,
+    out: Path | None = None,
+    plan: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Repeat an experiment of the paper on your data; the paper's figure and yours on one page.
+
+    Args:
+        name: data-size, scaling, shapes, patches, position, head, optimizer, resolution or self-supervision; the list with the
+            questions if left out.
+        data: what the networks learn: a folder, file, address or built-in set.
+        transfer: other data: five images a class of it then say how good the features are, as in the paper's ablations.
+        budget: which networks and how long: "laptop", "h200" or "cluster".
+        runs: seeds of every arm, at least two.
+        time: of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
+        out: the folder; runs/study-NAME if left out. What was begun there goes on.
+        plan: print what would be done and what it costs, here and on a GPU, and stop.
+        json: print JSON for programs.
+    """
+    if name is None:
+        _list(json=json)
+        return
+    if data is None:
+        raise StudyError("Which data? Name a folder, file, address or built-in set with --data.")
+    with ConsoleListener() as listener:
+        result = carry_out(
+            name,
+            data,
+            transfer=transfer,
+            budget=budget,
+            runs=runs,
+            time=time,
+            out=out,
+            plan=plan,
+            speech=COMMANDS,
+            listener=listener,
+        )
+    if not is_main():
+        return
+    if json:
+        print_json(result.to_json())
+        return
+    _show(result)
+
+
+def _list(*, json: bool) -> None:
+    if json:
+        print_json([{"name": each.name, "question": each.question} for each in EXPERIMENTS.values()])
+        return
+    print_table(
+        ["study", "question"], [[each.name, each.question] for each in EXPERIMENTS.values()], texts=("question",)
+    )
+
+
+def _show(result: PaperStudy) -> None:
+    if result.study is None:
+        for line in result.plan():
+            print_line(line)
+        return
+    heading, *rows = table_rows(result.study, [result.study.headline.name])
+    print_table(heading, rows)
+    print_line(result.conclusion())
+    for line in result.study.remarks():
+        print_line(line)
+    print_line(f"Page  {result.folder / PAGE}")

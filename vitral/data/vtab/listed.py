@@ -1,0 +1,60 @@
+"""What all readers of a task do with its images: take its parts, thin out those to score on, and check labels."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from vitral.data.vtab.examples import Example
+from vitral.data.vtab.tasks import VtabTask
+from vitral.errors import DataError, one_line
+
+Image = TypeVar("Image")
+
+
+def parts(task: VtabTask) -> dict[str, str]:
+    """Return a task's images to train, validate and score on, in TFDS's words."""
+    return {"train": task.train, "validation": task.validation, "test": task.test}
+
+
+def evenly(images: Sequence[Image], most: int | None) -> list[Image]:
+    """Return at most so many images, evenly spaced; all for None."""
+    if most is None or len(images) <= most:
+        return list(images)
+    return [images[index] for index in np.linspace(0, len(images) - 1, most).astype(int).tolist()]
+
+
+def size_notes(task: VtabTask, scored: int) -> tuple[str, ...]:
+    """Return a note where there are fewer or more images to score than the task has.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not scored:
+        raise DataError(f"There are no images to score VTAB's {task.name} on; it has {task.scored:,}.")
+    return (
+        () if scored == task.scored else (f"VTAB scores {task.name} on {task.scored:,} images; here are {scored:,}.",)
+    )
+
+
+def label_of(task: VtabTask, features: Callable[[], Example], image: str, *, advice: str) -> int:
+    """Return an image's class in a task.
+
+    Args:
+        task: the task.
+        features: reads what the label is made of.
+        image: its name, for messages.
+        advice: what to do where it has no label, such as "fetch it again".
+
+    Raises:
+        DataError: its features give no label, or none of the task's.
+    """
+    try:
+        label = task.label(features())
+    except DataError as error:
+        raise DataError(f"'{image}': {str(error).removesuffix('.')}.") from error
+    except (ValueError, TypeError, OverflowError, IndexError) as error:
+        raise DataError(f"'{image}': its features give no label ({one_line(error)}); {advice}.") from error
+    if not 0 <= label < task.classes:
+        raise DataError(f"'{image}' has the class {label}; VTAB's {task.name} has {task.classes}; {advice}.")
+    return label

@@ -1,0 +1,174 @@
+"""Open what a classifier is scored on: the data, the split, and the classes, which are matched by name."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import as_classifier
+from vitral.data.classes import Reading
+from vitral.data.names import side_by_side
+from vitral.data.open import open_data
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Renumbered
+from vitral.errors import DataError, did_you_mean
+from vitral.events import Listener, Message
+from vitral.tasks.any_label import ANY_LABEL
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.tasks.task import Task
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A classifier and images of one class each that it can be asked about.
+
+    Attributes:
+        classifier: the classifier.
+        data: the dataset.
+        split: the name of its split.
+        source: the images of that, with the classifier's numbers of their classes.
+    """
+
+    classifier: Classifier
+    data: DataSet
+    split: str
+    source: Source
+
+
+def open_for(
+    classifier: Classifier | str | Path,
+    data: DataSet | str | Path,
+    *,
+    split: str | None,
+    classes: Reading | None,
+    skip_bad_images: bool,
+    listener: Listener,
+) -> Opened:
+    """Return a classifier and the images of one class each that it is scored on.
+
+    Args:
+        classifier: itself, or whatever `load` takes.
+        data: what `open_data` takes, or a dataset already open.
+        split: "test", "validation" or "train"; None for the first of them that there is.
+        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress, notes and warnings.
+
+    Raises:
+        DataError: no such data or split, a class that the classifier does not know, or images without one class each.
+        ImageError: an image cannot be read.
+    """
+    scored = as_classifier(classifier, listener)
+    opened, split = open_split(
+        data, [scored], split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+    )
+    check_one_class_each(opened)
+    return Opened(scored, opened, split, matched(opened, split, scored))
+
+
+def check_one_class_each(data: DataSet) -> None:
+    """Refuse images that may have several classes, or none.
+
+    Raises:
+        DataError: the dataset's may.
+    """
+    if data.task != SINGLE_LABEL:
+        raise DataError(
+            f"Images of {data.name} {data.task.labelled}; only images that have one class each can be scored here."
+        )
+
+
+def open_split(
+    data: DataSet | str | Path,
+    classifiers: Sequence[Classifier],
+    *,
+    split: str | None,
+    classes: Reading | None,
+    skip_bad_images: bool,
+    listener: Listener,
+) -> tuple[DataSet, str]:
+    """Return the dataset that classifiers of one task are scored on, and the name of the split.
+
+    Args:
+        data: what `open_data` takes, or a dataset already open.
+        classifiers: data without splits that one of them was trained on are split as for its training.
+        split: see `evaluate`.
+        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: receives progress, notes and warnings.
+
+    Raises:
+        DataError: no such data or split, or a class that no classifier knows.
+        ImageError: an image cannot be read.
+    """
+    if not isinstance(data, DataSet):
+        if split is not None and split not in SPLITS:  # said before an image is read
+            raise DataError(f"There is no split '{split}', only {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
+        data = open_data(
+            data,
+            class_names=tuple(dict.fromkeys(name for classifier in classifiers for name in classifier.class_names)),
+            classes=classes,
+            skip_bad_images=skip_bad_images,
+            trained_on=[trained_on(classifier) for classifier in classifiers],
+            listener=listener,
+        )
+        for note in data.notes:
+            listener(Message(note))
+    data = data.for_task(_scored_as(data, classifiers[0]))
+    if split is None:
+        split = data.scored_split()
+        if split == "train":
+            listener(
+                Message(
+                    f"{data.name} has no test or validation images; these are scores of the training images.",
+                    warning=True,
+                )
+            )
+    if split not in data.splits:
+        known = ", ".join(data.splits)
+        raise DataError(f"{data.name} has no split '{split}', only {known}.{did_you_mean(split, data.splits)}")
+    return data, split
+
+
+def trained_on(classifier: Classifier) -> str:
+    """Return the fingerprint of the data that a classifier was trained on; empty if it is not known."""
+    return str(classifier.provenance.training.get("data_fingerprint", ""))
+
+
+def _scored_as(data: DataSet, classifier: Classifier) -> Task:
+    """Return the task by which a classifier's answers are scored: its own, or that of data of which any label is right."""
+    return ANY_LABEL if data.task == ANY_LABEL and classifier.task == SINGLE_LABEL else classifier.task
+
+
+def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarray, " data_classes"]:
+    """Return for each of the data's classes the classifier's class of that name.
+
+    Raises:
+        DataError: it has none.
+    """
+    columns = {name: column for column, name in enumerate(class_names)}
+    return np.array(list(_columns(data, columns)), dtype=np.int64)
+
+
+def matched(data: DataSet, split: str, classifier: Classifier) -> Source:
+    """Return the images of a split with the numbers that a classifier gives their classes.
+
+    Raises:
+        DataError: it does not know a class.
+    """
+    return Renumbered(data.splits[split], match_classes(data, classifier.class_names))
+
+
+def _columns(data: DataSet, columns: dict[str, int]) -> Iterator[int]:
+    for name in data.class_names:
+        if name not in columns:
+            raise DataError(
+                f"The classifier does not know the class '{name}' of {data.name}.{did_you_mean(name, columns)} "
+                f"{side_by_side(columns, data.class_names)}"
+            )
+        yield columns[name]

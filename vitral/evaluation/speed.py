@@ -1,0 +1,315 @@
+"""How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
+
+import dataclasses
+import importlib
+import importlib.util
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.errors import ModelError, one_line
+from vitral.evaluation.exactness import apart
+from vitral.events import Listener, Message, Progress
+from vitral.inference.runtimes import DTYPES, RUNTIMES, Compute, Engine, Precision, is_installed
+from vitral.inference.torch_predictor import TorchPredictor
+from vitral.machine import has_native_bf16, keep_freed_memory, processor_name, product_speed
+from vitral.models.cost import count_macs
+from vitral.models.model import Images, Logits, Model
+from vitral.models.naming import describe
+from vitral.progress import show
+from vitral.weights.names.timm import model_of
+
+BATCH_SIZES = (1, 8)
+ROUNDS = 5
+TURN_SECONDS = 0.5  # that one contender computes before the next one's turn, one pass at the least
+LIMIT_SECONDS = 0.5  # that the products of a round are measured for
+TIMM = "timm"
+CPU = torch.device("cpu")
+DIFFERENCES = (
+    "Probabilities of the largest batch, which is random, differ from torch in fp32 (the same most probable class)"
+)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast one contender computes batches of one size.
+
+    Attributes:
+        name: "vitral packed", "timm compiled".
+        precision: of its products.
+        batch_size: images computed at once.
+        images_per_second: at the median pass.
+        latency_ms: milliseconds of a pass by percentile: "50", "90", "99".
+        passes: that were timed.
+        share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
+            pace changed, or where the contender's products are faster than the large ones.
+        largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
+            are others.
+        same_top: the share of these images whose most probable class is the same; None for a peer.
+    """
+
+    name: str
+    precision: Precision
+    batch_size: int
+    images_per_second: float
+    latency_ms: Mapping[str, float]
+    passes: int
+    share_of_limit: float
+    largest_difference: float | None
+    same_top: float | None
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The speeds of a network on one machine.
+
+    Attributes:
+        network: its name.
+        image_size: height and width, pixels.
+        gmacs: billions of multiply-accumulates of one image.
+        machine: the processor.
+        threads: that computed.
+        limits: FLOP/s of large products by precision, the median of the rounds.
+        speeds: of every contender at every batch size, the fastest first.
+        missing: contenders that could not compute, with the reason.
+    """
+
+    network: str
+    image_size: tuple[int, int]
+    gmacs: float
+    machine: str
+    threads: int
+    limits: Mapping[str, float]
+    speeds: tuple[Speed, ...]
+    missing: Mapping[str, str]
+
+    def lines(self) -> tuple[str, ...]:
+        """Return what stands above the table."""
+        limits = ", ".join(
+            f"{name} {flops / 1e12:.2f} TFLOP/s: at most {flops / (2e9 * self.gmacs):,.1f} images/s"
+            for name, flops in self.limits.items()
+        )
+        size = "x".join(map(str, self.image_size))
+        first = (
+            f"{self.network} at {size} pixels, {self.gmacs:.3g} GMACs an image; {self.machine}, {self.threads} threads."
+        )
+        missing = tuple(f"Left out, {name}: {reason}." for name, reason in self.missing.items())
+        return first, f"Large products here: {limits}.", *self._above(), *self._apart(), *missing
+
+    def _apart(self) -> tuple[str, ...]:
+        """Return how far each engine's probabilities are from those of torch in fp32."""
+        said = {
+            f"{speed.name} in {speed.precision} by {speed.largest_difference:.1g} ({speed.same_top:.1%})": None
+            for speed in sorted(self.speeds, key=lambda speed: (speed.name, speed.precision))
+            if speed.largest_difference is not None
+        }
+        return (f"{DIFFERENCES}: {', '.join(said)}.",) if said else ()
+
+    def _above(self) -> tuple[str, ...]:
+        """Return what to think of shares above the limit, if there are any."""
+        above = [speed for speed in self.speeds if speed.share_of_limit > 1]
+        names = ", ".join(
+            f"{speed.name} in {speed.precision} at {speed.batch_size} ({speed.share_of_limit:.0%})" for speed in above
+        )
+        if not above:
+            return ()
+        return (f"Above the limit of large products, which is therefore none, or other work slowed it down: {names}.",)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Return headers and rows."""
+        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "passes", "of limit"]
+        return headers, [
+            [
+                speed.name,
+                speed.precision,
+                str(speed.batch_size),
+                f"{speed.images_per_second:,.1f}",
+                *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
+                str(speed.passes),
+                f"{speed.share_of_limit:.0%}",
+            ]
+            for speed in self.speeds
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return dataclasses.asdict(self)
+
+
+@dataclass
+class _Contender:
+    name: str
+    precision: Precision
+    compute: Compute
+    apart: tuple[float, float] | None
+    seconds: dict[int, list[float]]
+
+
+def bench(
+    classifier: Classifier,
+    *,
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    compile: bool = False,
+    rounds: int = ROUNDS,
+    listener: Listener = show,
+) -> Bench:
+    """Measure how fast a classifier's network computes, by each of our runtimes and by the peers that are installed.
+
+    All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
+
+    Args:
+        classifier: of its network; what it predicts does not matter.
+        batch_sizes: images computed at once.
+        compile: measure what torch.compile makes, too, which takes minutes to make.
+        rounds: turns that each contender has at each batch size.
+        listener: receives progress and what was left out.
+
+    Raises:
+        ModelError: no batch size; one, or the number of rounds, is below 1; a batch that memory does not hold; or the network
+            is not in torch or not on the CPU.
+    """
+    model = classifier.model
+    if not batch_sizes or min(*batch_sizes, rounds) < 1:
+        raise ModelError(
+            "There is at least one batch size, a batch has at least one image, a contender at least one turn."
+        )
+    if next(model.parameters()).device != CPU:
+        raise ModelError("Speeds are measured on the CPU; move the network there.")
+    keep_freed_memory()  # for all of them
+    images = _images(max(batch_sizes), model.image_size)
+    precisions: list[Precision] = ["fp32", *(["bf16"] if has_native_bf16(CPU) else [])]  # type: ignore[list-item]
+    contenders, missing = _made(classifier, precisions, images, batch_sizes, compile=compile, listener=listener)
+    limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
+    for number in range(rounds):
+        for precision, found in limits.items():
+            found.append(product_speed(DTYPES[precision], LIMIT_SECONDS))
+        for contender in contenders:
+            for size in batch_sizes:
+                contender.seconds.setdefault(size, []).extend(_turn(contender.compute, images[:size]))
+        listener(Progress("measure", number + 1, rounds))
+    medians = {precision: statistics.median(found) for precision, found in limits.items()}
+    macs = count_macs(model.config)
+    speeds = [_speed(contender, size, medians, macs) for contender in contenders for size in batch_sizes]
+    return Bench(
+        network=describe(model.config),
+        image_size=model.image_size,
+        gmacs=macs / 1e9,
+        machine=processor_name(),
+        threads=torch.get_num_threads(),
+        limits={str(precision): flops for precision, flops in medians.items()},
+        speeds=tuple(sorted(speeds, key=lambda speed: (speed.batch_size, -speed.images_per_second))),
+        missing=missing,
+    )
+
+
+def _images(count: int, size: tuple[int, int]) -> Images:
+    """Return random images, the same ones each time."""
+    try:
+        return torch.randn(count, 3, *size, generator=torch.Generator().manual_seed(0))
+    except (RuntimeError, TypeError, MemoryError) as error:  # torch raises any of them, as the number is large
+        needed = count * 3 * size[0] * size[1] * 4 / 2**30
+        raise ModelError(
+            f"A batch of {count:,} images takes {needed:,.0f} GiB, which memory does not hold; take a smaller one."
+        ) from error
+
+
+def _made(
+    classifier: Classifier,
+    precisions: Sequence[Precision],
+    images: Images,
+    sizes: Sequence[int],
+    *,
+    compile: bool,
+    listener: Listener,
+) -> tuple[list[_Contender], dict[str, str]]:
+    """Make each contender and let it compute a batch of each size; return those that can, and why the others cannot."""
+    model = classifier.model
+    exact = classifier.to_probabilities(TorchPredictor(model).logits(images))
+    made: list[_Contender] = []
+    missing: dict[str, str] = {}
+    ours = [(*one, True) for one in _ours(model, precisions, compile=compile)]
+    wanted = [*ours, *((*one, False) for one in _timms(model, precisions, compile=compile))]
+    for number, (name, precision, make, is_ours) in enumerate(wanted):
+        try:
+            compute = make()
+            logits = [compute(images[:size]) for size in sizes]  # what is done once for a size is not timed
+            difference = apart(classifier.to_probabilities(max(logits, key=len)), exact) if is_ours else None
+        except Exception as error:  # a runtime raises anything
+            missing[f"{name} {precision}"] = one_line(error).rstrip(".")
+            listener(Message(f"Left out, {name} in {precision}: {one_line(error)}", warning=True))
+            continue
+        made.append(_Contender(name, precision, compute, difference, {}))
+        listener(Progress("prepare", number + 1, len(wanted)))
+    return made, missing
+
+
+Wanted = tuple[str, Precision, Callable[[], Compute]]
+
+
+def _ours(model: Model, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Wanted]:
+    for engine in get_args(Engine):
+        if is_installed(engine) and (compile or engine != "compiled"):
+            for precision in precisions:
+                yield f"vitral {engine}", precision, partial(RUNTIMES[engine], model, precision)
+
+
+def _timms(model: Model, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Wanted]:
+    """Give timm's network of the same architecture, eager and compiled, where it is installed and has one."""
+    name, arguments = model_of(model.config)
+    if name is None or importlib.util.find_spec(TIMM) is None:
+        return
+    for compiled in (False, True) if compile else (False,):
+        for precision in precisions:
+            make = partial(_timm, name, {**arguments, "num_classes": model.num_classes}, precision, compiled=compiled)
+            yield f"timm {'compiled' if compiled else 'eager'}", precision, make
+
+
+def _timm(name: str, arguments: Mapping[str, Any], precision: Precision, *, compiled: bool) -> Compute:
+    network = importlib.import_module(TIMM).create_model(name, **arguments).eval().to(DTYPES[precision])
+    forward = torch.compile(network) if compiled else network
+
+    def compute(images: Images) -> Logits:
+        with torch.inference_mode():
+            return forward(images.to(DTYPES[precision])).float()
+
+    return compute
+
+
+def _turn(compute: Compute, images: Images) -> list[float]:
+    """Return the seconds of as many passes as a turn holds."""
+    seconds: list[float] = []
+    while not seconds or sum(seconds) < TURN_SECONDS:
+        begun = time.perf_counter()
+        compute(images)
+        seconds.append(time.perf_counter() - begun)
+    return seconds
+
+
+def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], macs: int) -> Speed:
+    seconds = sorted(contender.seconds[size])
+    latency = {str(share): 1e3 * _percentile(seconds, share) for share in (50, 90, 99)}
+    difference, same = contender.apart or (None, None)
+    pace = 1e3 * size / latency["50"]
+    return Speed(
+        name=contender.name,
+        precision=contender.precision,
+        batch_size=size,
+        images_per_second=pace,
+        latency_ms=latency,
+        passes=len(seconds),
+        share_of_limit=pace * 2 * macs / limits[contender.precision],
+        largest_difference=difference,
+        same_top=same,
+    )
+
+
+def _percentile(ranked: Sequence[float], share: int) -> float:
+    """Return the value that so many per cent of the ranked ones do not exceed: the nearest rank."""
+    return ranked[math.ceil(len(ranked) * share / 100) - 1]

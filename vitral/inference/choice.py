@@ -1,0 +1,198 @@
+"""Which runtime computes a network: the one that is asked for, or the fastest of those that are there, measured once."""
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal, get_args
+
+import torch
+
+from vitral import distributed
+from vitral.advice import argument
+from vitral.errors import ModelError, StorageError, did_you_mean
+from vitral.events import Listener, Message
+from vitral.files import write_file
+from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.packed import HAS_PACKING
+from vitral.inference.predictor import Predictor
+from vitral.inference.runtimes import Engine, Precision, check_installed, is_installed
+from vitral.inference.torch_predictor import TorchPredictor
+from vitral.layout import cache
+from vitral.machine import has_native_bf16, processor_name
+from vitral.models.model import Model
+
+EngineChoice = Literal["torch", "packed", "compiled", "openvino", "auto"]
+PrecisionChoice = Literal["fp32", "bf16", "auto"]
+
+IMAGES = 4  # computed at once where speeds are measured
+SECONDS = 0.3  # that a runtime is measured for, after a first pass
+WORTH = 1.2  # times fp32's speed from which bf16 is taken
+KIND = "engines"  # of what is cached
+
+
+@dataclass(frozen=True)
+class Way:
+    """A runtime and a precision."""
+
+    engine: Engine
+    precision: Precision
+
+    def __str__(self) -> str:
+        """Return both, for people and for the cache."""
+        return f"{self.engine} in {self.precision}"
+
+
+Speeds = dict[Way, float]  # images/s
+PLAIN = Way("torch", "fp32")  # the network itself
+
+
+def predictor_of(
+    model: Model, engine: EngineChoice | None, precision: PrecisionChoice, listener: Listener
+) -> Predictor:
+    """Return what computes a network's logits.
+
+    Where "auto" leaves a choice, the processes of a job call this together: the first measures, and all take the same.
+
+    Args:
+        model: the network.
+        engine: the runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
+        precision: "fp32", "bf16", or "auto" for bf16 where the hardware has it and it is faster.
+        listener: receives what was taken where there was a choice.
+
+    Raises:
+        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network.
+    """
+    _check("engine", engine or "auto", get_args(EngineChoice))
+    _check("precision", precision, get_args(PrecisionChoice))
+    if precision == "fp32" and engine in (None, "torch"):
+        return TorchPredictor(model)
+    if engine is not None and engine != "auto":
+        check_installed(engine)
+        if precision != "auto":
+            return EnginePredictor(model, engine, precision)
+    taken: Way | ModelError | None = None
+    if distributed.rank() == 0:
+        taken = _best(model, engine or "auto", precision, listener)
+    way = distributed.broadcast(taken)
+    if not isinstance(way, Way):
+        assert way is not None
+        raise way
+    return TorchPredictor(model) if way == PLAIN else EnginePredictor(model, way.engine, way.precision)
+
+
+def _best(model: Model, engine: EngineChoice, precision: PrecisionChoice, listener: Listener) -> Way | ModelError:
+    """Return the fastest way, or why none can compute; the network itself where none of all can be measured."""
+    ways = _ways(model, engine, precision)
+    if len(ways) == 1:
+        return ways[0]
+    speeds = _known(model, ways)
+    if speeds is None:
+        speeds, reason = _all_measured(model, ways)
+        if not speeds:
+            return reason if engine != "auto" and reason is not None else ways[0]
+        _keep(model, ways, speeds)
+    best = fastest(speeds)
+    listener(Message(_said(best, speeds)))
+    return best
+
+
+def _all_measured(model: Model, ways: list[Way]) -> tuple[Speeds, ModelError | None]:
+    """Return the speeds of those that can compute, and why the last of the others cannot."""
+    speeds: Speeds = {}
+    reason = None
+    for way in ways:
+        try:
+            speeds[way] = measured(model, way)
+        except ModelError as error:
+            reason = error
+    return speeds, reason
+
+
+def _check(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ModelError(f"There is no {name} '{value}', only {', '.join(known)}.{did_you_mean(value, known)}")
+
+
+def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Way]:
+    """Return what may compute; the network itself is among them wherever fp32 is.
+
+    What torch.compile makes is only taken by name: to make it takes minutes.
+    """
+    device = next(model.parameters()).device
+    engines: list[Engine] = ["torch"]
+    if engine != "auto":
+        engines = [engine]
+    elif device.type == "cpu":
+        there: dict[Engine, bool] = {"packed": HAS_PACKING, "openvino": is_installed("openvino")}
+        engines += [name for name, is_there in there.items() if is_there]
+    if precision != "auto":
+        return [Way(one, precision) for one in engines]
+    if not has_native_bf16(device):
+        return [Way(one, "fp32") for one in engines]
+    return [Way(engines[0], "fp32"), *(Way(one, "bf16") for one in engines)]
+
+
+def measured(model: Model, way: Way) -> float:
+    """Return the images/s of a runtime on images of the network's size; nothing that is done once for a shape is timed.
+
+    Raises:
+        ModelError: it cannot compute the network.
+    """
+    predictor = EnginePredictor(model, way.engine, way.precision)
+    images = torch.zeros(IMAGES, 3, *model.image_size)
+    predictor.logits(images[:1])  # it is made
+    begun = time.perf_counter()
+    predictor.logits(images[:1])
+    if time.perf_counter() - begun > SECONDS:  # a large network
+        images = images[:1]
+    else:
+        predictor.logits(images)  # it is made for this many
+    passes, begun = 0, time.perf_counter()
+    while passes == 0 or time.perf_counter() - begun < SECONDS:
+        predictor.logits(images)
+        passes += 1
+    return passes * len(images) / (time.perf_counter() - begun)
+
+
+def fastest(speeds: Speeds) -> Way:
+    """Return the fastest way; of bf16 only where it is faster by more than chance and a rounding are worth."""
+    ranked = sorted(speeds, key=speeds.__getitem__, reverse=True)
+    exact = next((way for way in ranked if way.precision == "fp32"), None)
+    if exact is None or speeds[ranked[0]] >= WORTH * speeds[exact]:
+        return ranked[0]
+    return exact
+
+
+def _said(best: Way, speeds: Speeds) -> str:
+    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != best)
+    line = f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
+    if best.precision == "fp32":
+        return line
+    return f"{line} bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
+
+
+def _place(model: Model, ways: list[Way]) -> str:
+    """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
+    versions = [metadata.version(name) for name in ("torch", "openvino") if name == "torch" or is_installed("openvino")]
+    device = next(model.parameters()).device
+    where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
+    facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways]]
+    return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
+
+
+def _known(model: Model, ways: list[Way]) -> Speeds | None:
+    try:
+        stored = json.loads((cache(KIND) / _place(model, ways)).read_text())
+        speeds = {way: float(stored[str(way)]) for way in ways if str(way) in stored}
+    except (OSError, ValueError, TypeError):
+        return None
+    return speeds or None
+
+
+def _keep(model: Model, ways: list[Way], speeds: Speeds) -> None:
+    try:
+        write_file(cache(KIND) / _place(model, ways), json.dumps({str(way): speed for way, speed in speeds.items()}))
+    except StorageError:
+        return  # it is measured anew the next time

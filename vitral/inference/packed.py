@@ -1,0 +1,122 @@
+"""A network whose linear layers a CPU computes from weights in the order of its own products.
+
+oneDNN sorts a weight anew for each product unless it is sorted once beforehand; and it adds a bias or a branch's
+tokens, and applies a GELU, while the product is still in registers. The formula stays the layer's own.
+"""
+
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.models.attention import Attention, Mask
+from vitral.models.blocks import Block, Mlp
+from vitral.models.experts import MixtureOfExperts
+from vitral.models.kernels.gelu import TanhGelu
+from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear
+from vitral.models.model import Model
+from vitral.models.rotary import Rotation
+from vitral.models.stochastic_depth import BatchPart
+from vitral.models.tokens import Losses, Tokens
+
+HAS_PACKING = HAS_FUSED_LINEAR and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
+PLAIN, TANH, EXACT = (
+    ("none", ""),
+    ("gelu", "tanh"),
+    ("gelu", "none"),
+)  # what follows the product, as oneDNN's kernel names it
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer for inference, from a weight that was sorted once; it has no plain `weight` any more.
+
+    Args:
+        layer: the layer that it equals.
+        after: what follows the product: `PLAIN`, `TANH` or `EXACT`.
+    """
+
+    def __init__(self, layer: nn.Linear, after: tuple[str, str] = PLAIN) -> None:
+        super().__init__(layer.in_features, layer.out_features, bias=False, device="meta")
+        del self.weight
+        self.bias = layer.bias
+        self.after, self.algorithm = after
+        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+
+    def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch out"]:
+        """Return the transformed values."""
+        return torch.ops.mkldnn._linear_pointwise(
+            values.contiguous(), self.packed, self.bias, self.after, [], self.algorithm
+        )
+
+    def plus(
+        self, values: Float[Tensor, "*batch features"], other: Float[Tensor, "*batch out"]
+    ) -> Float[Tensor, "*batch out"]:
+        """Return the transformed values and `other` in one sum."""
+        return torch.ops.mkldnn._linear_pointwise.binary(
+            values.contiguous(), other.contiguous(), self.packed, self.bias, "add"
+        )
+
+
+class PackedBlock(nn.Module):
+    """An encoder block of packed layers, which adds to the tokens what their last products give.
+
+    Args:
+        block: the block that it equals, without experts and factors on its branches.
+    """
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        rotation: Rotation | None = None,
+        part: BatchPart | None = None,
+    ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
+        """Return the tokens after the block, and no auxiliary losses; the arguments are those of `Block`."""
+        block, mlp = self.block, self.block.mlp
+        mixed = block.attention.mix(block.norm1(tokens), num_queries, mask, rotation)
+        tokens = cast(PackedLinear, block.attention.out).plus(mixed, tokens[:, :num_queries])
+        return mlp.fc2.plus(mlp.gelu(mlp.fc1(block.norm2(tokens))), tokens), {}
+
+
+def pack(network: Model) -> Model:
+    """Replace the linear layers of a network in place by packed ones, GELUs by part of the layer before; return the network.
+
+    Left as they are: experts' routers, and what a last block projects of some tokens only, which reads part of a weight.
+    """
+    last = network.blocks()[-1] if network.blocks() else nn.Identity()
+    kept = {id(module.qkv) for module in last.modules() if isinstance(module, Attention)}
+    for module in network.modules():
+        if isinstance(module, Mlp):
+            _pack_mlp(module)
+        if not isinstance(module, MixtureOfExperts):
+            for name, layer in list(module.named_children()):
+                if type(layer) in (Linear, nn.Linear) and id(layer) not in kept:
+                    setattr(module, name, PackedLinear(cast(nn.Linear, layer)))
+    for module in list(network.modules()):
+        for name, block in list(module.named_children()):
+            if isinstance(block, Block) and _adds_products(block):
+                setattr(module, name, PackedBlock(block))
+    return network
+
+
+def _adds_products(block: Block) -> bool:
+    """Tell whether nothing comes between the last product of each branch and its sum with the tokens."""
+    plain = isinstance(block.scale1, nn.Identity) and isinstance(block.scale2, nn.Identity)
+    if not plain or not isinstance(block.mlp, Mlp):
+        return False
+    return isinstance(block.attention.out, PackedLinear) and isinstance(block.mlp.fc2, PackedLinear)
+
+
+def _pack_mlp(mlp: Mlp) -> None:
+    """Let the first layer apply the GELU, where oneDNN knows it."""
+    after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
+    if after is not None and type(mlp.fc1) is Linear:
+        mlp.fc1 = PackedLinear(mlp.fc1, after)  # type: ignore[assignment]
+        mlp.gelu = nn.Identity()

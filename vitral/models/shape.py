@@ -1,0 +1,43 @@
+"""The shape of a Vision Transformer's encoder in a user's words: what the paper varies in appendix D.2, figure 8."""
+
+from collections.abc import Mapping
+
+from vitral.errors import ModelError
+from vitral.models.catalog import variant
+from vitral.models.vit_config import ViTConfig
+
+FIELDS = {"depth": "depth", "width": "dim", "mlp_width": "mlp_dim", "heads": "num_heads"}  # of the config
+
+
+def encoder_changes(name: str, said: Mapping[str, int]) -> dict[str, int]:
+    """Return the changes of a variant's config that give its encoder another shape.
+
+    Args:
+        name: a variant.
+        said: blocks ("depth", L), width of a token ("width", D), width inside the MLP ("mlp_width") and attention heads
+            ("heads", k), or some of them; the others stay the variant's, but that of another width and no heads the heads
+            keep their width (D / k), as from the paper's Base to its Large (table 1).
+
+    Raises:
+        ModelError: no such variant, one that is no Vision Transformer, or a width that cannot be shared out to its heads.
+    """
+    config = variant(name)
+    if said and not isinstance(config, ViTConfig):
+        raise ModelError(
+            f"{name} has no '{next(iter(said))}' to set: depth, width, mlp_width and heads are a Vision Transformer's, such as "
+            "vit-b16's."
+        )
+    changes = {FIELDS[key]: value for key, value in said.items()}
+    if "width" in said and "heads" not in said:
+        changes["num_heads"] = _heads(name, config, said["width"])
+    return changes
+
+
+def _heads(name: str, config: ViTConfig, width: int) -> int:
+    of_one = config.dim // config.num_heads
+    if width % of_one:
+        raise ModelError(
+            f"The width {width} cannot be shared out to heads of a width of {of_one}, as {name} has them; set heads, too, or a "
+            f"width that {of_one} divides."
+        )
+    return width // of_one

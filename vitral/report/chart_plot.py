@@ -1,0 +1,239 @@
+"""A chart as inline SVG: lines with markers and error bars over numbers, dots with error bars beside categories."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis as DrawnAxis
+from matplotlib.axis import XAxis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from vitral.report.chart import Axis, Chart, Point, Series, plain_number
+from vitral.report.plots import HEIGHT, LINE, MUTED, SERIES, WIDTH, draw_legend, new_axes, plain, share_text, to_svg
+from vitral.report.point_labels import PointLabel, write_labels
+
+MARKERS = "os^DvP"  # of the first six series, the next six, ...
+LEGEND_ROW = 0.17  # inches
+CROWDED, MORE_HEIGHT = 8, 1.1  # labels, above which the drawing is higher, and by how many inches
+ROW, SERIES_ROW = 0.24, 0.13  # inches of a category, and of each series in it
+SPREAD_OUT = 0.72  # of a category's row, that its dots take
+MARGIN = 0.08  # of an axis, on either side of the points
+MOST_TICKS = 7
+ROUND = (1, 2, 2.5, 5, 10)  # distances of ticks
+LETTER = 0.019  # of an axis's length, that a letter of a tick's label takes
+LONGEST_CATEGORY, LONGEST_NAME = 26, 34  # letters
+
+
+def chart_plot(chart: Chart) -> Markup:
+    """Draw a chart, in the page's colours.
+
+    Numbers run along the horizontal axis; categories, whose names are long, stand below one another, each with a dot per
+    series. Error bars are one standard deviation to either side. Points without a finite value are left out; of a chart
+    without any point the empty axes say so.
+    """
+    columns = _columns(chart.series)
+    rows = math.ceil(len(chart.series) / columns) if len(chart.series) > 1 else 0
+    labels = sum(bool(point.label) for series in chart.series for point in series.points)
+    height = _categories_height(chart) if chart.is_categorical else HEIGHT + (MORE_HEIGHT if labels > CROWDED else 0)
+    figure, axes = new_axes(width=WIDTH, height=height + LEGEND_ROW * rows)
+    if not any(_known(chart, series) for series in chart.series):
+        _say_empty(axes)
+    elif chart.is_categorical:
+        _draw_categories(figure, axes, chart, columns)
+    else:
+        _draw_numbers(figure, axes, chart, columns)
+    return to_svg(figure, f"{chart.title}: {chart.y.label} by {chart.x.label}")
+
+
+def _draw_numbers(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None:
+    every: list[Point] = []
+    centres: list[tuple[float, float]] = []
+    lines: list[list[tuple[float, float]]] = []
+    labels: list[PointLabel] = []
+    for index, series in enumerate(chart.series):
+        points = sorted(_known(chart, series), key=lambda point: _number(point.x))
+        xy = [(_number(point.x), point.y) for point in points]
+        _draw_series(axes, series, xy, _look(chart, index))
+        _draw_spread(axes, points, xy, _look(chart, index)[0], upright=True)
+        every += points
+        if series.drawn != "curve":
+            centres += xy
+            labels += _labels(points, xy, _look(chart, index)[0])
+        if series.drawn != "dots":
+            lines.append(xy)
+    _scale(axes.xaxis, chart.x, [_number(point.x) for point in every], sorted({x for x, _ in centres}))
+    _scale_values(axes.yaxis, chart.y, every)
+    axes.set_xlabel(plain(chart.x.label, longest=60))
+    axes.set_ylabel(plain(chart.y.label, longest=50))
+    draw_legend(figure, columns=columns)
+    write_labels(figure, labels, centres, lines)
+
+
+def _draw_categories(figure: Figure, axes: Axes, chart: Chart, columns: int) -> None:
+    rows = _rows(chart)
+    every: list[Point] = []
+    centres: list[tuple[float, float]] = []
+    labels: list[PointLabel] = []
+    for index, series in enumerate(chart.series):
+        points = _known(chart, series)
+        xy = [(point.y, rows[str(point.x)][index]) for point in points]
+        _draw_series(axes, replace(series, drawn="dots"), xy, _look(chart, index))
+        _draw_spread(axes, points, xy, _look(chart, index)[0], upright=False)
+        every += points
+        centres += xy
+        labels += _labels(points, xy, _look(chart, index)[0])
+    for row in range(1, len(rows)):
+        axes.axhline(row - 0.5, color=LINE, linewidth=0.8)
+    axes.grid(visible=False, axis="y")
+    axes.set_yticks(range(len(rows)), [plain(name, longest=LONGEST_CATEGORY) for name in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    _scale_values(axes.xaxis, chart.y, every)
+    axes.set_xlabel(plain(chart.y.label, longest=60))
+    axes.set_ylabel(plain(chart.x.label, longest=50))
+    draw_legend(figure, columns=columns)
+    write_labels(figure, labels, centres)
+
+
+def _rows(chart: Chart) -> dict[str, dict[int, float]]:
+    """Return for each category the heights at which the dots of its series are, by the series' index."""
+    series_of = {
+        name: [index for index, series in enumerate(chart.series) if any(point.x == name for point in series.points)]
+        for name in _categories(chart)
+    }
+    step = SPREAD_OUT / max(map(len, series_of.values()))
+    return {
+        name: {index: row + (slot - (len(own) - 1) / 2) * step for slot, index in enumerate(own)}
+        for row, (name, own) in enumerate(series_of.items())
+    }
+
+
+def _draw_series(axes: Axes, series: Series, xy: Sequence[tuple[float, float]], look: tuple[str, str]) -> None:
+    width, dashes = {"joined": (1.6, "-"), "dots": (0, "none"), "curve": (1.2, (0, (4, 2.5)))}[series.drawn]
+    axes.plot(
+        [x for x, _ in xy],
+        [y for _, y in xy],
+        color=look[0],
+        linewidth=width,
+        linestyle=dashes,
+        marker=None if series.drawn == "curve" else look[1],
+        markersize=5,
+        label=plain(series.name, longest=LONGEST_NAME),
+    )
+
+
+def _draw_spread(
+    axes: Axes, points: Sequence[Point], xy: Sequence[tuple[float, float]], colour: str, *, upright: bool
+) -> None:
+    """Draw the error bars of those points that have a deviation."""
+    for point, (x, y) in zip(points, xy, strict=True):
+        if point.spread:
+            up, across = (point.spread, None) if upright else (None, point.spread)
+            axes.errorbar(x, y, yerr=up, xerr=across, fmt="none", ecolor=colour, elinewidth=1.2, capsize=2.5)
+
+
+def _labels(points: Sequence[Point], xy: Sequence[tuple[float, float]], colour: str) -> list[PointLabel]:
+    pairs = zip(points, xy, strict=True)
+    return [PointLabel(*centre, point.label, colour) for point, centre in pairs if point.label]
+
+
+def _say_empty(axes: Axes) -> None:
+    axes.text(0.5, 0.5, "no values yet", transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=10)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _known(chart: Chart, series: Series) -> list[Point]:
+    """Return the points that can be drawn: finite ones, and on a logarithmic axis those above 0."""
+    return [
+        point
+        for point in series.points
+        if point.is_known
+        and not (chart.y.log and point.y <= 0)
+        and not (chart.x.log and not isinstance(point.x, str) and point.x <= 0)
+    ]
+
+
+def _categories(chart: Chart) -> list[str]:
+    return list(dict.fromkeys(str(point.x) for series in chart.series for point in series.points))
+
+
+def _categories_height(chart: Chart) -> float:
+    return 0.7 + len(_categories(chart)) * (ROW + SERIES_ROW * len(chart.series))
+
+
+def _columns(series: Sequence[Series]) -> int:
+    """Return in how many columns the legend fits the drawing's width."""
+    longest = max((len(one.name) for one in series), default=0)
+    return 3 if longest <= 14 else 2 if longest <= 26 else 1
+
+
+def _look(chart: Chart, index: int) -> tuple[str, str]:
+    """Return the colour and the marker of a series: a fitted curve has those of what it is fitted to."""
+    own = chart.series[index]
+    if own.drawn == "curve":
+        others = enumerate(chart.series)
+        index = next((at for at, one in others if one.drawn != "curve" and own.name.startswith(one.name)), index)
+    return SERIES[index % len(SERIES)], MARKERS[index // len(SERIES) % len(MARKERS)]
+
+
+def _number(x: float | str) -> float:
+    assert not isinstance(x, str)
+    return float(x)
+
+
+def _scale_values(axis: DrawnAxis, kind: Axis, points: Sequence[Point]) -> None:
+    """Set the scale of the axis on which the values are, the ends of their error bars among them."""
+    ends = [point.y + sign * (point.spread or 0.0) for point in points for sign in (-1, 1)]
+    _scale(axis, kind, [end for end in ends if not kind.log or end > 0])
+
+
+def _scale(axis: DrawnAxis, kind: Axis, values: Sequence[float], own: Sequence[float] = ()) -> None:
+    """Set an axis's scale, limits and ticks.
+
+    Args:
+        axis: of the drawing.
+        kind: what it is to be.
+        values: that it must show.
+        own: values, in ascending order, at which the ticks stand if they are few and far enough apart.
+    """
+    forward: Callable[[float], float] = math.log if kind.log else float
+    backward: Callable[[float], float] = math.exp if kind.log else float
+    low, high = forward(min(values)), forward(max(values))
+    margin = MARGIN * (high - low) or (math.log(2) if kind.log else 0.05 * abs(high) or 1.0)
+    low, high = low - margin, high + margin
+    across = isinstance(axis, XAxis)
+    if kind.log:
+        (axis.axes.set_xscale if across else axis.axes.set_yscale)("log")
+    (axis.axes.set_xlim if across else axis.axes.set_ylim)(backward(low), backward(high))
+    text = share_text if kind.percent else plain_number
+    ticks = _with_room(own, forward, text, high - low)
+    if kind.log and not ticks:
+        ticks = _log_ticks(backward(low), backward(high))
+    axis.set_major_locator(FixedLocator(ticks) if ticks else MaxNLocator(nbins=5, steps=ROUND))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
+
+
+def _with_room(
+    own: Sequence[float], forward: Callable[[float], float], text: Callable[[float], str], length: float
+) -> list[float]:
+    """Return those of a few ascending values that an axis of that length has room for; none if that is less than half."""
+    room = LETTER * length * (1 + max((len(text(value)) for value in own), default=0))
+    ticks: list[float] = []
+    for value in own:
+        if not ticks or forward(value) - forward(ticks[-1]) >= room:
+            ticks.append(value)
+    return ticks if len(own) <= min(MOST_TICKS, 2 * len(ticks)) else []
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two others: as few per factor of ten as give three, else evenly spaced ones."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [digit * 10.0**power for power in powers for digit in digits if low <= digit * 10.0**power <= high]
+        if len(ticks) >= 3:
+            return ticks[:: math.ceil(len(ticks) / MOST_TICKS)]
+    return [float(tick) for tick in MaxNLocator(nbins=5, steps=ROUND).tick_values(low, high) if low <= tick <= high]

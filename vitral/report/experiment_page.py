@@ -1,0 +1,164 @@
+"""The page of a study that repeats an experiment of the paper: its figure and ours side by side, and how ours was made."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+
+from vitral.files import write_file
+from vitral.printable import in_markdown, printable
+from vitral.report.chart import Chart, Published
+from vitral.report.chart_plot import chart_plot
+from vitral.report.page import page_environment
+from vitral.report.plots import light_colours, standalone
+from vitral.report.study import Study, table_rows
+from vitral.training.planning.durations import rounded
+
+SPREAD = "Mean ± standard deviation (n − 1) over the runs of each arm; an error bar is one standard deviation to either side."
+
+
+@dataclass(frozen=True)
+class ExperimentPage:
+    """What a study of the paper's has found, beside what the paper reports.
+
+    Attributes:
+        study: the figures of all arms.
+        question: what was asked, a sentence.
+        paper: what the paper reports.
+        ours: the same of our runs.
+        shows: what runs of this size can show and what not.
+        conclusion: what came out, whichever way.
+        command: that made it.
+        machine: that it ran on.
+        seconds: that all runs took together.
+        drawings: of the networks that were trained, each with what it shows.
+    """
+
+    study: Study
+    question: str
+    paper: Published
+    ours: Chart
+    shows: str
+    conclusion: str
+    command: str
+    machine: str
+    seconds: float
+    drawings: tuple[tuple[str, Markup], ...] = ()
+
+
+def write_experiment(page: ExperimentPage, path: Path) -> None:
+    """Write the page as one self-contained HTML file; one that is there is replaced.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    environment, style = page_environment()
+    html = environment.get_template("experiment.html").render(
+        kind="study",
+        style=style,
+        page=page,
+        paper_plot=None if page.paper.chart is None else chart_plot(page.paper.chart),
+        our_plot=chart_plot(page.ours),
+        rows=table_rows(page.study),
+        time=rounded(page.seconds),
+        spread=SPREAD,
+    )
+    write_file(path, printable(html, lines=True))
+
+
+def write_experiment_markdown(page: ExperimentPage, path: Path) -> None:
+    """Write the page as Markdown, with its charts beside it as NAME-paper.svg and NAME-ours.svg; what is there is replaced.
+
+    Args:
+        page: what is shown.
+        path: the Markdown file.
+
+    Raises:
+        StorageError: a file cannot be written.
+    """
+    colours = light_colours(page_environment()[1])
+    charts = {"ours": page.ours} | ({} if page.paper.chart is None else {"paper": page.paper.chart})
+    plots = {name: chart_plot(chart) for name, chart in charts.items()}
+    plots |= {f"network-{number}": plot for number, (_, plot) in enumerate(page.drawings)}
+    for name, plot in plots.items():
+        write_file(_drawing(path, name), printable(standalone(plot, colours), lines=True))
+    write_file(path, printable("\n\n".join(_markdown(page, path)) + "\n", lines=True))
+
+
+def _markdown(page: ExperimentPage, path: Path) -> list[str]:
+    """Return the Markdown's paragraphs."""
+    remarks = [f"- {in_markdown(remark)}" for remark in page.study.remarks()]
+    return [
+        f"# {in_markdown(page.study.title)}",
+        f"**{in_markdown(page.question)}**",
+        *(["\n".join(remarks)] if remarks else []),
+        in_markdown(page.conclusion),
+        *_figures(page, path),
+        *_networks(page, path),
+        "## What runs of this size can show",
+        in_markdown(page.shows),
+        "## All figures",
+        _table(table_rows(page.study)),
+        SPREAD,
+        "## How it was made",
+        _fenced(page.command),
+        f"On {in_markdown(page.machine)}; all runs together took {rounded(page.seconds)}.",
+    ]
+
+
+def _figures(page: ExperimentPage, path: Path) -> list[str]:
+    """Return the paper's figure and ours, side by side where there are two, their notes, and their values."""
+    ours, paper = page.ours, page.paper.chart
+    said = [in_markdown(text) for text in (f"The paper, {page.paper.source}. {page.paper.note}", ours.note) if text]
+    if paper is None:
+        return [_image(path, "ours", ours), *said, _values(ours)]
+    images = [[paper.title, ours.title], [_image(path, "paper", paper), _image(path, "ours", ours)]]
+    return [_rows([list(map(in_markdown, images[0])), ["---", "---"], images[1]]), *said, _values(paper), _values(ours)]
+
+
+def _networks(page: ExperimentPage, path: Path) -> list[str]:
+    """Return the drawings of the networks, two in a row."""
+    if not page.drawings:
+        return []
+    cells = [
+        (in_markdown(title), _linked(path, f"network-{number}", title))
+        for number, (title, _) in enumerate(page.drawings)
+    ]
+    pairs = [cells[start : start + 2] for start in range(0, len(cells), 2)]
+    rows = [[cell[part] for cell in pair] + [""] * (2 - len(pair)) for pair in pairs for part in (0, 1)]
+    return ["## The networks", _rows([["", ""], ["---", "---"], *rows])]
+
+
+def _image(path: Path, name: str, chart: Chart) -> str:
+    return _linked(path, name, chart.title)
+
+
+def _linked(path: Path, name: str, title: str) -> str:
+    return f"![{in_markdown(title)}]({_drawing(path, name).name})"
+
+
+def _values(chart: Chart) -> str:
+    """Return a chart's values as a table that is folded away."""
+    return f"<details><summary>Values: {in_markdown(chart.title)}</summary>\n\n{_table(chart.rows())}\n\n</details>"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    heading, *others = ([in_markdown(text) for text in row] for row in rows)
+    return _rows([heading, ["---", *["---:"] * (len(heading) - 1)], *others])
+
+
+def _rows(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _fenced(command: str) -> str:
+    """Return a command as a block of code, whatever backticks it has."""
+    longest = max((len(run) for run in re.findall("`+", command)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{command}\n{fence}"
+
+
+def _drawing(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.stem}-{name}.svg")

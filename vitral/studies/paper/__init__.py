@@ -1,0 +1,1 @@
+"""The paper's own experiments, one study each, beside what it reports."""

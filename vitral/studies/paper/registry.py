@@ -1,0 +1,41 @@
+"""The paper's experiments by name."""
+
+from vitral.errors import StudyError, did_you_mean
+from vitral.studies.paper.data_size import DATA_SIZE
+from vitral.studies.paper.experiment import Experiment
+from vitral.studies.paper.head import HEAD
+from vitral.studies.paper.optimizer import OPTIMIZER
+from vitral.studies.paper.patches import PATCHES
+from vitral.studies.paper.position import POSITION
+from vitral.studies.paper.resolution import RESOLUTION
+from vitral.studies.paper.scaling import SCALING
+from vitral.studies.paper.self_supervision import SELF_SUPERVISION
+from vitral.studies.paper.shapes import SHAPES
+
+EXPERIMENTS = {
+    experiment.name: experiment
+    for experiment in (
+        DATA_SIZE,
+        SCALING,
+        SHAPES,
+        PATCHES,
+        POSITION,
+        HEAD,
+        OPTIMIZER,
+        RESOLUTION,
+        SELF_SUPERVISION,
+    )
+}
+
+
+def experiment_named(name: str) -> Experiment:
+    """Return an experiment.
+
+    Raises:
+        StudyError: there is none of that name.
+    """
+    if name not in EXPERIMENTS:
+        raise StudyError(
+            f"There is no study '{name}'.{did_you_mean(name, EXPERIMENTS)} There are {', '.join(EXPERIMENTS)}."
+        )
+    return EXPERIMENTS[name]

@@ -1,0 +1,63 @@
+"""A trial of an experiment as the work of a study's arm: a training, and what its frozen features are worth elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vitral import distributed
+from vitral.evaluation.frozen import FEW_SHOT, score_frozen
+from vitral.events import Listener
+from vitral.layout import CLASSIFIER
+from vitral.studies.design import Cell
+from vitral.studies.trainings import Training, carry_out, named
+from vitral.tasks.task import Figure
+
+SHOTS = 5  # images a class, as in the paper's Figures 4, 8 and 9 and its Table 8
+TRANSFER = Figure("few_shot_5", "5-shot accuracy")
+VALIDATION = "validation"  # the figure by which a rate is chosen, where the test images are others
+
+
+@dataclass(frozen=True)
+class TrialWork(Training):
+    """A trial's training.
+
+    Attributes:
+        expected: seconds that a run is expected to take.
+        transfer: data on which frozen features are scored by ridge regression on five images a class; None for none.
+        scored: whether the run's own score counts, which is so unless others only start from it.
+    """
+
+    expected: float
+    transfer: str | None
+    scored: bool
+
+    def question(self) -> Mapping[str, Any]:
+        """Return what is asked, and where the features are scored."""
+        return {**super().question(), "transfer": self.transfer}
+
+    def seconds(self) -> float:
+        """Return what a run is expected to take."""
+        return self.expected
+
+    def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
+        """Train, and return the scores: on the data's own test images, and by five images a class of the other data."""
+        listener = named(listener, cell.name)
+        result = carry_out(self.asked_of(cell), cell.folder, listener)
+        if not self.scored:
+            return {}
+        figures = {**result.evaluation.scores(), result.run.data.task.headline.name: result.evaluation.headline()}
+        judged = result.training.best_accuracy
+        if "test" in result.run.data.splits and judged is not None:
+            figures[VALIDATION] = judged
+        if self.transfer is not None:
+            figures[TRANSFER.name] = distributed.broadcast(self._few_shot(cell, listener))
+        return figures
+
+    def _few_shot(self, cell: Cell, listener: Listener) -> float:
+        if not distributed.is_main():
+            return 0.0  # the main process says it
+        assert self.transfer is not None, "there are other data"
+        scores = score_frozen(
+            str(cell.folder / CLASSIFIER), self.transfer, ways=(FEW_SHOT,), shots=(SHOTS,), listener=listener
+        )
+        return scores.few_shot[0].mean
