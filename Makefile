@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/vitral demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder
+	$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -1,15 +1,19 @@
 """Every runtime gives the network's answers: in float32 to its rounding, in bf16 near them; and the network stays as it is."""
 
 import copy
+import gc
 import importlib.util
+import os
 import pickle
 import shutil
+import signal
 from typing import get_args
 
 import pytest
 import torch
 
 import vitral
+from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
 from vitral.inference import runtimes
@@ -67,6 +71,27 @@ def test_openvino_takes_batches_of_any_size() -> None:
     for count in (1, 2, 7):
         batch = images(model, count)
         torch.testing.assert_close(predictor.logits(batch), TorchPredictor(model).logits(batch), rtol=0, atol=1e-4)
+
+
+def hear_ctrl_c_after_openvino() -> int:
+    """Predict by two networks in OpenVINO, let them go, and press Ctrl-C."""
+    predictors = [EnginePredictor(make("deit"), "openvino", "fp32") for _ in range(2)]
+    for predictor in predictors:
+        predictor.logits(images(make("deit")))
+    del predictor
+    while predictors:
+        del predictors[0]
+        gc.collect()
+    heard: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
+    os.kill(os.getpid(), signal.SIGINT)
+    return 0 if heard else 1
+
+
+@needs_openvino
+def test_ctrl_c_is_heard_after_openvino_has_gone() -> None:
+    ended = Fork(hear_ctrl_c_after_openvino).ended()
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.slow  # it compiles for half a minute

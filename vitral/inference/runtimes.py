@@ -3,10 +3,11 @@
 A further runtime is a function here, or in a file of its own where it is longer.
 """
 
+import functools
 import importlib
 import importlib.util
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -66,8 +67,18 @@ def openvino(network: Model, precision: Precision) -> Compute:
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
     }
-    compute = module.Core().compile_model(model, "CPU", hints)
+    compute = _openvino_core().compile_model(model, "CPU", hints)
     return lambda images: torch.from_numpy(compute(images.numpy())[0].copy())
+
+
+@functools.cache
+def _openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
+    """Return the one core of this process.
+
+    Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
+    there when it came. Of two the second leaves behind the first one's, whose memory is gone: the next Ctrl-C is a crash.
+    """
+    return importlib.import_module("openvino").Core()
 
 
 RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {

@@ -31,7 +31,8 @@ METHOD: dict[str, Any] = {"method": {"name": "mutual"}}
 
 def train(folder: Path, ranks: int, **changes: Any) -> int:  # noqa: ANN401
     ended = job(ranks, mutual.main, folder, METHOD | changes)
-    assert all(done.returncode in (0, -signal.SIGKILL) for done in ended), [done.stderr[-3000:] for done in ended]
+    if "kill" not in changes:  # else the others may end as it pleases them, without the one that they wait for
+        assert not any(done.returncode for done in ended), [done.stderr[-3000:] for done in ended]
     return min(done.returncode for done in ended)
 
 
