@@ -16,7 +16,6 @@ from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import runtimes
 from vitral.models.model import Model
-from vitral.weights.names.timm import model_of
 
 
 @pytest.fixture
@@ -26,7 +25,9 @@ def classifier(monkeypatch: pytest.MonkeyPatch) -> vitral.Classifier:
     monkeypatch.setattr(speed, "LIMIT_SECONDS", 0.01)
     monkeypatch.setattr(speed, "product_speed", lambda precision, seconds: 1e12)
     monkeypatch.setattr(speed, "has_native_bf16", lambda device: True)
-    monkeypatch.setattr(speed, "is_installed", lambda engine: engine != "openvino")  # whose conversion takes seconds
+    monkeypatch.setattr(
+        speed, "is_installed", lambda engine: engine not in runtimes.EXTRAS
+    )  # their conversions take seconds
     model = make("deit")
     return vitral.Classifier(model, PHOTOS.with_size(model.image_size))
 
@@ -38,17 +39,18 @@ def test_every_contender_has_a_row_for_each_batch_size(
     found = vitral.bench(classifier, batch_sizes=(1, 3), rounds=2, listener=ignore)
     names = {"vitral torch", "vitral packed"}
     names |= {"vitral openvino"} if importlib.util.find_spec("openvino") else set()
-    names |= {"timm eager"} if importlib.util.find_spec("timm") else set()
-    assert {(row.name, row.precision, row.batch_size) for row in found.speeds} == {
-        (name, precision, size) for name in names for precision in ("fp32", "bf16") for size in (1, 3)
-    }
+    names |= {f"{peer} eager" for peer in ("timm", "transformers") if importlib.util.find_spec(peer)}
+    wanted = {(name, precision, size) for name in names for precision in ("fp32", "bf16") for size in (1, 3)}
+    if importlib.util.find_spec("onnxruntime"):  # which has no bf16
+        wanted |= {("vitral onnxruntime", "fp32", size) for size in (1, 3)}
+    assert {(row.name, row.precision, row.batch_size) for row in found.speeds} == wanted
     assert not found.missing
     for row in found.speeds:
         assert row.passes >= 2
         assert row.latency_ms["50"] <= row.latency_ms["90"] <= row.latency_ms["99"]
         assert row.images_per_second == pytest.approx(1e3 * row.batch_size / row.latency_ms["50"])
         assert row.share_of_limit == pytest.approx(row.images_per_second * 2e9 * found.gmacs / 1e12)
-        assert (row.largest_difference is None) == (row.same_top is None) == row.name.startswith("timm")
+        assert (row.largest_difference is None) == (row.same_top is None) == row.name.endswith("eager")
         if (row.name, row.precision) == ("vitral torch", "fp32"):
             assert (row.largest_difference, row.same_top) == (0, 1)
         elif row.largest_difference is not None:
@@ -76,7 +78,7 @@ def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monk
         return compute
 
     monkeypatch.setattr(speed, "RUNTIMES", dict.fromkeys(runtimes.RUNTIMES, slow_at_first))
-    monkeypatch.setattr(speed, "_timms", lambda *given, **more: ())
+    monkeypatch.setattr(speed, "peers", lambda *given, **more: ())
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     found = vitral.bench(classifier, batch_sizes=(1, 2, 4), rounds=2, listener=ignore)
     assert all(row.latency_ms["99"] == pytest.approx(4) for row in found.speeds)
@@ -113,14 +115,6 @@ def test_what_cannot_compute_is_said_and_left_out(
     assert found.missing == {"vitral packed fp32": "no kernel", "vitral packed bf16": "no kernel"}
     assert any(isinstance(event, Message) and "no kernel" in event.text for event in said)
     assert found.speeds
-
-
-def test_timm_has_the_same_network(classifier: vitral.Classifier) -> None:
-    timm = pytest.importorskip("timm")
-    name, arguments = model_of(classifier.model.config)
-    theirs = timm.create_model(name, **arguments, num_classes=3)
-    count = sum(value.numel() for value in theirs.parameters())
-    assert count == sum(value.numel() for value in classifier.model.parameters())
 
 
 def test_impossible_sizes_are_refused(classifier: vitral.Classifier) -> None:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import time
+from importlib import metadata
 from pathlib import Path
 from typing import get_args
 
@@ -14,7 +15,7 @@ from vitral.events import Event, Message, ignore
 from vitral.inference import choice
 from vitral.inference.choice import Way, fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.runtimes import Engine, Precision
+from vitral.inference.runtimes import EXTRAS, Engine, Precision
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.models.model import Model
@@ -24,10 +25,10 @@ EXACT, FAST = Way("torch", "fp32"), Way("packed", "bf16")
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Way]:
-    """An empty cache, hardware with bf16 and without OpenVINO, and the list of what is measured, at given speeds."""
+    """An empty cache, hardware with bf16 and without extras, and the list of what is measured, at given speeds."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
-    monkeypatch.setattr(choice, "is_installed", lambda engine: engine != "openvino")
+    monkeypatch.setattr(choice, "is_installed", lambda engine: engine not in EXTRAS)
     seen: list[Way] = []
 
     def speed(model: Model, way: Way) -> float:
@@ -138,7 +139,7 @@ def test_every_engine_and_precision_can_be_asked_for() -> None:
         (
             "pakked",
             "fp32",
-            "There is no engine 'pakked', only torch, packed, compiled, openvino, auto. Did you mean 'packed'?",
+            "There is no engine 'pakked', only torch, packed, compiled, openvino, onnxruntime, auto. Did you mean 'packed'?",
         ),
         (None, "bf61", "There is no precision 'bf61', only fp32, bf16, auto. Did you mean 'bf16'?"),
     ],
@@ -149,10 +150,24 @@ def test_unknown_names_are_refused(engine: str | None, precision: str, said: str
     assert str(refused.value) == said
 
 
-def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", EXTRAS)
+def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"pip install 'vitral\[openvino\]'"):
-        predictor_of(make("deit"), "openvino", "auto", ignore)
+    with pytest.raises(ModelError, match=rf"pip install 'vitral\[{engine}\]'"):
+        predictor_of(make("deit"), engine, "auto", ignore)
+
+
+def test_what_has_no_bf16_is_compared_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "is_installed", lambda engine: engine == "onnxruntime")
+    monkeypatch.setattr(metadata, "version", lambda name: "1")
+    model = make("deit")
+    predictor_of(model, "auto", "fp32", ignore)
+    assert measured == [EXACT, Way("packed", "fp32"), Way("onnxruntime", "fp32")]
+    predictor_of(model, "auto", "bf16", ignore)
+    assert measured[3:] == [Way("torch", "bf16"), FAST]
+    measured.clear()
+    assert predictor_of(model, "onnxruntime", "auto", ignore).computed_by == "onnxruntime in fp32"
+    assert not measured, "there is nothing to choose"
 
 
 def test_a_named_engine_is_compared_in_both_precisions(measured: list[Way]) -> None:

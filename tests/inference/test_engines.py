@@ -2,7 +2,6 @@
 
 import copy
 import gc
-import importlib.util
 import os
 import pickle
 import shutil
@@ -24,8 +23,11 @@ from vitral.inference.runtimes import Engine
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Model
 
-HAS_OPENVINO = importlib.util.find_spec("openvino") is not None
-needs_openvino = pytest.mark.skipif(not HAS_OPENVINO, reason="needs the extra 'openvino'")
+NEEDS = {
+    engine: pytest.mark.skipif(not runtimes.is_installed(engine), reason=f"needs the extra '{engine}'")
+    for engine in runtimes.EXTRAS
+}
+of_extras = pytest.mark.parametrize("engine", [pytest.param(engine, marks=NEEDS[engine]) for engine in NEEDS])
 AT_ONCE: tuple[Engine, ...] = ("torch", "packed")
 
 
@@ -53,21 +55,37 @@ def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
     assert 0 < furthest(make(name), engine, "bf16") < 0.15
 
 
-@needs_openvino
+@of_extras
 @pytest.mark.parametrize("name", ["deit", "hybrid", "clip", "resnet-basic", "cvt"])
-def test_openvino_gives_the_networks_answers(name: str) -> None:
-    assert furthest(make(name), "openvino", "fp32") < 1e-4
+def test_another_runtime_gives_the_networks_answers(name: str, engine: Engine) -> None:
+    assert furthest(make(name), engine, "fp32") < 1e-4
 
 
-@needs_openvino
+@NEEDS["openvino"]
 def test_openvino_computes_in_bf16_where_that_is_asked_for() -> None:
     assert 0 < furthest(make("deit"), "openvino", "bf16") < 0.15
 
 
-@needs_openvino
-def test_openvino_takes_batches_of_any_size() -> None:
+@NEEDS["onnxruntime"]
+def test_onnx_runtime_refuses_bf16_in_one_line() -> None:
     model = make("deit")
-    predictor = EnginePredictor(model, "openvino", "fp32")
+    with pytest.raises(
+        ModelError, match=r"^ONNX Runtime has no kernels for bf16 on a CPU; take fp32, or another engine\.$"
+    ):
+        EnginePredictor(model, "onnxruntime", "bf16").logits(images(model))
+
+
+@of_extras
+def test_another_runtime_refuses_experts_in_one_line(engine: Engine) -> None:
+    model = make("experts")
+    with pytest.raises(ModelError, match=r"not a mixture of experts; take another engine\.$"):
+        EnginePredictor(model, engine, "fp32").logits(images(model))
+
+
+@of_extras
+def test_another_runtime_takes_batches_of_any_size(engine: Engine) -> None:
+    model = make("deit")
+    predictor = EnginePredictor(model, engine, "fp32")
     for count in (1, 2, 7):
         batch = images(model, count)
         torch.testing.assert_close(predictor.logits(batch), TorchPredictor(model).logits(batch), rtol=0, atol=1e-4)
@@ -88,7 +106,7 @@ def hear_ctrl_c_after_openvino() -> int:
     return 0 if heard else 1
 
 
-@needs_openvino
+@NEEDS["openvino"]
 def test_ctrl_c_is_heard_after_openvino_has_gone() -> None:
     ended = Fork(hear_ctrl_c_after_openvino).ended()
     assert ended.returncode == 0, ended.stderr

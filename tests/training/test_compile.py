@@ -10,7 +10,6 @@ from torch._dynamo.utils import counters
 
 from vitral.cli.main import main
 
-
 KERNELS = [
     pytest.mark.slow,  # half a minute
     pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU"),

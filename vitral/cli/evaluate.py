@@ -52,8 +52,8 @@ def evaluate(
             images, the worst first.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
-        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino (an extra), or auto, the fastest;
-            if left out, the network itself in fp32, else auto.
+        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
+            the fastest; if left out, the network itself in fp32, else auto.
         precision: fp32, exactly; bf16; or auto, bf16 where it is faster. Other than fp32: how far answers differ is said.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.

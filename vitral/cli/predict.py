@@ -37,8 +37,8 @@ def predict(
         out: write a row for each image to this .parquet, .csv or .jsonl file, for any number of images; one that cannot be read
             is a row with its error, and a job that was killed goes on when it is typed again.
         overwrite: let --out replace a file, or the parts of another job.
-        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino (an extra), or auto, the fastest;
-            if left out, the network itself in fp32, else auto.
+        engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
+            the fastest; if left out, the network itself in fp32, else auto.
         precision: fp32, exactly; bf16; or auto, bf16 where it is faster, which is said; if left out, fp32, and auto with --out.
         json: print JSON for programs.
     """

@@ -1,8 +1,6 @@
 """How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
 
 import dataclasses
-import importlib
-import importlib.util
 import math
 import statistics
 import time
@@ -16,21 +14,20 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
+from vitral.evaluation.peers import peers
 from vitral.events import Listener, Message, Progress
-from vitral.inference.runtimes import DTYPES, RUNTIMES, Compute, Engine, Precision, is_installed
+from vitral.inference.runtimes import DTYPES, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_native_bf16, keep_freed_memory, processor_name, product_speed
 from vitral.models.cost import count_macs
-from vitral.models.model import Images, Logits, Model
+from vitral.models.model import Images, Model
 from vitral.models.naming import describe
 from vitral.progress import show
-from vitral.weights.names.timm import model_of
 
 BATCH_SIZES = (1, 8)
 ROUNDS = 5
 TURN_SECONDS = 0.5  # that one contender computes before the next one's turn, one pass at the least
 LIMIT_SECONDS = 0.5  # that the products of a round are measured for
-TIMM = "timm"
 CPU = torch.device("cpu")
 DIFFERENCES = (
     "Probabilities of the largest batch, which is random, differ from torch in fp32 (the same most probable class)"
@@ -235,7 +232,7 @@ def _made(
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     ours = [(*one, True) for one in _ours(model, precisions, compile=compile)]
-    wanted = [*ours, *((*one, False) for one in _timms(model, precisions, compile=compile))]
+    wanted = [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
     for number, (name, precision, make, is_ours) in enumerate(wanted):
         try:
             compute = make()
@@ -250,36 +247,13 @@ def _made(
     return made, missing
 
 
-Wanted = tuple[str, Precision, Callable[[], Compute]]
-
-
-def _ours(model: Model, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Wanted]:
+def _ours(
+    model: Model, precisions: Sequence[Precision], *, compile: bool
+) -> Iterator[tuple[str, Precision, Callable[[], Compute]]]:
     for engine in get_args(Engine):
         if is_installed(engine) and (compile or engine != "compiled"):
-            for precision in precisions:
+            for precision in (one for one in precisions if one in precisions_of(engine)):
                 yield f"vitral {engine}", precision, partial(RUNTIMES[engine], model, precision)
-
-
-def _timms(model: Model, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Wanted]:
-    """Give timm's network of the same architecture, eager and compiled, where it is installed and has one."""
-    name, arguments = model_of(model.config)
-    if name is None or importlib.util.find_spec(TIMM) is None:
-        return
-    for compiled in (False, True) if compile else (False,):
-        for precision in precisions:
-            make = partial(_timm, name, {**arguments, "num_classes": model.num_classes}, precision, compiled=compiled)
-            yield f"timm {'compiled' if compiled else 'eager'}", precision, make
-
-
-def _timm(name: str, arguments: Mapping[str, Any], precision: Precision, *, compiled: bool) -> Compute:
-    network = importlib.import_module(TIMM).create_model(name, **arguments).eval().to(DTYPES[precision])
-    forward = torch.compile(network) if compiled else network
-
-    def compute(images: Images) -> Logits:
-        with torch.inference_mode():
-            return forward(images.to(DTYPES[precision])).float()
-
-    return compute
 
 
 def _turn(compute: Compute, images: Images) -> list[float]:

@@ -17,13 +17,13 @@ from vitral.files import write_file
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
-from vitral.inference.runtimes import Engine, Precision, check_installed, is_installed
+from vitral.inference.runtimes import EXTRAS, Engine, Precision, check_installed, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_native_bf16, processor_name
 from vitral.models.model import Model
 
-EngineChoice = Literal["torch", "packed", "compiled", "openvino", "auto"]
+EngineChoice = Literal["torch", "packed", "compiled", "openvino", "onnxruntime", "auto"]
 PrecisionChoice = Literal["fp32", "bf16", "auto"]
 
 IMAGES = 4  # computed at once where speeds are measured
@@ -125,13 +125,13 @@ def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> lis
     if engine != "auto":
         engines = [engine]
     elif device.type == "cpu":
-        there: dict[Engine, bool] = {"packed": HAS_PACKING, "openvino": is_installed("openvino")}
-        engines += [name for name, is_there in there.items() if is_there]
+        engines += [*(["packed"] if HAS_PACKING else []), *(one for one in EXTRAS if is_installed(one))]  # type: ignore[list-item]
     if precision != "auto":
-        return [Way(one, precision) for one in engines]
+        able = [one for one in engines if precision in precisions_of(one)]
+        return [Way(one, precision) for one in able or engines]  # the engine itself says what it cannot
     if not has_native_bf16(device):
         return [Way(one, "fp32") for one in engines]
-    return [Way(engines[0], "fp32"), *(Way(one, "bf16") for one in engines)]
+    return [Way(engines[0], "fp32"), *(Way(one, "bf16") for one in engines if "bf16" in precisions_of(one))]
 
 
 def measured(model: Model, way: Way) -> float:
@@ -175,7 +175,8 @@ def _said(best: Way, speeds: Speeds) -> str:
 
 def _place(model: Model, ways: list[Way]) -> str:
     """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
-    versions = [metadata.version(name) for name in ("torch", "openvino") if name == "torch" or is_installed("openvino")]
+    extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
+    versions = [metadata.version(name) for name in ("torch", *extras)]
     device = next(model.parameters()).device
     where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways]]

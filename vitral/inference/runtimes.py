@@ -6,8 +6,11 @@ A further runtime is a function here, or in a file of its own where it is longer
 import functools
 import importlib
 import importlib.util
+import tempfile
+import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -16,11 +19,15 @@ from vitral.inference.copies import copy_in
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.models.model import Images, Logits, Model
 
-Engine = Literal["torch", "packed", "compiled", "openvino"]
+Engine = Literal["torch", "packed", "compiled", "openvino", "onnxruntime"]
 Precision = Literal["fp32", "bf16"]
-EXTRAS: tuple[Engine, ...] = ("openvino",)  # engines that are packages of their own, with an extra of that name
+EXTRAS: dict[Engine, tuple[str, ...]] = {  # engines that are packages of their own, with an extra of that name
+    "openvino": ("openvino",),
+    "onnxruntime": ("onnxruntime", "onnxscript"),
+}
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
+OPSET = 20  # of ONNX: the first with GELU as one node
 BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -51,9 +58,10 @@ def openvino(network: Model, precision: Precision) -> Compute:
     """Return the network as OpenVINO runs it on the CPU.
 
     Raises:
-        ModelError: OpenVINO is not installed.
+        ModelError: OpenVINO is not installed, or the network has experts.
     """
     check_installed("openvino")
+    _refuse_experts(network, "OpenVINO")
     module = importlib.import_module("openvino")
     height, width = network.image_size
     example = torch.zeros(2, 3, height, width)  # a batch of one would be taken for a constant
@@ -81,17 +89,56 @@ def _openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
     return importlib.import_module("openvino").Core()
 
 
+def onnxruntime(network: Model, precision: Precision) -> Compute:
+    """Return the network as ONNX Runtime runs it on the CPU, in fp32.
+
+    Raises:
+        ModelError: ONNX Runtime is not installed; the network has experts; or bf16 is asked for, for which it has no kernels on
+            a CPU.
+    """
+    check_installed("onnxruntime")
+    if precision != "fp32":
+        raise ModelError("ONNX Runtime has no kernels for bf16 on a CPU; take fp32, or another engine.")
+    _refuse_experts(network, "ONNX Runtime")
+    module = importlib.import_module("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
+    with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder, warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's, of its own parts
+        exported = torch.onnx.export(
+            copy_in(network, torch.float32),
+            (example,),
+            dynamo=True,
+            dynamic_shapes=({0: BATCH},),
+            opset_version=OPSET,
+            verbose=False,
+        )
+        assert exported is not None, "without a path the exporter returns what it made"
+        path = Path(folder) / "network.onnx"
+        exported.save(path, external_data=True)  # one file holds 2 GB at most
+        session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
+
+
 RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
     "torch": plain,
     "packed": packed,
     "compiled": compiled,
     "openvino": openvino,
+    "onnxruntime": onnxruntime,
 }
+
+
+def precisions_of(engine: Engine) -> tuple[Precision, ...]:
+    """Return the precisions that an engine computes in."""
+    return ("fp32",) if engine == "onnxruntime" else get_args(Precision)
 
 
 def is_installed(engine: Engine) -> bool:
     """Tell whether what an engine needs is there."""
-    return engine not in EXTRAS or importlib.util.find_spec(engine) is not None
+    return all(importlib.util.find_spec(package) is not None for package in EXTRAS.get(engine, ()))
 
 
 def check_installed(engine: Engine) -> None:
@@ -101,7 +148,12 @@ def check_installed(engine: Engine) -> None:
         ModelError: it says what to install.
     """
     if not is_installed(engine):
-        raise ModelError(f"The engine '{engine}' takes a package more: pip install 'vitral[{engine}]'.")
+        raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
+
+
+def _refuse_experts(network: Model, runtime: str) -> None:
+    if getattr(network.config, "experts", None) is not None:
+        raise ModelError(f"{runtime} computes one graph for all images, not a mixture of experts; take another engine.")
 
 
 def _in_torch(network: Model, forward: Compute | None = None) -> Compute:

@@ -1,0 +1,76 @@
+"""The networks of other libraries that are the same architecture, as their users run them: what ours are timed beside."""
+
+import importlib
+import importlib.util
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.inference.runtimes import DTYPES, Compute, Precision
+from vitral.models.model import Images, Logits
+from vitral.weights.names.timm import model_of
+from vitral.weights.save import write_weights
+
+TIMM, TRANSFORMERS = "timm", "transformers"
+Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
+
+
+def peers(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Peer]:
+    """Give the peers that are installed and know the classifier's architecture.
+
+    timm's has random weights; transformers' reads those of the classifier, from its own format.
+
+    Args:
+        classifier: of the network.
+        precisions: each peer is given once in each.
+        compile: give what torch.compile makes of timm's, too.
+    """
+    name, arguments = model_of(classifier.model.config)
+    if name is not None and importlib.util.find_spec(TIMM) is not None:
+        settings = {**arguments, "num_classes": classifier.model.num_classes}
+        for compiled in (False, True) if compile else (False,):
+            for precision in precisions:
+                make = partial(_timm, name, settings, precision, compiled=compiled)
+                yield f"timm {'compiled' if compiled else 'eager'}", precision, make
+    if importlib.util.find_spec(TRANSFORMERS) is not None:
+        for precision in precisions:
+            yield "transformers eager", precision, partial(_transformers, classifier, precision)
+
+
+def _timm(name: str, arguments: Mapping[str, Any], precision: Precision, *, compiled: bool) -> Compute:
+    network = importlib.import_module(TIMM).create_model(name, **arguments).eval().to(DTYPES[precision])
+    forward = torch.compile(network) if compiled else network
+
+    def compute(images: Images) -> Logits:
+        with torch.inference_mode():
+            return forward(images.to(DTYPES[precision])).float()
+
+    return compute
+
+
+def _transformers(classifier: Classifier, precision: Precision) -> Compute:
+    with tempfile.TemporaryDirectory(prefix="vitral-peer-") as parent, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's, of its own parts
+        target = Path(parent) / "network"
+        write_weights(
+            classifier.model,
+            classifier.preprocessing,
+            classifier.class_names,
+            target,
+            TRANSFORMERS,
+            task=classifier.task,
+        )
+        kind = importlib.import_module(TRANSFORMERS).AutoModelForImageClassification
+        network = kind.from_pretrained(target, dtype=DTYPES[precision]).eval()
+
+    def compute(images: Images) -> Logits:
+        with torch.inference_mode():
+            return network(pixel_values=images.to(DTYPES[precision])).logits.float()
+
+    return compute
