@@ -34,7 +34,7 @@ FLAGS = {
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
     "predict": "--classifier --engine --json --out --precision --skip-bad-images --top --overwrite",
-    "bench": "--batch-sizes --compile --image-size --json --rounds",
+    "bench": "--batch-sizes --compile --image-size --json --overwrite --plot --rounds",
     "explain": (
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),

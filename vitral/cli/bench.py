@@ -1,5 +1,6 @@
 """`vitral bench`: how fast does a classifier's network compute here?"""
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -11,6 +12,8 @@ from vitral.cli.console import ConsoleListener, print_json, print_line, print_ta
 from vitral.errors import VitralError
 from vitral.evaluation.speed import BATCH_SIZES, ROUNDS
 from vitral.evaluation.speed import bench as measure
+from vitral.outputs import check_file
+from vitral.report.speed_plot import MARK, write_speeds
 
 
 def bench(
@@ -21,6 +24,8 @@ def bench(
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     compile: Annotated[bool, Parameter(negative="")] = False,
     rounds: Annotated[int, Parameter(validator=Number(gte=1))] = ROUNDS,
+    plot: Path | None = None,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Measure how fast a classifier's network computes here, beside every peer that is installed.
@@ -31,12 +36,20 @@ def bench(
         image_size: pixels; the network's own if left out.
         compile: measure what torch.compile makes, too; to make it takes minutes.
         rounds: turns that each contender has.
+        plot: an SVG file for images/s by batch size.
+        overwrite: replace any file that is there.
         json: print JSON for programs.
     """
     sizes = _sizes(batch_sizes)
+    if plot is not None:
+        if plot.suffix.lower() != ".svg":
+            raise VitralError(f"'{plot}' is no name for a drawing; let it end in .svg.")
+        check_file(plot, inputs=[] if classifier is None else [classifier], mark=MARK, overwrite=overwrite)
     with ConsoleListener() as listener:
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
         found = measure(source, batch_sizes=sizes, compile=compile, rounds=rounds, listener=listener)
+    if plot is not None:
+        write_speeds(found, plot)
     if json:
         print_json(found.to_json())
         return
@@ -44,6 +57,8 @@ def bench(
         print_line(line)
     headers, rows = found.table()
     print_table(headers, rows, texts=("dtype",))
+    if plot is not None:
+        print_line(f"Plot  {plot}")
 
 
 def _sizes(text: str) -> list[int]:

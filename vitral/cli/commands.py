@@ -152,8 +152,9 @@ COMMANDS = {
     "bench": Command(
         "Measure how fast a classifier's network computes here, beside every peer that is installed.",
         (
-            ("vitral bench runs/photos", "images/s, latency, memory, share of the machine's limit"),
-            ("vitral bench vit-b16 --batch-sizes 1,8,32 --compile", "torch.compile's kernels too, in minutes"),
+            ("vitral bench runs/photos", "images/s, latency, share of the machine's limit"),
+            ("vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg", "and a drawing of them"),
+            ("vitral bench vit-b16 --compile", "torch.compile's kernels too, in minutes"),
         ),
         "All take turns in one run. The limit is that of large products in the same precision, measured in the same run.",
     ),

@@ -121,7 +121,7 @@ class Bench:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return headers and rows."""
-        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "passes", "of limit"]
+        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "of limit"]
         return headers, [
             [
                 speed.name,
@@ -129,7 +129,6 @@ class Bench:
                 str(speed.batch_size),
                 f"{speed.images_per_second:,.1f}",
                 *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
-                str(speed.passes),
                 f"{speed.share_of_limit:.0%}",
             ]
             for speed in self.speeds
