@@ -3,11 +3,11 @@
     python benchmarks/inference.py [--networks vit-b16 vit-s16 ...] [--photos FOLDER] [--compile] [--rounds 5]
         [--json inference.json]
 
-For each network `vitral bench` measures every engine and every peer that is installed, at batches of 1 and 8, in turns, so that a
-change of the machine's pace meets all of them. A line for each precision and batch says which of ours is the fastest, beside the
-best peer (timm eager and compiled, transformers; all on random images already in memory), and the share of what large products
-in that precision allow, measured in the same turns. The runtimes that are packages of their own, OpenVINO and ONNX Runtime,
-compute our network as an engine of ours: where one of them is the fastest the line names it.
+For each network `vitral bench` measures every engine and every peer that is installed, at batches of 1 and 8, in turns, so
+that a change of the machine's pace meets all of them. A line for each precision and batch says which of ours is the fastest,
+beside the best peer (timm eager and compiled, transformers; all on random images already in memory), and the share of what
+large products in that precision allow, measured in the same turns. The runtimes that are packages of their own, OpenVINO and
+ONNX Runtime, compute our network as an engine of ours: where one of them is the fastest the line names it.
 
 With --photos, the first network predicts the folder's photos into a file (`vitral predict FOLDER --out`, engine and precision
 its own choice) in turns with the same engine on as many images in memory; the line says the photos' share of that speed.
