@@ -4,13 +4,21 @@ import ctypes
 import platform
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 BLOCK_LIMIT = 1 << 30  # bytes; the largest that the C library takes for either threshold on every platform
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+FORGET_PEAK = "5"  # what CLEAR takes for the peak to begin anew (proc(5))
 PRODUCT_SIZE = 4096  # rows and columns of the products that a machine is measured by
 PRODUCTS = 3  # timed at the least, of which the fastest counts
+
+
+Result = TypeVar("Result")
 
 
 def processor_name() -> str:
@@ -55,3 +63,28 @@ def keep_freed_memory() -> None:
     if hasattr(library, "gnu_get_libc_version"):
         library.mallopt(M_MMAP_THRESHOLD, BLOCK_LIMIT)
         library.mallopt(M_TRIM_THRESHOLD, BLOCK_LIMIT)
+
+
+def peak_memory_of(act: Callable[[], Result]) -> tuple[Result, int | None]:
+    """Return what an action gives, and the bytes by which the process's memory was larger at the most while it went on.
+
+    None where the system does not tell, which is everywhere but on Linux. What other threads do meanwhile counts, too.
+    """
+    if not sys.platform.startswith("linux"):
+        return act(), None
+    library = ctypes.CDLL(None)
+    if hasattr(library, "malloc_trim"):
+        library.malloc_trim(0)  # what is free but kept would be used first, and not be seen
+    try:
+        CLEAR.write_text(FORGET_PEAK)
+        before = _resident("VmRSS")
+    except (OSError, ValueError):
+        return act(), None
+    result = act()
+    return result, max(0, _resident("VmHWM") - before)
+
+
+def _resident(name: str) -> int:
+    """Return a figure of this process's memory, bytes."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) << 10

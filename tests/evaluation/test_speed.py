@@ -47,6 +47,7 @@ def test_every_contender_has_a_row_for_each_batch_size(
     assert not found.missing
     for row in found.speeds:
         assert row.passes >= 2
+        assert row.memory_bytes is None or row.memory_bytes >= 0
         assert row.latency_ms["50"] <= row.latency_ms["90"] <= row.latency_ms["99"]
         assert row.images_per_second == pytest.approx(1e3 * row.batch_size / row.latency_ms["50"])
         assert row.share_of_limit == pytest.approx(row.images_per_second * 2e9 * found.gmacs / 1e12)
@@ -91,6 +92,16 @@ def test_a_share_above_the_limit_is_said(classifier: vitral.Classifier, monkeypa
         line for line in vitral.bench(classifier, rounds=1, listener=ignore).lines() if "Above the limit" in line
     )
     assert "vitral packed in bf16 at 8 (" in line
+
+
+def test_a_network_that_answers_every_image_alike_shows_no_differences(classifier: vitral.Classifier) -> None:
+    assert not vitral.bench(classifier, rounds=1, listener=ignore).alike
+    with torch.no_grad():
+        classifier.model.head.weight.zero_()
+    found = vitral.bench(classifier, rounds=1, listener=ignore)
+    assert found.alike
+    assert speed.ALIKE in found.lines()
+    assert not any("differ from torch" in line for line in found.lines())
 
 
 def test_percentiles_are_of_the_nearest_rank() -> None:

@@ -11,7 +11,7 @@ from vitral.report.speed_plot import speed_chart, write_speeds
 
 
 def speed(name: str, batch_size: int, images_per_second: float) -> Speed:
-    return Speed(name, "fp32", batch_size, images_per_second, {"50": 1, "90": 1, "99": 1}, 3, 0.5, None, None)
+    return Speed(name, "fp32", batch_size, images_per_second, {"50": 1, "90": 1, "99": 1}, 3, 0.5, None, None, None)
 
 
 FOUND = Bench(

@@ -152,7 +152,7 @@ COMMANDS = {
     "bench": Command(
         "Measure how fast a classifier's network computes here, beside every peer that is installed.",
         (
-            ("vitral bench runs/photos", "images/s, latency, share of the machine's limit"),
+            ("vitral bench runs/photos", "images/s, latency, memory, share of the machine's limit"),
             ("vitral bench runs/photos --batch-sizes 1,8,32 --plot speeds.svg", "and a drawing of them"),
             ("vitral bench vit-b16 --compile", "torch.compile's kernels too, in minutes"),
         ),

@@ -18,17 +18,22 @@ from vitral.evaluation.peers import peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.runtimes import DTYPES, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.machine import has_native_bf16, keep_freed_memory, processor_name, product_speed
+from vitral.machine import has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
-from vitral.models.model import Images, Model
+from vitral.models.model import Images, Logits, Model
 from vitral.models.naming import describe
 from vitral.progress import show
+from vitral.tasks.shown import NO_VALUE
+from vitral.tasks.task import Probabilities
 
 BATCH_SIZES = (1, 8)
 ROUNDS = 5
 TURN_SECONDS = 0.5  # that one contender computes before the next one's turn, one pass at the least
 LIMIT_SECONDS = 0.5  # that the products of a round are measured for
 CPU = torch.device("cpu")
+ALIKE = (
+    "All random images get the same answer, as of a head that has learned nothing: how far engines differ is not seen."
+)
 DIFFERENCES = (
     "Probabilities of the largest batch, which is random, differ from torch in fp32 (the same most probable class)"
 )
@@ -47,6 +52,8 @@ class Speed:
         passes: that were timed.
         share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
             pace changed, or where the contender's products are faster than the large ones.
+        memory_bytes: by which the process grew at the most as the contender was made and computed the largest batch, beside the
+            classifier's own weights; None where the system does not tell.
         largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
             are others.
         same_top: the share of these images whose most probable class is the same; None for a peer.
@@ -59,6 +66,7 @@ class Speed:
     latency_ms: Mapping[str, float]
     passes: int
     share_of_limit: float
+    memory_bytes: int | None
     largest_difference: float | None
     same_top: float | None
 
@@ -76,6 +84,7 @@ class Bench:
         limits: FLOP/s of large products by precision, the median of the rounds.
         speeds: of every contender at every batch size, the fastest first.
         missing: contenders that could not compute, with the reason.
+        alike: whether torch in fp32 gives all the random images the same answer, so that differences say nothing.
     """
 
     network: str
@@ -86,6 +95,7 @@ class Bench:
     limits: Mapping[str, float]
     speeds: tuple[Speed, ...]
     missing: Mapping[str, str]
+    alike: bool = False
 
     def lines(self) -> tuple[str, ...]:
         """Return what stands above the table."""
@@ -101,7 +111,9 @@ class Bench:
         return first, f"Large products here: {limits}.", *self._above(), *self._apart(), *missing
 
     def _apart(self) -> tuple[str, ...]:
-        """Return how far each engine's probabilities are from those of torch in fp32."""
+        """Return how far each engine's probabilities are from those of torch in fp32, where that can be seen."""
+        if self.alike:
+            return (ALIKE,)
         said = {
             f"{speed.name} in {speed.precision} by {speed.largest_difference:.1g} ({speed.same_top:.1%})": None
             for speed in sorted(self.speeds, key=lambda speed: (speed.name, speed.precision))
@@ -121,7 +133,7 @@ class Bench:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Return headers and rows."""
-        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "of limit"]
+        headers = ["contender", "dtype", "batch", "images/s", "ms p50", "p90", "p99", "of limit", "MiB"]
         return headers, [
             [
                 speed.name,
@@ -130,6 +142,7 @@ class Bench:
                 f"{speed.images_per_second:,.1f}",
                 *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
                 f"{speed.share_of_limit:.0%}",
+                NO_VALUE if speed.memory_bytes is None else f"{speed.memory_bytes / 2**20:,.0f}",
             ]
             for speed in self.speeds
         ]
@@ -145,6 +158,7 @@ class _Contender:
     precision: Precision
     compute: Compute
     apart: tuple[float, float] | None
+    memory: int | None
     seconds: dict[int, list[float]]
 
 
@@ -181,7 +195,8 @@ def bench(
     keep_freed_memory()  # for all of them
     images = _images(max(batch_sizes), model.image_size)
     precisions: list[Precision] = ["fp32", *(["bf16"] if has_native_bf16(CPU) else [])]  # type: ignore[list-item]
-    contenders, missing = _made(classifier, precisions, images, batch_sizes, compile=compile, listener=listener)
+    exact = classifier.to_probabilities(TorchPredictor(model).logits(images))
+    contenders, missing = _made(classifier, exact, precisions, images, batch_sizes, compile=compile, listener=listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
         for precision, found in limits.items():
@@ -202,6 +217,7 @@ def bench(
         limits={str(precision): flops for precision, flops in medians.items()},
         speeds=tuple(sorted(speeds, key=lambda speed: (speed.batch_size, -speed.images_per_second))),
         missing=missing,
+        alike=len(exact) > 1 and bool((exact == exact[0]).all()),
     )
 
 
@@ -218,6 +234,7 @@ def _images(count: int, size: tuple[int, int]) -> Images:
 
 def _made(
     classifier: Classifier,
+    exact: Probabilities,
     precisions: Sequence[Precision],
     images: Images,
     sizes: Sequence[int],
@@ -227,23 +244,27 @@ def _made(
 ) -> tuple[list[_Contender], dict[str, str]]:
     """Make each contender and let it compute a batch of each size; return those that can, and why the others cannot."""
     model = classifier.model
-    exact = classifier.to_probabilities(TorchPredictor(model).logits(images))
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     ours = [(*one, True) for one in _ours(model, precisions, compile=compile)]
     wanted = [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
     for number, (name, precision, make, is_ours) in enumerate(wanted):
         try:
-            compute = make()
-            logits = [compute(images[:size]) for size in sizes]  # what is done once for a size is not timed
+            (compute, logits), memory = peak_memory_of(partial(_warmed, make, images, sizes))
             difference = apart(classifier.to_probabilities(max(logits, key=len)), exact) if is_ours else None
         except Exception as error:  # a runtime raises anything
             missing[f"{name} {precision}"] = one_line(error).rstrip(".")
             listener(Message(f"Left out, {name} in {precision}: {one_line(error)}", warning=True))
             continue
-        made.append(_Contender(name, precision, compute, difference, {}))
+        made.append(_Contender(name, precision, compute, difference, memory, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
+
+
+def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -> tuple[Compute, list[Logits]]:
+    """Make a contender, and let it do what it does once for each size of batch."""
+    compute = make()
+    return compute, [compute(images[:size]) for size in sizes]
 
 
 def _ours(
@@ -278,6 +299,7 @@ def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], 
         latency_ms=latency,
         passes=len(seconds),
         share_of_limit=pace * 2 * macs / limits[contender.precision],
+        memory_bytes=contender.memory,
         largest_difference=difference,
         same_top=same,
     )
