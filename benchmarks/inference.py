@@ -26,13 +26,13 @@ from typing import Any
 import torch
 
 import vitral
+from vitral.classifier.bulk.predict_to_file import BATCH_SIZE
 from vitral.evaluation.speed import Bench, Speed
 from vitral.events import ignore
 
 NETWORKS = ("vit-b16", "vit-ti16", "vit-s16", "r50-vit-b16", "resnet-50", "cvt-13")
 SIZE = 224
 BATCH_SIZES = (1, 8)
-PHOTOS_AT_ONCE = 32  # as `predict --out` computes them
 OURS = "vitral "
 
 
@@ -64,16 +64,14 @@ def end_to_end(name: str, photos: Path, rounds: int) -> dict[str, Any]:
     """Predict a folder into a file, in turns with the engine alone on as many images in memory."""
     classifier = vitral.load(name, image_size=SIZE, engine="auto", precision="auto", listener=ignore)
     predictor = classifier.predictor
-    batch = torch.randn(PHOTOS_AT_ONCE, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    batch = torch.randn(BATCH_SIZE, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
     predictor.logits(batch)
     alone, whole = [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(rounds):
-            begun = time.perf_counter()
-            vitral.predict_to_file(classifier, photos, Path(folder) / f"{number}.csv", listener=ignore)
-            seconds = time.perf_counter() - begun
-            count = len((Path(folder) / f"{number}.csv").read_text().splitlines()) - 1
-            whole.append(count / seconds)
+            written = vitral.predict_to_file(classifier, photos, Path(folder) / f"{number}.csv", listener=ignore)
+            count = written.images - written.errors
+            whole.append(count / written.seconds)
             begun, done = time.perf_counter(), 0
             while done < count:
                 predictor.logits(batch[: count - done])
@@ -82,6 +80,12 @@ def end_to_end(name: str, photos: Path, rounds: int) -> dict[str, Any]:
     found = {"photos": count, "computed_by": predictor.computed_by, "photos_per_second": statistics.median(whole)}
     share = statistics.median(one / other for one, other in zip(whole, alone, strict=True))
     return {**found, "alone_per_second": statistics.median(alone), "share": share}
+
+
+def keep(results: dict[str, Any], path: Path | None) -> None:
+    """Write what there is so far."""
+    if path is not None:
+        path.write_text(json.dumps(results, indent=2))
 
 
 def main() -> None:
@@ -100,6 +104,7 @@ def main() -> None:
             classifier, batch_sizes=BATCH_SIZES, compile=asked.compile, rounds=asked.rounds, listener=ignore
         )
         results[name] = found.to_json()
+        keep(results, asked.json)
         print("\n".join([*found.lines(), *compared(found)]), flush=True)
     if asked.photos is not None:
         ours = results["photos"] = end_to_end(asked.networks[0], asked.photos, asked.rounds)
@@ -107,8 +112,7 @@ def main() -> None:
             f"{ours['photos']} photos into a file by {asked.networks[0]}, {ours['computed_by']}: "
             f"{ours['photos_per_second']:.1f} photos/s, {ours['share']:.0%} of the engine alone"
         )
-    if asked.json is not None:
-        asked.json.write_text(json.dumps(results, indent=2))
+        keep(results, asked.json)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Speeds are measured in turns, beside the peers that are installed, against what the machine's own products allow."""
 
 import importlib.util
+import sys
 import time
 
 import pytest
@@ -47,7 +48,6 @@ def test_every_contender_has_a_row_for_each_batch_size(
     assert not found.missing
     for row in found.speeds:
         assert row.passes >= 2
-        assert row.memory_bytes is None or row.memory_bytes >= 0
         assert row.latency_ms["50"] <= row.latency_ms["90"] <= row.latency_ms["99"]
         assert row.images_per_second == pytest.approx(1e3 * row.batch_size / row.latency_ms["50"])
         assert row.share_of_limit == pytest.approx(row.images_per_second * 2e9 * found.gmacs / 1e12)
@@ -85,6 +85,25 @@ def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monk
     assert all(row.latency_ms["99"] == pytest.approx(4) for row in found.speeds)
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell")
+def test_memory_is_what_a_contender_takes(classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    def large(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+        held = torch.ones(100 << 18)  # 100 MiB
+
+        def compute(images: Tensor) -> Tensor:
+            return network(images).detach() + 0 * held[0]
+
+        return compute
+
+    monkeypatch.setitem(runtimes.RUNTIMES, "packed", large)
+    found = vitral.bench(classifier, batch_sizes=(1,), rounds=1, listener=ignore)
+    memory = {row.name: row.memory_bytes for row in found.speeds if row.precision == "fp32"}
+    assert memory["vitral packed"] == pytest.approx(100 << 20, rel=0.2)
+    assert memory["vitral torch"] is not None
+    assert memory["vitral torch"] < 50 << 20
+    assert speed.MEMORY in found.lines()
+
+
 def test_a_share_above_the_limit_is_said(classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("Above the limit" in line for line in vitral.bench(classifier, rounds=1, listener=ignore).lines())
     monkeypatch.setattr(speed, "product_speed", lambda precision, seconds: 1.0)
@@ -94,11 +113,14 @@ def test_a_share_above_the_limit_is_said(classifier: vitral.Classifier, monkeypa
     assert "vitral packed in bf16 at 8 (" in line
 
 
-def test_a_network_that_answers_every_image_alike_shows_no_differences(classifier: vitral.Classifier) -> None:
-    assert not vitral.bench(classifier, rounds=1, listener=ignore).alike
+@pytest.mark.parametrize("sizes", [(1,), (1, 8)])
+def test_a_network_that_answers_every_image_alike_shows_no_differences(
+    classifier: vitral.Classifier, sizes: tuple[int, ...]
+) -> None:
+    assert not vitral.bench(classifier, batch_sizes=sizes, rounds=1, listener=ignore).alike
     with torch.no_grad():
         classifier.model.head.weight.zero_()
-    found = vitral.bench(classifier, rounds=1, listener=ignore)
+    found = vitral.bench(classifier, batch_sizes=sizes, rounds=1, listener=ignore)
     assert found.alike
     assert speed.ALIKE in found.lines()
     assert not any("differ from torch" in line for line in found.lines())

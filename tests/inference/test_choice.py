@@ -159,7 +159,7 @@ def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch: pytest.Mon
 
 def test_what_has_no_bf16_is_compared_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "is_installed", lambda engine: engine == "onnxruntime")
-    monkeypatch.setattr(metadata, "version", lambda name: "1")
+    monkeypatch.setattr(choice, "_version", lambda name: "1")
     model = make("deit")
     predictor_of(model, "auto", "fp32", ignore)
     assert measured == [EXACT, Way("packed", "fp32"), Way("onnxruntime", "fp32")]
@@ -168,6 +168,14 @@ def test_what_has_no_bf16_is_compared_in_fp32(measured: list[Way], monkeypatch: 
     measured.clear()
     assert predictor_of(model, "onnxruntime", "auto", ignore).computed_by == "onnxruntime in fp32"
     assert not measured, "there is nothing to choose"
+
+
+def test_a_module_of_another_distribution_has_a_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def version(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    assert choice._version("torch") == torch.__version__
 
 
 def test_a_named_engine_is_compared_in_both_precisions(measured: list[Way]) -> None:

@@ -15,7 +15,9 @@ import vitral
 from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
+from vitral.events import ignore
 from vitral.inference import runtimes
+from vitral.inference.choice import predictor_of
 from vitral.inference.copies import copy_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.packed import PackedLinear, pack
@@ -69,10 +71,10 @@ def test_openvino_computes_in_bf16_where_that_is_asked_for() -> None:
 @NEEDS["onnxruntime"]
 def test_onnx_runtime_refuses_bf16_in_one_line() -> None:
     model = make("deit")
-    with pytest.raises(
-        ModelError, match=r"^ONNX Runtime has no kernels for bf16 on a CPU; take fp32, or another engine\.$"
-    ):
+    with pytest.raises(ModelError, match=r"^The engine 'onnxruntime' computes in fp32; take another engine\.$"):
         EnginePredictor(model, "onnxruntime", "bf16").logits(images(model))
+    with pytest.raises(ModelError, match=r"computes in fp32"):  # before any image is read
+        predictor_of(model, "onnxruntime", "bf16", ignore)
 
 
 @of_extras

@@ -1,5 +1,6 @@
 """The drawing of speeds has a line for each contender and each limit."""
 
+import dataclasses
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -39,7 +40,16 @@ def test_it_is_a_drawing_of_its_own(tmp_path: Path) -> None:
     write_speeds(FOUND, tmp_path / "speeds.svg")
     root = ElementTree.parse(tmp_path / "speeds.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert "var(--" not in (tmp_path / "speeds.svg").read_text()
+    text = (tmp_path / "speeds.svg").read_text()
+    assert "var(--" not in text
+    assert "ViT-Ti/16 at 224x224 pixels" in "".join(root.itertext())
+    assert "a processor, 2 threads" in "".join(root.itertext())
+
+
+def test_the_limit_of_a_single_batch_size_is_a_dot() -> None:
+    alone = dataclasses.replace(FOUND, speeds=FOUND.speeds[2:])
+    assert [series.drawn for series in speed_chart(FOUND).series] == ["joined", "joined", "curve"]
+    assert [series.drawn for series in speed_chart(alone).series] == ["joined", "dots"]
 
 
 def test_another_file_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

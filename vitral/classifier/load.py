@@ -50,8 +50,8 @@ def load(
         architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
         engine: what computes predictions: "torch"; "packed", weights sorted once for the CPU; "compiled" by torch.compile;
-            "openvino" or "onnxruntime" (in fp32), extras; "auto" for the fastest of those that are ready at once, measured
-            once for a machine and a network. None: the network itself in fp32, else "auto".
+            "openvino" or "onnxruntime" (in fp32), extras, which convert the network in seconds; "auto" for the fastest but
+            "compiled", measured once for a machine and a network. None: the network itself in fp32, else "auto".
         precision: in which predictions are computed: "fp32", exactly; "bf16"; "auto" for bf16 where the hardware has it and it
             is faster, which the listener is told. Training, features and explanations are in fp32 in any case. In a job of
             several processes all of them call `load` where an "auto" leaves a choice: the first measures for all.

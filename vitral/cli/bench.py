@@ -10,7 +10,7 @@ from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import VitralError
-from vitral.evaluation.speed import BATCH_SIZES, ROUNDS
+from vitral.evaluation.speed import BATCH_SIZES, ROUNDS, Bench
 from vitral.evaluation.speed import bench as measure
 from vitral.outputs import check_file
 from vitral.report.speed_plot import MARK, write_speeds
@@ -48,17 +48,21 @@ def bench(
     with ConsoleListener() as listener:
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
         found = measure(source, batch_sizes=sizes, compile=compile, rounds=rounds, listener=listener)
-    if plot is not None:
-        write_speeds(found, plot)
     if json:
         print_json(found.to_json())
-        return
+    else:
+        _show(found)
+    if plot is not None:  # last: a full disk must not cost the figures
+        write_speeds(found, plot)
+        if not json:
+            print_line(f"Plot  {plot}")
+
+
+def _show(found: Bench) -> None:
     for line in found.lines():
         print_line(line)
     headers, rows = found.table()
     print_table(headers, rows, texts=("dtype",))
-    if plot is not None:
-        print_line(f"Plot  {plot}")
 
 
 def _sizes(text: str) -> list[int]:

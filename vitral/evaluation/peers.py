@@ -1,5 +1,6 @@
 """The networks of other libraries that are the same architecture, as their users run them: what ours are timed beside."""
 
+import contextlib
 import importlib
 import importlib.util
 import tempfile
@@ -12,10 +13,11 @@ from typing import Any
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.errors import ModelError, WeightsError
 from vitral.inference.runtimes import DTYPES, Compute, Precision
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
-from vitral.weights.save import write_weights
+from vitral.weights.save import formats_of, write_weights
 
 TIMM, TRANSFORMERS = "timm", "transformers"
 Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
@@ -38,7 +40,7 @@ def peers(classifier: Classifier, precisions: Sequence[Precision], *, compile: b
             for precision in precisions:
                 make = partial(_timm, name, settings, precision, compiled=compiled)
                 yield f"timm {'compiled' if compiled else 'eager'}", precision, make
-    if importlib.util.find_spec(TRANSFORMERS) is not None:
+    if TRANSFORMERS in formats_of(classifier.model) and importlib.util.find_spec(TRANSFORMERS) is not None:
         for precision in precisions:
             yield "transformers eager", precision, partial(_transformers, classifier, precision)
 
@@ -55,17 +57,19 @@ def _timm(name: str, arguments: Mapping[str, Any], precision: Precision, *, comp
 
 
 def _transformers(classifier: Classifier, precision: Precision) -> Compute:
-    with tempfile.TemporaryDirectory(prefix="vitral-peer-") as parent, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's, of its own parts
+    with tempfile.TemporaryDirectory(prefix="vitral-peer-") as parent, _silent():
         target = Path(parent) / "network"
-        write_weights(
-            classifier.model,
-            classifier.preprocessing,
-            classifier.class_names,
-            target,
-            TRANSFORMERS,
-            task=classifier.task,
-        )
+        try:
+            write_weights(
+                classifier.model,
+                classifier.preprocessing,
+                classifier.class_names,
+                target,
+                TRANSFORMERS,
+                task=classifier.task,
+            )
+        except WeightsError as error:
+            raise ModelError("transformers has no such network") from error
         kind = importlib.import_module(TRANSFORMERS).AutoModelForImageClassification
         network = kind.from_pretrained(target, dtype=DTYPES[precision]).eval()
 
@@ -74,3 +78,18 @@ def _transformers(classifier: Classifier, precision: Precision) -> Compute:
             return network(pixel_values=images.to(DTYPES[precision])).logits.float()
 
     return compute
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keep transformers' warnings and its progress bars off the screen."""
+    logging = importlib.import_module(f"{TRANSFORMERS}.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

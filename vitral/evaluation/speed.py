@@ -1,6 +1,8 @@
 """How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
 
+import contextlib
 import dataclasses
+import importlib
 import math
 import statistics
 import time
@@ -14,9 +16,9 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
-from vitral.evaluation.peers import peers
+from vitral.evaluation.peers import TIMM, TRANSFORMERS, peers
 from vitral.events import Listener, Message, Progress
-from vitral.inference.runtimes import DTYPES, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
+from vitral.inference.runtimes import DTYPES, EXTRAS, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
@@ -31,6 +33,7 @@ ROUNDS = 5
 TURN_SECONDS = 0.5  # that one contender computes before the next one's turn, one pass at the least
 LIMIT_SECONDS = 0.5  # that the products of a round are measured for
 CPU = torch.device("cpu")
+MEMORY = "MiB: the most by which the process grew while a contender was made and computed the largest batch."
 ALIKE = (
     "All random images get the same answer, as of a head that has learned nothing: how far engines differ is not seen."
 )
@@ -108,7 +111,8 @@ class Bench:
             f"{self.network} at {size} pixels, {self.gmacs:.3g} GMACs an image; {self.machine}, {self.threads} threads."
         )
         missing = tuple(f"Left out, {name}: {reason}." for name, reason in self.missing.items())
-        return first, f"Large products here: {limits}.", *self._above(), *self._apart(), *missing
+        memory = (MEMORY,) if any(speed.memory_bytes is not None for speed in self.speeds) else ()
+        return first, f"Large products here: {limits}.", *memory, *self._above(), *self._apart(), *missing
 
     def _apart(self) -> tuple[str, ...]:
         """Return how far each engine's probabilities are from those of torch in fp32, where that can be seen."""
@@ -193,15 +197,16 @@ def bench(
     if next(model.parameters()).device != CPU:
         raise ModelError("Speeds are measured on the CPU; move the network there.")
     keep_freed_memory()  # for all of them
-    images = _images(max(batch_sizes), model.image_size)
+    images = _images(max(2, *batch_sizes), model.image_size)  # two at least, to see whether answers differ at all
     precisions: list[Precision] = ["fp32", *(["bf16"] if has_native_bf16(CPU) else [])]  # type: ignore[list-item]
     exact = classifier.to_probabilities(TorchPredictor(model).logits(images))
     contenders, missing = _made(classifier, exact, precisions, images, batch_sizes, compile=compile, listener=listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
+        first = number % max(1, len(contenders))  # each comes after another one, should that leave threads behind
         for precision, found in limits.items():
             found.append(product_speed(DTYPES[precision], LIMIT_SECONDS))
-        for contender in contenders:
+        for contender in (*contenders[first:], *contenders[:first]):
             for size in batch_sizes:
                 contender.seconds.setdefault(size, []).extend(_turn(contender.compute, images[:size]))
         listener(Progress("measure", number + 1, rounds))
@@ -217,7 +222,7 @@ def bench(
         limits={str(precision): flops for precision, flops in medians.items()},
         speeds=tuple(sorted(speeds, key=lambda speed: (speed.batch_size, -speed.images_per_second))),
         missing=missing,
-        alike=len(exact) > 1 and bool((exact == exact[0]).all()),
+        alike=bool((exact == exact[0]).all()),
     )
 
 
@@ -246,12 +251,14 @@ def _made(
     model = classifier.model
     made: list[_Contender] = []
     missing: dict[str, str] = {}
+    _import_all()
     ours = [(*one, True) for one in _ours(model, precisions, compile=compile)]
     wanted = [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
     for number, (name, precision, make, is_ours) in enumerate(wanted):
         try:
             (compute, logits), memory = peak_memory_of(partial(_warmed, make, images, sizes))
-            difference = apart(classifier.to_probabilities(max(logits, key=len)), exact) if is_ours else None
+            found = classifier.to_probabilities(max(logits, key=len))
+            difference = apart(found, exact[: len(found)]) if is_ours else None
         except Exception as error:  # a runtime raises anything
             missing[f"{name} {precision}"] = one_line(error).rstrip(".")
             listener(Message(f"Left out, {name} in {precision}: {one_line(error)}", warning=True))
@@ -259,6 +266,14 @@ def _made(
         made.append(_Contender(name, precision, compute, difference, memory, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
+
+
+def _import_all() -> None:
+    """Import what contenders need, so that the memory of none includes a library's own."""
+    ours = (package for engine in EXTRAS if is_installed(engine) for package in EXTRAS[engine])
+    for package in (*ours, TIMM, TRANSFORMERS):
+        with contextlib.suppress(Exception):  # whose contender says so
+            importlib.import_module(package)
 
 
 def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -> tuple[Compute, list[Logits]]:

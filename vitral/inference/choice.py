@@ -1,6 +1,7 @@
 """Which runtime computes a network: the one that is asked for, or the fastest of those that are there, measured once."""
 
 import hashlib
+import importlib
 import json
 import time
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from vitral.files import write_file
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
-from vitral.inference.runtimes import EXTRAS, Engine, Precision, check_installed, is_installed, precisions_of
+from vitral.inference.runtimes import EXTRAS, Engine, Precision, check_able, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_native_bf16, processor_name
@@ -69,7 +70,7 @@ def predictor_of(
     if precision == "fp32" and engine in (None, "torch"):
         return TorchPredictor(model)
     if engine is not None and engine != "auto":
-        check_installed(engine)
+        check_able(engine, precision)
         if precision != "auto":
             return EnginePredictor(model, engine, precision)
     taken: Way | ModelError | None = None
@@ -127,8 +128,7 @@ def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> lis
     elif device.type == "cpu":
         engines += [*(["packed"] if HAS_PACKING else []), *(one for one in EXTRAS if is_installed(one))]  # type: ignore[list-item]
     if precision != "auto":
-        able = [one for one in engines if precision in precisions_of(one)]
-        return [Way(one, precision) for one in able or engines]  # the engine itself says what it cannot
+        return [Way(one, precision) for one in engines if precision in precisions_of(one)]
     if not has_native_bf16(device):
         return [Way(one, "fp32") for one in engines]
     return [Way(engines[0], "fp32"), *(Way(one, "bf16") for one in engines if "bf16" in precisions_of(one))]
@@ -176,11 +176,20 @@ def _said(best: Way, speeds: Speeds) -> str:
 def _place(model: Model, ways: list[Way]) -> str:
     """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
     extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
-    versions = [metadata.version(name) for name in ("torch", *extras)]
+    versions = [_version(name) for name in ("torch", *extras)]
     device = next(model.parameters()).device
     where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
     facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways]]
     return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except (
+        metadata.PackageNotFoundError
+    ):  # another distribution has the module, as onnxruntime-openvino has onnxruntime
+        return str(getattr(importlib.import_module(package), "__version__", ""))
 
 
 def _known(model: Model, ways: list[Way]) -> Speeds | None:

@@ -58,10 +58,10 @@ def openvino(network: Model, precision: Precision) -> Compute:
     """Return the network as OpenVINO runs it on the CPU.
 
     Raises:
-        ModelError: OpenVINO is not installed, or the network has experts.
+        ModelError: OpenVINO is not installed, or the network has experts or is not on the CPU.
     """
-    check_installed("openvino")
-    _refuse_experts(network, "OpenVINO")
+    check_able("openvino", precision)
+    _check_convertible(network, "OpenVINO")
     module = importlib.import_module("openvino")
     height, width = network.image_size
     example = torch.zeros(2, 3, height, width)  # a batch of one would be taken for a constant
@@ -93,16 +93,16 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
     """Return the network as ONNX Runtime runs it on the CPU, in fp32.
 
     Raises:
-        ModelError: ONNX Runtime is not installed; the network has experts; or bf16 is asked for, for which it has no kernels on
-            a CPU.
+        ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or bf16 is asked for.
     """
-    check_installed("onnxruntime")
-    if precision != "fp32":
-        raise ModelError("ONNX Runtime has no kernels for bf16 on a CPU; take fp32, or another engine.")
-    _refuse_experts(network, "ONNX Runtime")
+    check_able("onnxruntime", precision)
+    _check_convertible(network, "ONNX Runtime")
     module = importlib.import_module("onnxruntime")
     options = module.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    options.add_session_config_entry(
+        "session.force_spinning_stop", "1"
+    )  # others wait for the cores between two batches
     example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
     with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder, warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # the exporter's, of its own parts
@@ -132,7 +132,7 @@ RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
 
 
 def precisions_of(engine: Engine) -> tuple[Precision, ...]:
-    """Return the precisions that an engine computes in."""
+    """Return the precisions that an engine computes in: ONNX Runtime has no kernels for bf16 on a CPU."""
     return ("fp32",) if engine == "onnxruntime" else get_args(Precision)
 
 
@@ -141,19 +141,34 @@ def is_installed(engine: Engine) -> bool:
     return all(importlib.util.find_spec(package) is not None for package in EXTRAS.get(engine, ()))
 
 
-def check_installed(engine: Engine) -> None:
-    """Refuse an engine whose package is missing.
+def check_able(engine: Engine, precision: str) -> None:
+    """Refuse an engine whose package is missing, or that does not compute in a precision.
+
+    Args:
+        engine: the engine.
+        precision: one of its own, or "auto" for any.
 
     Raises:
-        ModelError: it says what to install.
+        ModelError: it says what to install, or what to take.
     """
     if not is_installed(engine):
         raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
+    if precision not in (*precisions_of(engine), "auto"):
+        raise ModelError(
+            f"The engine '{engine}' computes in {' or '.join(precisions_of(engine))}; take another engine."
+        )
 
 
-def _refuse_experts(network: Model, runtime: str) -> None:
+def _check_convertible(network: Model, runtime: str) -> None:
+    """Refuse a network that a runtime outside torch cannot compute.
+
+    Raises:
+        ModelError: it has experts, or is not on the CPU.
+    """
     if getattr(network.config, "experts", None) is not None:
         raise ModelError(f"{runtime} computes one graph for all images, not a mixture of experts; take another engine.")
+    if _device(network).type != "cpu":
+        raise ModelError(f"{runtime} computes on the CPU here, and the network is on a GPU; take engine 'torch'.")
 
 
 def _in_torch(network: Model, forward: Compute | None = None) -> Compute:

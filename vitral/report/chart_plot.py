@@ -24,11 +24,11 @@ MARGIN = 0.08  # of an axis, on either side of the points
 MOST_TICKS = 7
 ROUND = (1, 2, 2.5, 5, 10)  # distances of ticks
 LETTER = 0.019  # of an axis's length, that a letter of a tick's label takes
-LONGEST_CATEGORY, LONGEST_NAME = 26, 34  # letters
+LONGEST_CATEGORY, LONGEST_NAME, LONGEST_HEADING = 26, 34, 70  # letters
 
 
-def chart_plot(chart: Chart) -> Markup:
-    """Draw a chart, in the page's colours.
+def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:
+    """Draw a chart, in the page's colours; with its title and its note in it where no page is around it.
 
     Numbers run along the horizontal axis; categories, whose names are long, stand below one another, each with a dot per
     series. Error bars are one standard deviation to either side. Points without a finite value are left out; of a chart
@@ -45,6 +45,10 @@ def chart_plot(chart: Chart) -> Markup:
         _draw_categories(figure, axes, chart, columns)
     else:
         _draw_numbers(figure, axes, chart, columns)
+    if titled:
+        heading = [plain(text, longest=LONGEST_HEADING) for text in (chart.title, chart.note) if text]
+        axes.set_title("\n".join(heading), loc="left", fontsize=9, color=MUTED)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * len(heading))
     return to_svg(figure, f"{chart.title}: {chart.y.label} by {chart.x.label}")
 
 

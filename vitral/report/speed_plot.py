@@ -27,7 +27,7 @@ def speed_chart(found: Bench) -> Chart:
         Series(
             f"limit of {precision} products",
             tuple(Point(size, flops / (2e9 * found.gmacs)) for size in sizes),
-            drawn="curve",
+            drawn="curve" if len(sizes) > 1 else "dots",  # a line of one point is none
         )
         for precision, flops in found.limits.items()
     ]
@@ -47,5 +47,5 @@ def write_speeds(found: Bench, path: Path) -> None:
     Raises:
         StorageError: it cannot be written.
     """
-    drawing = standalone(chart_plot(speed_chart(found)), light_colours(page_environment()[1]))
+    drawing = standalone(chart_plot(speed_chart(found), titled=True), light_colours(page_environment()[1]))
     write_file(path, f"{printable(drawing, lines=True)}\n{MARK.decode()}\n")
