@@ -54,14 +54,14 @@ def test_auto_measures_once_and_says_what_it_took_every_time(measured: list[Way]
     for _ in range(2):
         taken = predictor_of(model, None, "auto", said.append)
         assert taken.computed_by == "packed in bf16"
-    assert measured == [EXACT, Way("torch", "bf16"), FAST]
+    assert measured == [EXACT, Way("packed", "fp32"), Way("torch", "bf16"), FAST]
     assert len(said) == 2
     assert isinstance(said[0], Message)
     assert said[0].text.startswith("Computes by packed in bf16: 16 images/s in a short measurement (torch in fp32 4")
     assert "`precision='fp32'` computes exactly" in said[0].text
     model.resize(64)
     predictor_of(model, None, "auto", ignore)
-    assert len(measured) == 6, "another size is another question"
+    assert len(measured) == 8, "another size is another question"
 
 
 def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Way]) -> None:
@@ -72,7 +72,7 @@ def test_what_is_cached_and_damaged_is_measured_anew(measured: list[Way]) -> Non
         kept.write_text(text)
         before = len(measured)
         assert predictor_of(model, None, "auto", ignore).computed_by == "packed in bf16"
-        assert len(measured) == before + 3
+        assert len(measured) == before + 4
 
 
 def test_a_cache_that_cannot_be_written_stops_nothing(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +84,14 @@ def test_bf16_that_is_hardly_faster_is_not_taken() -> None:
     assert fastest({EXACT: 10.0, FAST: 11.0}) == EXACT
     assert fastest({EXACT: 10.0, FAST: 13.0}) == FAST
     assert fastest({Way("torch", "bf16"): 1.0, FAST: 2.0}) == FAST
+
+
+def test_hardware_whose_bf16_is_slow_computes_in_fp32_by_the_fastest_engine(
+    measured: list[Way], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = {EXACT: 6.4, Way("packed", "fp32"): 6.8, Way("torch", "bf16"): 3.8, FAST: 4.0}
+    monkeypatch.setattr(choice, "measured", lambda model, way: speeds[way])
+    assert predictor_of(make("deit"), None, "auto", ignore).computed_by == "packed in fp32"
 
 
 def test_hardware_without_bf16_computes_in_fp32(measured: list[Way], monkeypatch: pytest.MonkeyPatch) -> None:

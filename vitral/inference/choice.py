@@ -129,9 +129,8 @@ def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> lis
         engines += [*(["packed"] if HAS_PACKING else []), *(one for one in EXTRAS if is_installed(one))]  # type: ignore[list-item]
     if precision != "auto":
         return [Way(one, precision) for one in engines if precision in precisions_of(one)]
-    if not has_native_bf16(device):
-        return [Way(one, "fp32") for one in engines]
-    return [Way(engines[0], "fp32"), *(Way(one, "bf16") for one in engines if "bf16" in precisions_of(one))]
+    precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16(device) else ("fp32",)
+    return [Way(one, each) for each in precisions for one in engines if each in precisions_of(one)]
 
 
 def measured(model: Model, way: Way) -> float:
