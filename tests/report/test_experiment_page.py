@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.report.experiments import LEVELS, SIZES, experiment
-from vitral.report.experiment_page import write_experiment, write_experiment_markdown
+from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 
 EVIL = "<script>alert('x')</script>|```[a](b) *c*"
 
@@ -33,20 +33,17 @@ class Reader(HTMLParser):
         self.text += data
 
 
+def words_of(page: ExperimentPage) -> tuple[str, ...]:
+    """Return what a page says in words, in either form."""
+    said = (page.question, page.conclusion, page.shows, page.command, page.machine, page.paper.source, "54 min")
+    return (*said, page.paper.note, page.ours.note, *page.study.remarks())
+
+
 def test_the_page_has_both_figures_the_words_the_table_and_how_it_was_made(tmp_path: Path) -> None:
     page, reader = experiment(), Reader()
     reader.feed(html(tmp_path))
     assert reader.tags.count("svg") == 2
-    said = (
-        page.question,
-        page.conclusion,
-        page.shows,
-        page.command,
-        page.machine,
-        page.paper.source,
-        "54 min",
-    )
-    for text in (*said, page.paper.note, page.ours.note, *page.study.remarks()):
+    for text in words_of(page):
         assert text in reader.text
     assert [name for name in LEVELS for size in SIZES if f"{name}, {size:,} images" not in reader.text] == []
     assert reader.text.index(page.ours.title) > reader.text.index("The paper")
@@ -75,16 +72,7 @@ def test_the_markdown_has_the_same_with_its_drawings_beside_it(tmp_path: Path) -
         root = ElementTree.fromstring((tmp_path / "docs" / name).read_text().partition("?>")[2])
         assert "var(" not in ElementTree.tostring(root, encoding="unicode")
     plain = text.replace("\\", "")
-    said = (
-        page.question,
-        page.conclusion,
-        page.shows,
-        page.command,
-        page.machine,
-        page.paper.source,
-        "54 min",
-    )
-    for part in (*said, page.paper.note, page.ours.note, *page.study.remarks()):
+    for part in words_of(page):
         assert part in plain
     assert "_" not in re.sub(r"`{3}.*?`{3}", "", text, flags=re.DOTALL)
 

@@ -24,8 +24,8 @@ from vitral.layout import cache
 from vitral.machine import has_native_bf16, processor_name
 from vitral.models.model import Model
 
-EngineChoice = Literal["torch", "packed", "compiled", "openvino", "onnxruntime", "auto"]
-PrecisionChoice = Literal["fp32", "bf16", "auto"]
+EngineChoice = Literal[Engine, "auto"]
+PrecisionChoice = Literal[Precision, "auto"]
 
 IMAGES = 4  # computed at once where speeds are measured
 SECONDS = 0.3  # that a runtime is measured for, after a first pass

@@ -61,16 +61,12 @@ def openvino(network: Model, precision: Precision) -> Compute:
         ModelError: OpenVINO is not installed, or the network has experts or is not on the CPU.
     """
     check_able("openvino", precision)
-    _check_convertible(network, "OpenVINO")
+    exported = _exported(network, "OpenVINO")
     module = importlib.import_module("openvino")
     height, width = network.image_size
-    example = torch.zeros(2, 3, height, width)  # a batch of one would be taken for a constant
-    with torch.no_grad():
-        exported = torch.export.export(copy_in(network, torch.float32), (example,), dynamic_shapes=({0: BATCH},))
     model = module.convert_model(exported)
-    model.reshape(
-        [-1, 3, height, width]
-    )  # else images of other sizes are computed too, by positions that do not fit them
+    # Else images of other sizes are computed too, by positions that do not fit them.
+    model.reshape([-1, 3, height, width])
     hints = {
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": torch.get_num_threads(),
@@ -96,27 +92,19 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
         ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or bf16 is asked for.
     """
     check_able("onnxruntime", precision)
-    _check_convertible(network, "ONNX Runtime")
+    exported = _exported(network, "ONNX Runtime")
     module = importlib.import_module("onnxruntime")
     options = module.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.add_session_config_entry(
         "session.force_spinning_stop", "1"
     )  # others wait for the cores between two batches
-    example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
-    with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder, warnings.catch_warnings(), torch.no_grad():
+    with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's, of its own parts
-        exported = torch.onnx.export(
-            copy_in(network, torch.float32),
-            (example,),
-            dynamo=True,
-            dynamic_shapes=({0: BATCH},),
-            opset_version=OPSET,
-            verbose=False,
-        )
-        assert exported is not None, "without a path the exporter returns what it made"
+        program = torch.onnx.export(exported, dynamo=True, opset_version=OPSET, verbose=False)
+        assert program is not None, "without a path the exporter returns what it made"
         path = Path(folder) / "network.onnx"
-        exported.save(path, external_data=True)  # one file holds 2 GB at most
+        program.save(path, external_data=True)  # one file holds 2 GB at most
         session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
     return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
@@ -159,8 +147,8 @@ def check_able(engine: Engine, precision: str) -> None:
         )
 
 
-def _check_convertible(network: Model, runtime: str) -> None:
-    """Refuse a network that a runtime outside torch cannot compute.
+def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
+    """Return the graph of a network for batches of any size, for a runtime outside torch to convert.
 
     Raises:
         ModelError: it has experts, or is not on the CPU.
@@ -169,6 +157,9 @@ def _check_convertible(network: Model, runtime: str) -> None:
         raise ModelError(f"{runtime} computes one graph for all images, not a mixture of experts; take another engine.")
     if _device(network).type != "cpu":
         raise ModelError(f"{runtime} computes on the CPU here, and the network is on a GPU; take engine 'torch'.")
+    example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant
+    with torch.no_grad():
+        return torch.export.export(copy_in(network, torch.float32), (example,), dynamic_shapes=({0: BATCH},))
 
 
 def _in_torch(network: Model, forward: Compute | None = None) -> Compute:
