@@ -77,6 +77,7 @@ PARAMETERS = {
     "bit-r152x2": 236_335_208,
     "bit-r152x4": 936_533_224,
     # torchvision
+    "resnet-10": 5_418_792,
     "resnet-18": 11_689_512,
     "resnet-34": 21_797_672,
     "resnet-50": 25_557_032,

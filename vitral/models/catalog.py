@@ -63,6 +63,7 @@ DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
 DEIT3_LAYER_SCALE = 1e-4
 # Blocks of the four stages (BiT table 7.1 of bit_pytorch/models.py; ResNet table 1).
 RESNET_STAGES: dict[int, tuple[int, int, int, int]] = {
+    10: (1, 1, 1, 1),
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -71,7 +72,7 @@ RESNET_STAGES: dict[int, tuple[int, int, int, int]] = {
     200: (3, 24, 36, 3),
 }
 BITS = ((50, 1), (50, 2), (50, 3), (101, 1), (101, 3), (152, 1), (152, 2), (152, 4), (200, 3))
-RESNETS = (18, 34, 50, 101, 152)
+RESNETS = (10, 18, 34, 50, 101, 152)
 SHRUNK = 16  # pixels, of the linear model on pixels
 # Width, depth, heads and MLP ratio (models/t2t_vit.py; 7 has 7 blocks, whatever the paper's table 1 prints).
 T2TS: dict[int, tuple[int, int, int, int]] = {

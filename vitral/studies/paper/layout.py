@@ -40,7 +40,7 @@ NETWORK = (
 )  # of a recipe's keys, what fine-tuning takes from pre-training
 TIMED_STEPS = 100  # of a run whose speed is measured; the number changes nothing
 WARMUP = 0.1  # of the steps, where the scale leaves their number to the machine
-FEWEST_STEPS = 50  # below which a run would be warm-up and little else
+FEWEST_STEPS = 40  # below which a run would be warm-up and little else
 BESIDE = 6.0  # seconds of a run that are neither reading, training nor scoring, on a slow machine
 HEADROOM = 0.9  # of the time, since a machine is not always as fast as when it was measured
 

@@ -100,7 +100,7 @@ _VIT = _network("vit-nano4", "ViT, 4 blocks of 64", "width=64", "mlp_width=256",
 _SMALL_VIT = _network(
     "vit-nano4", "ViT, 2 blocks of 32", "depth=2", "width=32", "mlp_width=128", "heads=1", name="vit-2x32"
 )
-_RESNET = _network("resnet-18", "ResNet-18")
+_RESNET = _network("resnet-10", "ResNet-10")
 # The root of a ResNet, and on each position of its map a token.
 _HYBRID = _network(
     "r-vit-ti16",
