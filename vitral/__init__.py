@@ -12,6 +12,7 @@ vitral.predict_to_file(classifier, "photos/", "predictions.parquet")
 vitral.evaluate(classifier, "photos/")
 vitral.compare("runs/photos-2", "runs/photos", "photos/")
 vitral.explain(classifier, "photo.jpg")
+vitral.export("runs/photos", "photos-onnx/")        # one file for ONNX Runtime, browsers, C++
 vitral.convert("runs/photos", "for-transformers/", format="transformers")
 """
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from vitral.evaluation.frozen import score_frozen as score_frozen
     from vitral.evaluation.speed import bench as bench
     from vitral.explanation.explain import explain as explain
+    from vitral.exporting.export import export as export
     from vitral.models.catalog import list_models as list_models
     from vitral.models.create import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
@@ -61,6 +63,7 @@ _HOMES = {
     "create_model": "vitral.models.create",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
+    "export": "vitral.exporting.export",
     "finetune": "vitral.studies.sweep",
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
@@ -90,6 +93,7 @@ __all__ = [
     "create_model",
     "evaluate",
     "explain",
+    "export",
     "finetune",
     "list_models",
     "load",

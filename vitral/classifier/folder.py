@@ -96,8 +96,8 @@ def read(folder: Path) -> Classifier:
     try:
         config = config_from_json(description["architecture"])
         preprocessing = Preprocessing.from_json(description["preprocessing"])
-        provenance = _provenance(description["provenance"])
-        names = _class_names(description["class_names"])
+        provenance = read_provenance(description["provenance"])
+        names = read_class_names(description["class_names"])
         task = described_task(description)
         model = build(config, seed=None)
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
@@ -119,7 +119,12 @@ def read(folder: Path) -> Classifier:
         raise WeightsError(f"'{path}' describes no network ({what}); save the classifier again.") from error
 
 
-def _provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
+def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
+    """Return a provenance from its entries.
+
+    Raises:
+        VitralError: they are others.
+    """
     hints = get_type_hints(Provenance)
     if not isinstance(described, dict) or not described.keys() <= hints.keys():
         raise VitralError(f"its provenance has other entries than {', '.join(hints)}.")
@@ -128,7 +133,12 @@ def _provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
     return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
 
 
-def _class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
+def read_class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
+    """Return class names in order.
+
+    Raises:
+        VitralError: they are no list of texts.
+    """
     if not fits(list[str], described):
         raise VitralError("its class_names are no list of names in UTF-8.")
     return list(described)

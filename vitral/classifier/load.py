@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vitral.classifier import folder
+from vitral.classifier import exported, folder
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
@@ -14,6 +14,7 @@ from vitral.errors import VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import EngineChoice, PrecisionChoice, predictor_of
+from vitral.inference.exported.open import graph_in
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
@@ -27,6 +28,7 @@ from vitral.weights.named.find import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
+TORCH_PACKAGE = ".pt2"
 WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
 
 
@@ -44,8 +46,8 @@ def load(
     Args:
         source: a classifier folder or the run folder around one; a weights file of the original ("ViT-B_16.npz"), of
             big_vision, timm, transformers or another library, or the folder around it; the name of published weights
-            ("vit-b16@augreg-in21k"), which are fetched once; a variant's name for random weights ("vit-b16"); or a Hub id
-            ("hf:owner/name").
+            ("vit-b16@augreg-in21k"), which are fetched once; a variant's name for random weights ("vit-b16"); a Hub id
+            ("hf:owner/name"); or what `export` wrote for ONNX Runtime or OpenVINO, which that computes, preprocessing included.
         image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
         architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
@@ -61,6 +63,12 @@ def load(
         WeightsError: there is no such thing, or it cannot be read or fetched; the message names file and tensor.
         ModelError: the network cannot take `image_size`, or has no such field; or an engine that is not there.
     """
+    if (file := graph_in(Path(source))) is not None:
+        if image_size is not None or architecture:
+            raise WeightsError(
+                f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
+            )
+        return exported.read(file, engine=engine, precision=precision, listener=listener)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     classifier = _load(source, architecture or {}, size, listener)
     if size is not None:
@@ -90,6 +98,11 @@ def _load(
     source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener
 ) -> Classifier:
     path = Path(source)
+    if path.suffix == TORCH_PACKAGE and look_at(path) is not None:
+        raise WeightsError(
+            f"'{path}' is machine code, which is never run here; load the classifier that it was made from, or run it in a "
+            "program of your own, as the README.md beside it shows."
+        )
     for candidate in (path, path / CLASSIFIER):
         if folder.is_classifier(candidate):
             if architecture:

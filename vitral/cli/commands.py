@@ -191,6 +191,15 @@ COMMANDS = {
         ),
         "The source's format and architecture are recognised automatically.",
     ),
+    "export": Command(
+        "Write a classifier as one file that takes decoded images, and check its answers.",
+        (
+            ("vitral export runs/photos", "photos-onnx/model.onnx, with a README that shows its use"),
+            ("vitral export runs/photos --data photos/ --verbose", "checked on your images, layer by layer"),
+            ("vitral export runs/photos --format openvino --out served/photos", "for OpenVINO, in that folder"),
+        ),
+        "The file does it all: resize, crop, normalise, network, probabilities. If its answers differ, the exit status is 1.",
+    ),
     "push": Command(
         "Upload a classifier to the Hugging Face Hub.",
         (

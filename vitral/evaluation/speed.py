@@ -18,12 +18,11 @@ from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
 from vitral.evaluation.peers import TIMM, TRANSFORMERS, peers
 from vitral.events import Listener, Message, Progress
+from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.runtimes import DTYPES, EXTRAS, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
-from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
 from vitral.models.model import Images, Logits, Model
-from vitral.models.naming import describe
 from vitral.progress import show
 from vitral.tasks.shown import NO_VALUE
 from vitral.tasks.task import Probabilities
@@ -54,7 +53,8 @@ class Speed:
         latency_ms: milliseconds of a pass by percentile: "50", "90", "99".
         passes: that were timed.
         share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
-            pace changed, or where the contender's products are faster than the large ones.
+            pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
+            how many operations it takes.
         memory_bytes: by which the process grew at the most as the contender was made and computed the largest batch, beside the
             classifier's own weights; None where the system does not tell.
         largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
@@ -68,7 +68,7 @@ class Speed:
     images_per_second: float
     latency_ms: Mapping[str, float]
     passes: int
-    share_of_limit: float
+    share_of_limit: float | None
     memory_bytes: int | None
     largest_difference: float | None
     same_top: float | None
@@ -81,7 +81,7 @@ class Bench:
     Attributes:
         network: its name.
         image_size: height and width, pixels.
-        gmacs: billions of multiply-accumulates of one image.
+        gmacs: billions of multiply-accumulates of one image; 0 for a file that does not say.
         machine: the processor.
         threads: that computed.
         limits: FLOP/s of large products by precision, the median of the rounds.
@@ -103,8 +103,7 @@ class Bench:
     def lines(self) -> tuple[str, ...]:
         """Return what stands above the table."""
         limits = ", ".join(
-            f"{name} {flops / 1e12:.2f} TFLOP/s: at most {flops / (2e9 * self.gmacs):,.1f} images/s"
-            for name, flops in self.limits.items()
+            f"{name} {flops / 1e12:.2f} TFLOP/s{self._most(flops)}" for name, flops in self.limits.items()
         )
         size = "x".join(map(str, self.image_size))
         first = (
@@ -113,6 +112,9 @@ class Bench:
         missing = tuple(f"Left out, {name}: {reason}." for name, reason in self.missing.items())
         memory = (MEMORY,) if any(speed.memory_bytes is not None for speed in self.speeds) else ()
         return first, f"Large products here: {limits}.", *memory, *self._above(), *self._apart(), *missing
+
+    def _most(self, flops: float) -> str:
+        return f": at most {flops / (2e9 * self.gmacs):,.1f} images/s" if self.gmacs else ""
 
     def _apart(self) -> tuple[str, ...]:
         """Return how far each engine's probabilities are from those of torch in fp32, where that can be seen."""
@@ -127,11 +129,12 @@ class Bench:
 
     def _above(self) -> tuple[str, ...]:
         """Return what to think of shares above the limit, if there are any."""
-        above = [speed for speed in self.speeds if speed.share_of_limit > 1]
         names = ", ".join(
-            f"{speed.name} in {speed.precision} at {speed.batch_size} ({speed.share_of_limit:.0%})" for speed in above
+            f"{speed.name} in {speed.precision} at {speed.batch_size} ({speed.share_of_limit:.0%})"
+            for speed in self.speeds
+            if speed.share_of_limit is not None and speed.share_of_limit > 1
         )
-        if not above:
+        if not names:
             return ()
         return (f"Above the limit of large products, which is therefore none, or other work slowed it down: {names}.",)
 
@@ -145,7 +148,7 @@ class Bench:
                 str(speed.batch_size),
                 f"{speed.images_per_second:,.1f}",
                 *(f"{speed.latency_ms[name]:.1f}" for name in ("50", "90", "99")),
-                f"{speed.share_of_limit:.0%}",
+                NO_VALUE if speed.share_of_limit is None else f"{speed.share_of_limit:.0%}",
                 NO_VALUE if speed.memory_bytes is None else f"{speed.memory_bytes / 2**20:,.0f}",
             ]
             for speed in self.speeds
@@ -179,7 +182,7 @@ def bench(
     All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
 
     Args:
-        classifier: of its network; what it predicts does not matter.
+        classifier: of its network; what it predicts does not matter. An exported file is measured by its own runtime alone.
         batch_sizes: images computed at once.
         compile: measure what torch.compile makes, too, which takes minutes to make.
         rounds: turns that each contender has at each batch size.
@@ -187,19 +190,19 @@ def bench(
 
     Raises:
         ModelError: no batch size; one, or the number of rounds, is below 1; a batch that memory does not hold; or the network
-            is not in torch or not on the CPU.
+            is not on the CPU.
     """
-    model = classifier.model
+    predictor = classifier.predictor
     if not batch_sizes or min(*batch_sizes, rounds) < 1:
         raise ModelError(
             "There is at least one batch size, a batch has at least one image, a contender at least one turn."
         )
-    if next(model.parameters()).device != CPU:
+    if any(parameter.device != CPU for parameter in classifier.parameters()):
         raise ModelError("Speeds are measured on the CPU; move the network there.")
     keep_freed_memory()  # for all of them
-    images = _images(max(2, *batch_sizes), model.image_size)  # two at least, to see whether answers differ at all
+    images = _images(max(2, *batch_sizes), predictor.image_size)  # two at least, to see whether answers differ at all
     precisions: list[Precision] = ["fp32", *(["bf16"] if has_native_bf16(CPU) else [])]  # type: ignore[list-item]
-    exact = classifier.to_probabilities(TorchPredictor(model).logits(images))
+    exact = classifier.to_probabilities(predictor.exact.logits(images))
     contenders, missing = _made(classifier, exact, precisions, images, batch_sizes, compile=compile, listener=listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
@@ -211,11 +214,11 @@ def bench(
                 contender.seconds.setdefault(size, []).extend(_turn(contender.compute, images[:size]))
         listener(Progress("measure", number + 1, rounds))
     medians = {precision: statistics.median(found) for precision, found in limits.items()}
-    macs = count_macs(model.config)
+    macs = predictor.macs if isinstance(predictor, ExportedPredictor) else count_macs(classifier.model.config)
     speeds = [_speed(contender, size, medians, macs) for contender in contenders for size in batch_sizes]
     return Bench(
-        network=describe(model.config),
-        image_size=model.image_size,
+        network=predictor.describe(),
+        image_size=predictor.image_size,
         gmacs=macs / 1e9,
         machine=processor_name(),
         threads=torch.get_num_threads(),
@@ -248,12 +251,10 @@ def _made(
     listener: Listener,
 ) -> tuple[list[_Contender], dict[str, str]]:
     """Make each contender and let it compute a batch of each size; return those that can, and why the others cannot."""
-    model = classifier.model
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     _import_all()
-    ours = [(*one, True) for one in _ours(model, precisions, compile=compile)]
-    wanted = [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
+    wanted = _wanted(classifier, precisions, compile=compile)
     for number, (name, precision, make, is_ours) in enumerate(wanted):
         try:
             (compute, logits), memory = peak_memory_of(partial(_warmed, make, images, sizes))
@@ -266,6 +267,18 @@ def _made(
         made.append(_Contender(name, precision, compute, difference, memory, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
+
+
+def _wanted(
+    classifier: Classifier, precisions: Sequence[Precision], *, compile: bool
+) -> list[tuple[str, Precision, Callable[[], Compute], bool]]:
+    """Return each contender's name, precision and how it is made, and whether it computes this network's weights."""
+    predictor = classifier.predictor
+    if isinstance(predictor, ExportedPredictor):  # which no peer can read
+        graph = predictor.graph
+        return [(f"{graph.path.name} {graph.engine}", graph.precision, lambda: predictor.logits, False)]
+    ours = ((*one, True) for one in _ours(classifier.model, precisions, compile=compile))
+    return [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
 
 
 def _import_all() -> None:
@@ -313,7 +326,7 @@ def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], 
         images_per_second=pace,
         latency_ms=latency,
         passes=len(seconds),
-        share_of_limit=pace * 2 * macs / limits[contender.precision],
+        share_of_limit=pace * 2 * macs / limits[contender.precision] if macs else None,
         memory_bytes=contender.memory,
         largest_difference=difference,
         same_top=same,

@@ -79,6 +79,12 @@ class Preprocessing:
         red, green, blue = (min(255, round(255 * channel)) for channel in self.mean)
         return red, green, blue
 
+    @property
+    def before_crop(self) -> tuple[int, int]:
+        """Height and width of which the crop leaves the model's input, where images are resized before they are cropped."""
+        height, width = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
+        return height, width
+
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return an image as the model's input: resized by `resampler`, then normalised in float32."""
         return self.normalize(self.fit(image)[None])[0]
@@ -111,7 +117,7 @@ class Preprocessing:
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         """Return the height and width that an image is resized to before the crop."""
-        rows, columns = (math.floor(side / self.crop_fraction + 1e-6) for side in self.image_size)
+        rows, columns = self.before_crop
         if self.resize == "squash":
             return rows, columns
         if rows == columns:  # the shorter side to the size; the longer one rounded down, as torchvision does

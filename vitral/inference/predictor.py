@@ -129,6 +129,11 @@ class Predictor(ABC):
         return "torch in fp32"
 
     @property
+    def fingerprint(self) -> str:
+        """A hash of what the answers follow from beside a network's own tensors; empty where there is nothing else."""
+        return ""
+
+    @property
     def exact(self) -> "Predictor":
         """The predictor that this one stands in for: itself, unless it computes a network in another way or precision."""
         return self

@@ -67,16 +67,20 @@ def openvino(network: Model, precision: Precision) -> Compute:
     model = module.convert_model(exported)
     # Else images of other sizes are computed too, by positions that do not fit them.
     model.reshape([-1, 3, height, width])
-    hints = {
-        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-    }
-    compute = _openvino_core().compile_model(model, "CPU", hints)
+    compute = openvino_core().compile_model(model, "CPU", openvino_hints(precision, torch.get_num_threads()))
     return lambda images: torch.from_numpy(compute(images.numpy())[0].copy())
 
 
+def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
+    """Return what OpenVINO's plugin for the CPU is told; untold it computes in bf16 wherever the CPU does."""
+    return {
+        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
+        "INFERENCE_NUM_THREADS": threads,
+    }
+
+
 @functools.cache
-def _openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
+def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
     """Return the one core of this process.
 
     Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
@@ -93,21 +97,26 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
     """
     check_able("onnxruntime", precision)
     exported = _exported(network, "ONNX Runtime")
-    module = importlib.import_module("onnxruntime")
-    options = module.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.add_session_config_entry(
-        "session.force_spinning_stop", "1"
-    )  # others wait for the cores between two batches
     with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's, of its own parts
         program = torch.onnx.export(exported, dynamo=True, opset_version=OPSET, verbose=False)
         assert program is not None, "without a path the exporter returns what it made"
         path = Path(folder) / "network.onnx"
         program.save(path, external_data=True)  # one file holds 2 GB at most
-        session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        session = onnxruntime_session(path, torch.get_num_threads())
     name = session.get_inputs()[0].name
     return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
+
+
+def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
+    """Return what computes an ONNX model, a file or its bytes, on the CPU."""
+    module = importlib.import_module("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors; they are raised, too
+    # Others wait for the cores between two batches.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {

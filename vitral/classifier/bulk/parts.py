@@ -1,7 +1,6 @@
 """The parts of an unfinished file of predictions, each whole on disk or not there; a killed job goes on after them."""
 
 import contextlib
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -9,11 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from vitral.advice import argument
 from vitral.classifier.bulk.rows import Row, line_of
-from vitral.classifier.classifier import Classifier
 from vitral.errors import StorageError, TrainingError
 from vitral.files import OUR_PREFIX, storage_errors, write_file
 from vitral.locks import LOCK_FILE, locked
@@ -49,16 +45,6 @@ MEANT = {
     "computed_by": "another engine or precision ({})",
     "top": "another number of classes ({})",
 }
-
-
-def fingerprint(classifier: Classifier) -> str:
-    """Return a hash of everything that a classifier's answers follow from."""
-    digest = hashlib.sha256(repr((classifier.class_names, classifier.preprocessing, classifier.calibration)).encode())
-    digest.update(f"{classifier.task.name} {classifier.predictor.describe()}".encode())
-    for name, value in classifier.state_dict().items():
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 class Parts:

@@ -14,9 +14,10 @@ import torch
 
 from vitral import distributed
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
-from vitral.classifier.bulk.parts import IMAGES, Job, Parts, fingerprint
+from vitral.classifier.bulk.parts import IMAGES, Job, Parts
 from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.fingerprint import fingerprint
 from vitral.data.unlabelled import Unlabelled, check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress

@@ -1,0 +1,173 @@
+"""What a classifier says of itself in a file for another runtime, and the classifier that such a file is read as."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from vitral.classifier.calibration import Calibration
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.folder import CALIBRATION, read_class_names, read_provenance
+from vitral.classifier.needs import KEY, check_needs, needs
+from vitral.classifier.provenance import Provenance
+from vitral.errors import VitralError, WeightsError
+from vitral.events import Listener, Message
+from vitral.images.decode import Pixels
+from vitral.images.preprocessing import PHOTOS, Preprocessing
+from vitral.inference.choice import EngineChoice, PrecisionChoice
+from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.open import open_graph
+from vitral.inference.exported.predictor import ExportedPredictor
+from vitral.models.cost import count_macs, count_parameters
+from vitral.tasks.registry import described_task
+from vitral.weights.named.find import licence_of
+
+FORMAT, VERSION = "vitral-exported", "1"
+LONGEST = 1 << 20  # characters of all that is said, beyond which what is known of the training is left out
+CLASSES, PREPROCESSING, PROVENANCE = "class_names", "preprocessing", "provenance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InFile(Preprocessing):
+    """The preprocessing in an exported file: computed by that, as long as it is not changed here.
+
+    Attributes:
+        graph: the file.
+        settings: what the file says that it does.
+    """
+
+    graph: Graph = dataclasses.field(repr=False, compare=False)
+    settings: Preprocessing = dataclasses.field(repr=False, compare=False)
+
+    def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
+        """Return an image as the network's input."""
+        if any(getattr(self, name) != value for name, value in vars(self.settings).items()):
+            return super().__call__(image)
+        return torch.from_numpy(self.graph.prepare(image[None])[0])
+
+
+def described(classifier: Classifier) -> dict[str, str]:
+    """Return what goes into a file as its metadata: texts by name, of which all but the plain ones are JSON."""
+    model, calibration = classifier.model, classifier.calibration
+    values: dict[str, Any] = {
+        "format": FORMAT,
+        "version": VERSION,
+        CLASSES: list(classifier.class_names),
+        "task": classifier.task.name,
+        PREPROCESSING: classifier.preprocessing.to_json(),
+        "network": classifier.predictor.describe(),
+        "parameters": count_parameters(model),
+        "macs": count_macs(model.config),
+        "fingerprint": fingerprint(classifier),
+        "license": licence_of(classifier.provenance.source) or "not known",
+        **needs(classifier),
+        PROVENANCE: dataclasses.asdict(classifier.provenance),
+    }
+    if calibration is not None:
+        values |= {CALIBRATION: calibration.to_json(), "temperature": calibration.temperature}
+        values |= {} if calibration.threshold is None else {"threshold": calibration.threshold}
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in values.items()
+    }
+    if sum(map(len, texts.values())) > LONGEST:
+        known = dataclasses.replace(classifier.provenance, training={})
+        texts[PROVENANCE] = json.dumps(dataclasses.asdict(known), default=str)
+    return texts
+
+
+def read(
+    path: Path, *, engine: EngineChoice | None = None, precision: PrecisionChoice = "fp32", listener: Listener
+) -> Classifier:
+    """Return the classifier in an exported file, which its own runtime computes, preprocessing included.
+
+    A file that another program wrote is taken if its one input is prepared images of a fixed size, float32 in the order batch,
+    channels, height, width, and its first output a row of values for each. What it does not say is guessed, which the listener
+    is told.
+
+    Args:
+        path: the file.
+        engine: its runtime, "auto" or None.
+        precision: in which that computes; "auto" for fp32.
+        listener: receives what was guessed.
+
+    Raises:
+        WeightsError: it cannot be read, or is no classifier of images; the message says what is missing.
+        ModelError: its runtime is not installed, or another engine or precision is asked for.
+        PluginError: it needs a plugin that was not loaded.
+    """
+    graph = open_graph(path, engine, precision)
+    told = graph.metadata
+    if told.get("format") != FORMAT:
+        return _foreign(graph, listener)
+    try:
+        check_needs({KEY: json.loads(told.get(KEY, "[]"))}, path)
+        preprocessing = Preprocessing.from_json(json.loads(told[PREPROCESSING]))
+        names = read_class_names(json.loads(told[CLASSES]))
+        predictor = ExportedPredictor(
+            graph,
+            name=told["network"],
+            image_size=preprocessing.image_size,
+            num_classes=graph.outputs[0].shape[1] or len(names),
+            num_parameters=int(told["parameters"]),
+            macs=int(told["macs"]),
+        )
+        return Classifier(
+            predictor,
+            InFile(**vars(preprocessing), graph=graph, settings=preprocessing),
+            names,
+            provenance=read_provenance(json.loads(told[PROVENANCE])),
+            calibration=Calibration.from_json(json.loads(told.get(CALIBRATION, "null"))),
+            task=described_task(told),
+        )
+    except KeyError as error:
+        raise WeightsError(f"'{path}' lacks the entry {error} in its metadata; export the classifier again.") from error
+    except (ValueError, TypeError, IndexError) as error:
+        raise WeightsError(f"'{path}' has damaged metadata ({error}); export the classifier again.") from error
+    except WeightsError:
+        raise
+    except VitralError as error:
+        raise WeightsError(f"'{path}' cannot be used: {error}") from error
+
+
+def _foreign(graph: Graph, listener: Listener) -> Classifier:
+    """Return the classifier in a file of another program."""
+    size, count = _image_size(graph), _outputs(graph)
+    preprocessing = PHOTOS.with_size(size)
+    listener(
+        Message(
+            f"'{graph.path}' was not written by Vitral and does not say what it was trained with: images are squashed to "
+            f"{size[0]}x{size[1]} pixels and scaled to -1 to 1, classes have numbers, and its output is taken for logits.",
+            warning=True,
+        )
+    )
+    predictor = ExportedPredictor(graph, name="a network", image_size=size, num_classes=count)
+    return Classifier(predictor, preprocessing, provenance=Provenance(source=f"{graph.path}"))
+
+
+def _image_size(graph: Graph) -> tuple[int, int]:
+    """Return the height and width of the images that a file of another program takes."""
+    if len(graph.inputs) == 1 and graph.inputs[0].dtype == "float32":
+        match graph.inputs[0].shape:
+            case (_, 3, int(height), int(width)):
+                return height, width
+    shown = ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in graph.inputs)
+    raise WeightsError(
+        f"'{graph.path}' takes something else than images ({shown}); one input is needed, float32 (batch, 3, height, width) "
+        "of a fixed height and width."
+    )
+
+
+def _outputs(graph: Graph) -> int:
+    first = graph.outputs[0]
+    if first.dtype != "float32" or len(first.shape) != 2 or first.shape[1] is None:
+        raise WeightsError(
+            f"The first output of '{graph.path}' is no row of values for each image ({first.dtype} {list(first.shape)}); "
+            "float32 (batch, classes) is needed."
+        )
+    return first.shape[1]

@@ -1,0 +1,64 @@
+"""`vitral export`: a classifier as one file for another runtime."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from vitral.cli.chosen import name_of
+from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.errors import ModelError
+from vitral.exporting.export import Format
+from vitral.exporting.export import export as write
+
+
+def export(
+    classifier: str | None = None,
+    /,
+    *,
+    format: Format = "onnx",  # shadows the built-in: other tools use this name
+    out: Path | None = None,
+    data: str | None = None,
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    verbose: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Write a classifier as one file that takes decoded images, and check its answers.
+
+    Args:
+        classifier: a classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
+        format: onnx; openvino; or torch, machine code for this processor, which takes minutes.
+        out: the folder; NAME-FORMAT if left out.
+        data: images to check it on, as predict takes them; parts of two photographs if left out.
+        image_size: pixels that the network sees; its own if left out.
+        verbose: compare the values of every layer, too.
+        overwrite: replace an export that is there.
+        json: print JSON for programs.
+    """
+    with ConsoleListener() as listener:
+        name = name_of(classifier, listener)
+        written = write(
+            name,
+            out or Path(f"{_stem(name)}-{format}"),
+            format=format,
+            data=data,
+            image_size=image_size,
+            layers=verbose,
+            overwrite=overwrite,
+            listener=listener,
+        )
+    if json:
+        print_json(written.to_json())
+    else:
+        for line in written.lines():
+            print_line(line)
+    if not written.holds:
+        raise ModelError(written.failure())
+
+
+def _stem(name: str) -> str:
+    """Return what an export of a classifier is called: the run's name, the file's without its ending, or the model's."""
+    path = Path(name)
+    return (path.resolve().name if path.is_dir() else path.stem).replace("@", "-")

@@ -1,0 +1,1 @@
+"""A classifier as one file for a runtime outside Vitral: decoded images in, probabilities out."""

@@ -1,0 +1,185 @@
+"""Write a classifier as a file for another runtime, and check there that it gives the same answers."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.exported import described
+from vitral.classifier.inputs import list_images
+from vitral.classifier.load import load
+from vitral.errors import WeightsError, did_you_mean
+from vitral.events import Listener, Message
+from vitral.exporting.layers import first_different, layer_cosines
+from vitral.exporting.parity import Answer, Parity, check_images, compare
+from vitral.exporting.readme import readme
+from vitral.files import new_folder, sync_file, write_through
+from vitral.inference.exported.graph import Decoded
+from vitral.inference.exported.open import open_graph
+from vitral.inference.runtimes import Engine, check_able
+from vitral.layout import CARD
+from vitral.machine import has_native_bf16
+from vitral.outputs import check_folder
+from vitral.progress import show
+
+Format = Literal["onnx", "openvino", "torch"]
+FILES: dict[Format, tuple[str, ...]] = {
+    "onnx": ("model.onnx", "model.onnx.data"),
+    "openvino": ("model.xml", "model.bin"),
+    "torch": ("model.pt2",),
+}
+ENGINES: dict[Format, Engine] = {"onnx": "onnxruntime", "openvino": "openvino"}
+WRITERS: dict[Format, tuple[str, str]] = {  # imported where they are needed, for the packages that they need
+    "onnx": ("vitral.exporting.onnx_file", "write_onnx"),
+    "openvino": ("vitral.exporting.openvino_file", "write_openvino"),
+    "torch": ("vitral.exporting.torch_file", "write_torch_package"),
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how it compares with the classifier.
+
+    Attributes:
+        path: the folder.
+        file: the file in it.
+        checks: one for each precision that its runtime computed it in, float32 first.
+        images: of whose images it was checked.
+        cosines: between each layer's values here and in the file, by the layer's name; empty unless they were asked for, or
+            the file's answers differ.
+    """
+
+    path: Path
+    file: Path
+    checks: tuple[Parity, ...]
+    images: str
+    cosines: Mapping[str, float]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the file gives the classifier's answers."""
+        return all(check.holds is not False for check in self.checks)
+
+    def failure(self) -> str:
+        """Return in one sentence what differs; empty if nothing does."""
+        if self.holds:
+            return ""
+        first = first_different(self.cosines)
+        where = f"; the first layer with other values is '{first}'" if first else ""
+        return f"'{self.file}' does not give the classifier's answers{where}; it is left there to be looked at."
+
+    def lines(self) -> tuple[str, ...]:
+        """Return it for people."""
+        said = [line for check in self.checks for line in check.lines()]
+        cosines = [f"  {name}  {value:.6f}" for name, value in self.cosines.items()]
+        return f"Wrote {self.file}", *said, *(("Cosine of each layer's values:", *cosines) if cosines else ())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**asdict(self), "path": str(self.path), "file": str(self.file), "holds": self.holds}
+
+
+def export(
+    classifier: Classifier | str | Path,
+    target: str | Path,
+    *,
+    format: Format = "onnx",  # what every tool calls it
+    data: str | Path | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    layers: bool = False,
+    overwrite: bool = False,
+    listener: Listener = show,
+) -> Exported:
+    """Write a classifier as one file that takes decoded images, and check it in its own runtime.
+
+    The file takes uint8 images (batch, height, width, 3), red, green, blue, of any one size, and gives "probabilities" and
+    "logits" (batch, classes). Resizing, cropping, normalising, the network and its softmax or sigmoid, at the classifier's
+    temperature, are all in it. Its metadata hold class names, preprocessing, task, threshold, licence and a fingerprint; a
+    README.md beside it shows how it is used from Python, C++ and JavaScript.
+
+    Args:
+        classifier: itself, or whatever `load` takes.
+        target: a folder.
+        format: "onnx", for ONNX Runtime and whatever reads ONNX; "openvino"; or "torch": machine code for this processor and
+            this version of torch, which takes minutes to compile.
+        data: images to check it on, whatever `finetune` takes; None for parts of two photographs that scikit-learn has.
+        image_size: pixels that the network sees; None for the classifier's own.
+        layers: compare the values of each layer, too; not of "torch".
+        overwrite: replace an export that is there.
+        listener: receives progress and warnings; they are written to the screen if left out.
+
+    Returns:
+        What was written and how far its answers are from the classifier's; look at `holds`.
+
+    Raises:
+        WeightsError: there is no such classifier.
+        ModelError: its network cannot be written in this format, or the format's runtime is not installed.
+        DataError: there is no such data.
+        StorageError: the target cannot be written, or something stands there that would be lost.
+    """
+    if format not in get_args(Format):
+        known = get_args(Format)
+        raise WeightsError(
+            f"There is no format '{format}'.{did_you_mean(format, known)} There are: {', '.join(known)}."
+        )
+    inputs = [one for one in (classifier, data) if isinstance(one, str | Path)]
+    own = {CARD, *(name for names in FILES.values() for name in names)}
+    check_folder(target, own=own, inputs=inputs, overwrite=overwrite)
+    if format in ENGINES:
+        check_able(ENGINES[format], "fp32")
+    loaded = (
+        classifier if isinstance(classifier, Classifier) else load(classifier, image_size=image_size, listener=listener)
+    )
+    own_images = None if data is None else list_images(data, listener)
+    images = list(check_images(own_images, loaded.preprocessing.image_size))
+    file = Path(target) / FILES[format][0]
+    written = _write(loaded, file, format, listener)
+    checks = tuple(
+        compare(loaded, answer, images, computed_by=how, has_to_hold=exact, listener=listener)
+        for how, answer, exact in _answers(file, format)
+    )
+    differs = any(check.holds is False for check in checks)
+    cosines = layer_cosines(loaded, open_graph(file), written, images[0][1]) if written and (layers or differs) else {}
+    whose = "parts of two photographs" if data is None else str(data)
+    return Exported(file.parent, file, checks, whose, cosines)
+
+
+def _write(classifier: Classifier, file: Path, format_name: Format, listener: Listener) -> dict[str, str]:
+    """Write the folder, and return the names of the file's values by the layers that give them; none of torch's."""
+    metadata = described(classifier)
+    listener(Message(f"Writing {file}: the network's graph is traced and converted."))
+    names = {name for known in FILES.values() for name in known} | {CARD}
+    with new_folder(file.parent, own=names) as partial:
+        module, name = WRITERS[format_name]
+        written = getattr(importlib.import_module(module), name)(classifier, metadata, partial / file.name)
+        for part in partial.iterdir():
+            sync_file(part)
+        write_through(partial / CARD, readme(classifier, format_name, metadata).encode())
+    return written or {}
+
+
+def _answers(file: Path, format_name: Format) -> Iterator[tuple[str, Answer, bool]]:
+    """Give what computes the file, its name, and whether it has to give the classifier's answers."""
+    if format_name == "torch":
+        yield "torch's package in fp32", _packaged(file), True
+        return
+    yield f"{ENGINES[format_name]} in fp32", open_graph(file).whole, True
+    if format_name == "openvino" and has_native_bf16(
+        torch.device("cpu")
+    ):  # which it computes in, unless it is told not to
+        yield "openvino in bf16, its default on this processor", open_graph(file, precision="bf16").whole, False
+
+
+def _packaged(file: Path) -> Answer:
+    package = torch._inductor.aoti_load_package(str(file))
+
+    def answer(images: Decoded) -> np.ndarray:
+        with torch.no_grad():
+            return package(torch.from_numpy(images))[0].numpy()
+
+    return answer

@@ -1,0 +1,164 @@
+"""Whether an exported file answers as the classifier does, on real images of all sizes."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from vitral.classifier.classifier import Classifier
+from vitral.data.unlabelled import Unlabelled
+from vitral.events import Listener, Progress
+from vitral.images.decode import Pixels
+from vitral.inference.exported.graph import Decoded
+
+IMAGES = 200
+# By how much an image's shorter side is larger than that of the network's input; below 1 it has to grow.
+FACTORS = (1.1, 2.0, 8.0, 0.5)
+MOST_APART = 1e-4  # of a probability, in float32
+BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
+SHOWN = 10  # images with another answer that are named
+
+Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
+
+
+@dataclass(frozen=True)
+class Other:
+    """An image that the file and the classifier answer differently.
+
+    Attributes:
+        image: its name.
+        classifier: what the classifier says.
+        file: what the file says.
+        margin: how far apart the classifier's probabilities of both are, 0 to 1.
+    """
+
+    image: str
+    classifier: str
+    file: str
+    margin: float
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far a file's answers are from the classifier's.
+
+    Attributes:
+        computed_by: the runtime and the precision.
+        images: that were computed by both.
+        largest: the largest difference of a probability; not a number where the file gives none.
+        same_top: the share of the images whose most probable class is the same.
+        others: the images whose most probable class is not.
+        holds: whether it has to be, and is, within `MOST_APART`; None where it does not have to be.
+    """
+
+    computed_by: str
+    images: int
+    largest: float
+    same_top: float
+    others: tuple[Other, ...]
+    holds: bool | None
+
+    def lines(self) -> tuple[str, ...]:
+        """Return it for people: a sentence, and a line for each of the first images with another answer."""
+        limit = f", and at most {MOST_APART:g} is allowed" if self.holds is False else ""
+        first = (
+            f"Checked with {self.computed_by} on {self.images:,} images of all sizes: probabilities differ by at most "
+            f"{self.largest:.2g}{limit}; {self.same_top:.1%} have the same most probable class."
+        )
+        named = tuple(
+            f"  {other.image}: {other.file}, by the classifier {other.classifier} ({other.margin:.2g} more probable)"
+            for other in self.others[:SHOWN]
+        )
+        more = len(self.others) - SHOWN
+        return first, *named, *((f"  and {more:,} more",) if more > 0 else ())
+
+
+def check_images(own: Sequence[Unlabelled] | None, size: tuple[int, int]) -> Iterator[tuple[str, Pixels]]:
+    """Give images that shrink by each of the factors, and that grow, to become a network's input.
+
+    Args:
+        own: the user's; None for parts of the two photographs that scikit-learn has.
+        size: height and width of the network's input, pixels.
+
+    Raises:
+        ImageError: an image cannot be read.
+    """
+    rng = np.random.default_rng(0)
+    photos = load_sample_images() if own is None else None
+    for number in range(IMAGES):
+        factor = FACTORS[number % len(FACTORS)]
+        if own is not None:
+            image = own[number * len(own) // IMAGES]
+            name, pixels = image.name, image.read()
+        else:
+            assert photos is not None
+            which = number % len(photos.images)
+            name, pixels = photos.filenames[which].rsplit("/", 1)[-1], _part(photos.images[which], rng)
+        shorter = max(2, round(factor * min(size)))
+        scale = shorter / min(pixels.shape[:2])
+        rows, columns = (max(1, round(side * scale)) for side in pixels.shape[:2])
+        longest = 4 * shorter  # of an image that is thinner, a part
+        resized = Image.fromarray(pixels).resize((columns, rows), Image.Resampling.BICUBIC)
+        yield f"{name} at {columns}x{rows}", np.array(resized.crop((0, 0, min(columns, longest), min(rows, longest))))
+
+
+def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:
+    """Return a part of a photograph, of a random place, size and shape."""
+    height, width = photo.shape[:2]
+    rows, columns = (int(side * rng.uniform(0.3, 1)) for side in (height, width))
+    top, left = int(rng.integers(0, height - rows + 1)), int(rng.integers(0, width - columns + 1))
+    return np.ascontiguousarray(photo[top : top + rows, left : left + columns])
+
+
+def compare(
+    classifier: Classifier,
+    answer: Answer,
+    images: Sequence[tuple[str, Pixels]],
+    *,
+    computed_by: str,
+    has_to_hold: bool,
+    listener: Listener,
+) -> Parity:
+    """Compare a file's probabilities with a classifier's.
+
+    Args:
+        classifier: computed in torch in float32.
+        answer: the file.
+        images: with their names; some are given to the file several times over, to see that it takes batches.
+        computed_by: the runtime and the precision, for people.
+        has_to_hold: whether a difference above `MOST_APART` is a failure.
+        listener: receives progress.
+
+    Raises:
+        Exception: whatever the file's runtime raises.
+    """
+    apart: list[float] = []
+    others: list[Other] = []
+    for number, (name, pixels) in enumerate(images):
+        prepared = classifier.preprocessing(pixels)[None]
+        own = classifier.to_probabilities(classifier.predictor.exact.logits(prepared))[0]
+        count = BATCHES.get(number, 1)
+        found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
+        difference = float((found - own).abs().max()) if found.shape == (count, len(own)) else math.nan
+        apart.append(difference if math.isfinite(difference) else math.nan)
+        if math.isnan(apart[-1]):
+            continue
+        mine, theirs = int(own.argmax()), int(found[0].argmax())
+        if mine != theirs:
+            labels = classifier.class_names
+            others.append(Other(name, labels[mine], labels[theirs], float(own[mine] - own[theirs])))
+        listener(Progress("check the file", number + 1, len(images)))
+    largest = math.nan if any(map(math.isnan, apart)) else max(apart)
+    return Parity(
+        computed_by,
+        len(images),
+        largest,
+        1 - (len(others) + sum(map(math.isnan, apart))) / len(images),
+        tuple(others),
+        largest <= MOST_APART if has_to_hold else None,
+    )

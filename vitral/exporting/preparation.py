@@ -1,0 +1,231 @@
+"""A classifier's preprocessing as part of its graph: decoded images of any size in, the network's input out.
+
+Runtimes resize in ways of their own: ONNX Runtime on a GPU ignores the coefficient of bicubic resizing, OpenVINO's reader of
+ONNX ignores its antialiasing. So no node of the graph is a resize: along each axis it is a product with a matrix of weights,
+which the graph makes from the image's size by plain arithmetic, the same everywhere.
+"""
+
+from dataclasses import dataclass
+
+import PIL
+import torch
+from jaxtyping import Bool, Float, Int64, UInt8
+from torch import Tensor, nn
+
+from vitral.images.preprocessing import LONGEST, Preprocessing
+
+Scalar = Int64[Tensor, ""]
+Weights = Float[Tensor, "outputs pixels"]
+
+WHITE = 255  # the largest value of a pixel
+# Resizing in 8 bits multiplies by integers, the weights times a power of two. Pillow's is always the same
+# (src/libImaging/Resample.c, PRECISION_BITS); torch's is the largest that leaves each below 2 ** 15, up to Pillow's
+# (aten/src/ATen/native/cpu/UpSampleKernel.cpp, compute_index_ranges_int16_weights).
+PILLOW_BITS = 22
+INTEGERS = 1 << 15
+HALF = 1 << 11  # of such an integer, in which sums of 32 products with pixels are exact in float32
+VERTICAL_FIRST = (
+    int(PIL.__version__.partition(".")[0]) >= 13
+)  # from then on, where it loses over twice as many rows as columns
+SMOOTH, SHARP = (
+    -0.5,
+    -0.75,
+)  # the parameter of cubic convolution: of antialiased resizing, as in Pillow; of the other in torch
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """How an axis is resized: `whole` outputs share `span` pixels, from `start` on, and those from `first` on are kept."""
+
+    start: Scalar
+    span: Scalar
+    whole: Scalar
+    first: Scalar
+
+
+class Preparation(nn.Module):
+    """Does what a `Preprocessing` does to images of one size, in operations that every runtime has.
+
+    It gives the same bits where that resizes in 8 bits, but for sums so near to a half that float32 puts them on its other
+    side, which changes the value by one level of 255; and the same up to float32's rounding where that resizes in float32.
+
+    Args:
+        preprocessing: what is done.
+    """
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        super().__init__()
+        self.preprocessing = preprocessing
+        self.in_8_bits = preprocessing.resampler != "float32"
+        self.antialias = preprocessing.antialias or self.in_8_bits
+
+    def forward(self, images: UInt8[Tensor, "batch rows columns 3"]) -> Float[Tensor, "batch 3 height width"]:
+        """Return decoded images as the network's input."""
+        rows, columns = (torch.scalar_tensor(images.shape[axis], dtype=torch.int64) for axis in (1, 2))
+        vertical, horizontal, thin = self._axes(rows, columns)
+        pixels = images.permute(0, 3, 1, 2).float()
+
+        def across(values: Tensor) -> Tensor:
+            return self._along(values.transpose(2, 3), horizontal, 1, thin).transpose(2, 3)
+
+        def down(values: Tensor) -> Tensor:
+            return self._along(values, vertical, 0, thin)
+
+        resized = down(across(pixels))
+        if self.preprocessing.resampler == "pillow" and VERTICAL_FIRST:
+            removed = rows - vertical.whole, columns - horizontal.whole
+            resized = torch.where((removed[0] > 0) & (removed[0] > 2 * removed[1]), across(down(pixels)), resized)
+        return self.preprocessing.normalize(resized.clamp(0, WHITE))
+
+    def _axes(self, rows: Scalar, columns: Scalar) -> tuple[_Axis, _Axis, Bool[Tensor, ""] | None]:
+        """Return how both axes are resized, and whether the image is so thin that it is done in float32 instead of 8 bits.
+
+        None stands for an answer that does not depend on the image.
+        """
+        if not self.in_8_bits:
+            return *self._cropped(rows, columns), None
+        whole_rows, whole_columns = self._whole(rows, columns)
+        vertical = self._after(rows, whole_rows, self.preprocessing.image_size[0])
+        horizontal = self._after(columns, whole_columns, self.preprocessing.image_size[1])
+        if self.preprocessing.resize == "squash":
+            return vertical, horizontal, None
+        thin = torch.maximum(whole_rows, whole_columns) > LONGEST * max(self.preprocessing.image_size)
+        before = self._cropped(rows, columns)
+        return _either(thin, before[0], vertical), _either(thin, before[1], horizontal), thin
+
+    def _cropped(self, rows: Scalar, columns: Scalar) -> tuple[_Axis, _Axis]:
+        """Return the axes of an image that is cropped first: `Preprocessing.box`, then one resize."""
+        height, width = self.preprocessing.image_size
+        crop_height, crop_width = rows.double(), columns.double()
+        if self.preprocessing.resize == "crop":
+            ratio = height / width
+            crop_height = torch.minimum(crop_height, crop_width * ratio)
+            crop_width = crop_height / ratio
+        axes = []
+        for length, cropped, size in ((rows, crop_height, height), (columns, crop_width, width)):
+            span = torch.round(cropped * self.preprocessing.crop_fraction).long().clamp(min=1)
+            start = _quotient(length - span, 2)
+            axes.append(_Axis(start, span, _number(size), _number(0)))
+        return axes[0], axes[1]
+
+    def _whole(self, rows: Scalar, columns: Scalar) -> tuple[Scalar, Scalar]:
+        """Return the height and width that an image is resized to before it is cropped: `Preprocessing._resized`."""
+        height, width = self.preprocessing.before_crop
+        if self.preprocessing.resize == "squash":
+            return _number(height), _number(width)
+        if height == width:  # the shorter side becomes that
+            shorter = torch.minimum(rows, columns)
+            scaled = (_quotient(height * side, shorter) for side in (rows, columns))
+            return next(scaled), next(scaled)
+        scale = torch.maximum(height / rows.double(), width / columns.double())
+        return (
+            torch.round(rows * scale).long().clamp(min=height),
+            torch.round(columns * scale).long().clamp(min=width),
+        )
+
+    def _after(self, length: Scalar, whole: Scalar, size: int) -> _Axis:
+        """Return an axis that is cropped after it was resized; an odd pixel goes where the source of the pipeline puts it."""
+        beyond = whole - size
+        first = _quotient(beyond, 2)
+        if self.preprocessing.resampler == "pillow":  # a half is rounded to the even number
+            first = first + (beyond % 2) * (first % 2)
+        return _Axis(_number(0), length, whole, first)
+
+    def _along(
+        self, pixels: Float[Tensor, "batch 3 rows columns"], axis: _Axis, number: int, thin: Bool[Tensor, ""] | None
+    ) -> Float[Tensor, "batch 3 outputs columns"]:
+        """Return images resized along their rows: products with weights, of which those in 8 bits are rounded to levels.
+
+        A sum of products with such integers does not fit float32; those of their upper and of their lower halves do.
+        """
+        kept = torch.arange(self.preprocessing.image_size[number]) + axis.first
+        weights = self._weights(axis, kept, pixels.shape[2])
+        if not self.in_8_bits or self.preprocessing.interpolation == "nearest":
+            return weights.float() @ pixels
+        scale = torch.tensor(2.0**PILLOW_BITS, dtype=torch.float64)
+        if (
+            self.preprocessing.resampler == "torch"
+        ):  # the first output's weights are the largest, since nothing is before it
+            scale = _scale(torch.maximum(weights.max(), self._weights(axis, _number(0)[None], pixels.shape[2]).max()))
+        integers = torch.sign(weights) * torch.floor(weights.abs() * scale + 0.5)
+        upper = torch.floor(integers / HALF)
+        carried = torch.floor((integers - HALF * upper).float() @ pixels / HALF)
+        if thin is not None:
+            upper = torch.where(thin, weights, upper)
+        sums, unit = upper.float() @ pixels, (scale / HALF).float()
+        levels = torch.floor((sums + carried + unit / 2) / unit).clamp(0, WHITE)
+        return levels if thin is None else torch.where(thin, sums, levels)
+
+    def _weights(self, axis: _Axis, outputs: Int64[Tensor, " outputs"], length: int) -> Weights:
+        """Return by how much each of an axis's pixels counts for some outputs.
+
+        Positions are in units of 1 / (2 * whole) pixels, in which all of them are whole numbers.
+        """
+        interpolation = self.preprocessing.interpolation
+        output, pixel = outputs[:, None], torch.arange(length)[None, :] - axis.start
+        if interpolation == "nearest":  # which of two pixels is nearer hangs on the precision
+            kind = torch.float64 if self.preprocessing.resampler == "pillow" else torch.float32
+            nearest = torch.floor((output.to(kind) + 0.5) * (axis.span.to(kind) / axis.whole.to(kind)))
+            return (pixel == torch.minimum(nearest.long(), axis.span - 1)).double()
+        step = 2 * axis.whole  # from one pixel to the next
+        centre = (2 * output + 1) * axis.span - axis.whole  # of an output, from that of the first pixel
+        if self.antialias:
+            reach = 2 * torch.maximum(axis.span, axis.whole)  # one pixel of the smaller of both images
+            distance = (step * pixel - centre).abs()
+            weights = (reach - distance).clamp(min=0).double()  # whole numbers, of which every runtime has the same sum
+            if interpolation == "bicubic":
+                weights = _cubic(distance.double() / reach.double(), SMOOTH)
+            weights = weights * ((pixel >= 0) & (pixel < axis.span)).double()
+            return weights / weights.sum(dim=1, keepdim=True)
+        if interpolation == "bilinear":
+            centre = torch.minimum(centre.clamp(min=0), step * (axis.span - 1))
+            return _triangle(((step * pixel - centre).double() / step.double()).abs())
+        return _four_nearest(centre, step, pixel, axis.span - 1)
+
+
+def _scale(largest: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """Return torch's power of two for weights of which this is the largest."""
+    powers = 2.0 ** torch.arange(1, PILLOW_BITS + 1, dtype=torch.float64)
+    return torch.where(torch.floor(largest * powers + 0.5) < INTEGERS, powers, torch.ones_like(powers)).max()
+
+
+def _quotient(number: Tensor, divisor: Tensor | int) -> Int64[Tensor, "*axes"]:
+    """Return a whole quotient rounded down; what ONNX makes of torch's own is computed in float32."""
+    return torch.floor(number.double() / divisor).long()
+
+
+def _four_nearest(
+    centre: Int64[Tensor, "outputs 1"], step: Scalar, pixel: Int64[Tensor, "1 pixels"], last: Scalar
+) -> Weights:
+    """Return the weights of cubic convolution; pixels beyond the edge are the edge's."""
+    before = _quotient(centre + step, step) - 1  # the centre is at most half a pixel before the first
+    beyond = (centre - before * step).double() / step.double()
+    weights = torch.zeros(1, dtype=torch.float64)
+    for tap in (-1, 0, 1, 2):
+        here = torch.minimum((before + tap).clamp(min=0), last)
+        weights = weights + _cubic((beyond - tap).abs(), SHARP) * (pixel == here).double()
+    return weights
+
+
+def _triangle(distance: Tensor) -> Tensor:
+    return (1 - distance).clamp(min=0)
+
+
+def _cubic(distance: Tensor, a: float) -> Tensor:
+    """Return Keys's cubic convolution of a distance in pixels, at least 0 (IEEE TASSP 29(6), 1981, equation 4 on)."""
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = (((distance - 5) * distance + 8) * distance - 4) * a
+    return torch.where(distance < 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))
+
+
+def _either(which: Bool[Tensor, ""], one: _Axis, other: _Axis) -> _Axis:
+    return _Axis(
+        torch.where(which, one.start, other.start),
+        torch.where(which, one.span, other.span),
+        torch.where(which, one.whole, other.whole),
+        torch.where(which, one.first, other.first),
+    )
+
+
+def _number(value: int) -> Scalar:
+    return torch.tensor(value, dtype=torch.int64)

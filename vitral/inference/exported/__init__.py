@@ -1,0 +1,1 @@
+"""Files that hold a whole classifier, and the runtimes that compute them."""

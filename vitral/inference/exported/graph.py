@@ -1,0 +1,78 @@
+"""The interface of an exported file: decoded or prepared images in, logits out; and where such a file is cut."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from jaxtyping import Float32, UInt8
+
+from vitral.inference.runtimes import Engine, Precision
+
+Decoded = UInt8[np.ndarray, "batch rows columns 3"]
+Prepared = Float32[np.ndarray, "batch 3 height width"]
+Outputs = Float32[np.ndarray, "batch classes"]
+
+# The names of a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
+IMAGES, PROBABILITIES, LOGITS, PREPARED = "images", "probabilities", "logits", "prepared"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a graph.
+
+    Attributes:
+        name: its name.
+        dtype: numpy's name of its type: "uint8".
+        shape: its axes; None for one of any length.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+class Graph(ABC):
+    """A file and the runtime that computes it; nothing is computed before it is asked for, or kept when it is pickled.
+
+    Args:
+        path: the file.
+        precision: in which the network is computed.
+
+    Attributes:
+        engine: the runtime.
+        metadata: what the file says of itself, texts by name.
+        inputs: what it takes.
+        outputs: what it gives.
+    """
+
+    engine: ClassVar[Engine]
+    metadata: Mapping[str, str]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def __init__(self, path: Path, precision: Precision) -> None:
+        self.path, self.precision = path, precision
+
+    def files(self) -> list[Path]:
+        """Return the file, and the one with its weights where there is one."""
+        beside = (self.path.with_suffix(".bin"), self.path.with_name(f"{self.path.name}.data"))
+        return [self.path, *(path for path in beside if path.is_file())]
+
+    @abstractmethod
+    def prepare(self, images: Decoded) -> Prepared:
+        """Return the network's input, computed by the file's own first part; several threads may call it at once."""
+
+    @abstractmethod
+    def answer(self, images: Prepared) -> Outputs:
+        """Return the logits of prepared images, computed by the file's second part."""
+
+    @abstractmethod
+    def whole(self, images: Decoded) -> Outputs:
+        """Return the probabilities of decoded images, computed by the file as it is."""
+
+    @abstractmethod
+    def inner(self, images: Decoded, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+        """Return values within the graph, by name."""
