@@ -24,15 +24,15 @@ probabilities = session.run(["probabilities"], {"images": image[None]})[0][0]
 print(names[probabilities.argmax()], probabilities.max())""",
     "openvino": """\
 # pip install openvino numpy pillow
-import json
-import numpy as np
-import openvino
+import json, numpy as np, openvino
 from PIL import Image, ImageOps
 
-model = openvino.Core().compile_model("model.xml", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-names = json.loads(model.get_runtime_model().get_rt_info(["vitral", "class_names"]).value)
+core = openvino.Core()
+model = core.read_model("model.xml")
+names = json.loads(model.get_rt_info(["vitral", "class_names"]).value)
 image = np.asarray(ImageOps.exif_transpose(Image.open("photo.jpg")).convert("RGB"))
-probabilities = model(image[None])["probabilities"][0]
+exact = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+probabilities = exact(image[None])["probabilities"][0]
 print(names[probabilities.argmax()], probabilities.max())""",
     "torch": """\
 # pip install torch numpy pillow; the same version of torch, and a processor with the same instructions

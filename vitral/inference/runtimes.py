@@ -22,7 +22,7 @@ from vitral.models.model import Images, Logits, Model
 Engine = Literal["torch", "packed", "compiled", "openvino", "onnxruntime"]
 Precision = Literal["fp32", "bf16"]
 EXTRAS: dict[Engine, tuple[str, ...]] = {  # engines that are packages of their own, with an extra of that name
-    "openvino": ("openvino",),
+    "openvino": ("openvino", "onnxscript"),  # the second for files of its own
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
