@@ -16,7 +16,7 @@ def _trials(scale: Scale) -> Sequence[Trial]:
         Trial(
             f"{network.name}-{share.replace('/', 'of')}",
             network.label,
-            f"{network.label}, {share} of the images",
+            f"{network.label}, {'all' if share == '1' else f'{share} of the'} images",
             changes=network.changes,
             share=share,
         )
