@@ -95,10 +95,10 @@ const rgb = rgba.filter((_, index) => index % 4 < 3);
 const images = new ort.Tensor("uint8", new Uint8Array(rgb), [1, canvas.height, canvas.width, 3]);
 const { probabilities } = await session.run({ images }, ["probabilities"]);"""
 
-WARNING = """\
-> **This file is machine code.** Loading it runs it: never load one from a stranger. It is tied to the version of torch and to \
-the kind of processor that it was compiled with; for other machines take ONNX.
-"""
+WARNING = (
+    "> **This file is machine code.** Loading it runs it, like any program: load only what you trust. It is tied to the "
+    "version of torch and to the kind of processor that it was compiled with; for other machines take ONNX.\n"
+)
 PREPARED_ROW = "| out | `prepared` | float32 | batch, 3, height, width: what the network sees |"
 
 
