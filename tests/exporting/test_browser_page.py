@@ -126,7 +126,7 @@ def test_the_page_answers_as_the_classifier_does(answered: list[Any]) -> None:
 def test_bad_files_are_a_line_and_the_page_goes_on(answered: list[Any]) -> None:
     statuses = [one["status"] for one in answered[1:]]
     assert statuses[-6].startswith("51×37 pixels")  # transparent
-    assert statuses[-5] == "broken.png is not a readable image."
+    assert statuses[-5] == "broken.png cannot be used: it is not a readable image"
     assert statuses[-4].startswith("broken.onnx cannot be used: ")
     assert "pixels" in statuses[-3]
 

@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -22,12 +23,15 @@ from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import InFile, described
 from vitral.cli.main import main
+from vitral.data.unlabelled import Unlabelled
 from vitral.errors import ModelError, StorageError, WeightsError
 from vitral.events import ignore
 from vitral.exporting.onnx_file import write_onnx
+from vitral.exporting.parity import check_images
 from vitral.exporting.readme import CPP, JAVASCRIPT, PYTHON
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import runtimes
+from vitral.inference.exported.onnx_graph import OnnxGraph
 from vitral.inference.exported.open import open_graph
 
 NAMES = ("tulip", "rose & <b>thorn</b>", "日本")
@@ -241,6 +245,17 @@ class TestTargets:
         assert main(["export", str(saved)]) == 0
         assert (tmp_path / "flowers-onnx" / "model.onnx").is_file()
 
+    def test_a_full_disk_is_said_of_openvino_too(
+        self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(model: object, path: object, compress_to_fp16: bool) -> None:
+            raise RuntimeError("basic_ios::clear: iostream error")
+
+        monkeypatch.setattr("openvino.save_model", full)
+        with pytest.raises(StorageError, match="the disk is full"):
+            vitral.export(saved, tmp_path / "out", format="openvino", listener=ignore)
+        assert not list(tmp_path.iterdir())
+
     def test_a_full_disk_leaves_nothing_half_written(
         self, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -290,6 +305,94 @@ class TestBadFiles:
         with pytest.raises(WeightsError, match="machine code, which is never run here"):
             vitral.load(tmp_path / "model.pt2")
 
+    @pytest.mark.parametrize("change", ["logits", "prepared", "input"])
+    def test_a_graph_that_is_not_what_its_metadata_say(
+        self, plain: Path, photos: Path, tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        model = onnx.load(plain)
+        if change == "logits":  # one value for each image instead of one for each class
+            next(node for node in model.graph.node if "logits" in node.output).output[0] = "before"
+            for node in model.graph.node:
+                node.input[:] = ["before" if name == "logits" else name for name in node.input]
+            axis = onnx.helper.make_tensor("axis", onnx.TensorProto.INT64, [1], [1])
+            model.graph.initializer.append(axis)
+            model.graph.node.append(onnx.helper.make_node("ReduceMax", ["before", "axis"], ["logits"], keepdims=1))
+            model.graph.output[1].type.tensor_type.shape.dim[1].dim_value = 1
+        else:
+            old = {"prepared": "prepared", "input": "images"}[change]
+            for node in model.graph.node:
+                node.input[:] = ["renamed" if name == old else name for name in node.input]
+                node.output[:] = ["renamed" if name == old else name for name in node.output]
+            model.graph.input[0].name = "renamed" if change == "input" else "images"
+        onnx.save(model, tmp_path / "other.onnx")
+        assert main(["predict", str(photos), "--classifier", str(tmp_path / "other.onnx")]) == 1
+        said = capsys.readouterr().err.strip().splitlines()
+        assert said[-1].startswith("vitral: ")
+        assert "other.onnx" in said[-1]
+
+    @pytest.mark.parametrize("value", ["[" * 100_000, "9" * 400, "-5"])
+    def test_metadata_that_are_hostile(self, plain: Path, tmp_path: Path, value: str) -> None:
+        model = onnx.load(plain)
+        for told in model.metadata_props:
+            if told.key in ("provenance", "macs"):
+                told.value = value
+        onnx.save(model, tmp_path / "other.onnx")
+        with pytest.raises(WeightsError, match=r"other\.onnx"):
+            vitral.load(tmp_path / "other.onnx")
+
+    def test_xml_of_another_kind(self, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "boxes.xml").write_text("<annotation><object/></annotation>")
+        with pytest.raises(WeightsError, match="has no element 'net'"):
+            vitral.load(tmp_path / "boxes.xml")
+        assert not any(capfd.readouterr())
+
+
+class TestFolders:
+    def test_a_classifier_or_weights_come_before_a_file_beside_them(
+        self, saved: Path, plain: Path, tmp_path: Path
+    ) -> None:
+        beside = folder.save(vitral.load(saved), tmp_path / "beside")
+        (beside / "model.onnx").write_bytes(plain.read_bytes())
+        assert vitral.load(beside).model.num_classes == 3
+        (beside / "classifier.json").unlink()
+        with pytest.raises(WeightsError, match=r"weights\.safetensors"):  # read as weights, which do not say enough
+            vitral.load(beside)
+
+    def test_machine_code_in_a_folder_is_not_run(self, tmp_path: Path) -> None:
+        (tmp_path / "model.pt2").write_bytes(b"x")
+        with pytest.raises(WeightsError, match="machine code, which is never run here"):
+            vitral.load(tmp_path)
+
+
+def test_weights_in_a_file_of_their_own(
+    saved: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vitral.exporting.onnx_file.MOST_BYTES", 1000)
+    monkeypatch.setattr("vitral.inference.exported.onnx_graph.MOST_BYTES", 1000)
+    result = vitral.export(saved, tmp_path / "out", layers=True, listener=ignore)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", "model.onnx", "model.onnx.data"]
+    assert result.holds
+    assert min(result.cosines.values()) > 0.99999
+    classifier = vitral.load(tmp_path / "out")
+    np.testing.assert_allclose(answers(classifier, photos), answers(vitral.load(saved), photos), rtol=0, atol=1e-5)
+
+
+def test_a_runtime_that_fails_is_a_line(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: OnnxGraph, images: np.ndarray) -> np.ndarray:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(OnnxGraph, "whole", fail)
+    result = vitral.export(saved, tmp_path / "out", listener=ignore)
+    assert not result.holds
+    assert "out of memory" in "".join(result.lines())
+    json.dumps(result.to_json(), allow_nan=False)
+
+
+def test_thin_images_are_checked_in_bounded_memory() -> None:
+    thin = Unlabelled("thin.png", lambda: np.zeros((2, 40_000, 3), np.uint8))
+    sizes = {pixels.shape[:2] for _, pixels in islice(check_images([thin], (64, 64)), 4)}
+    assert max(max(size) for size in sizes) <= 4 * 8 * 64
+
 
 class TestFilesOfOthers:
     def test_prepared_images_are_taken(self, tmp_path: Path, photos: Path) -> None:
@@ -304,6 +407,14 @@ class TestFilesOfOthers:
         own = Classifier(model, PHOTOS.with_size(model.image_size))
         found = classifier.predict(photos, listener=ignore)
         assert [one.label for one in found] == [one.label for one in own.predict(photos, listener=ignore)]
+
+    def test_a_fixed_batch_is_filled(self, tmp_path: Path, photos: Path) -> None:
+        model = make("resnet-basic").eval()
+        example = torch.zeros(1, 3, *model.image_size)
+        torch.onnx.export(model, (example,), tmp_path / "one.onnx", dynamo=True, verbose=False, external_data=False)
+        own = Classifier(model, PHOTOS.with_size(model.image_size)).predict(photos, listener=ignore)
+        found = vitral.load(tmp_path / "one.onnx", listener=ignore).predict(photos, listener=ignore)
+        assert [one.label for one in found] == [one.label for one in own]
 
     def test_other_inputs_are_named(self, tmp_path: Path) -> None:
         value = onnx.helper.make_tensor_value_info

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vitral.errors import ModelError
 from vitral.exporting.preparation import Preparation
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Interpolation, Preprocessing, Resampler, Resize
@@ -92,3 +93,12 @@ def test_images_of_a_batch_do_not_meet() -> None:
     images = np.stack([noise(51, 37, seed) for seed in range(3)])
     found = Preparation(preprocessing)(torch.from_numpy(images))
     torch.testing.assert_close(found, torch.stack([preprocessing(image) for image in images]), rtol=0, atol=0)
+
+
+def test_a_crop_of_a_sixteenth_is_the_same() -> None:
+    assert furthest(Preprocessing(image_size=(24, 24), crop_fraction=0.05, resampler="torch"), 300, 451) < 1e-3
+
+
+def test_pillows_nearest_pixels_are_refused_by_name() -> None:
+    with pytest.raises(ModelError, match="nearest pixels cannot be written as a graph"):
+        Preparation(Preprocessing(interpolation="nearest", resampler="pillow"))

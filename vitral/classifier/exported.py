@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float32
 from torch import Tensor
 
@@ -21,15 +20,17 @@ from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference.choice import EngineChoice, PrecisionChoice
-from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.graph import FORMAT, IMAGES, Graph
 from vitral.inference.exported.open import open_graph
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.models.cost import count_macs, count_parameters
 from vitral.tasks.registry import described_task
 from vitral.weights.named.find import licence_of
 
-FORMAT, VERSION = "vitral-exported", "1"
+VERSION = "1"
 LONGEST = 1 << 20  # characters of all that is said, beyond which what is known of the training is left out
+LONGEST_NUMBER = 18  # digits
+LARGEST_SIDE = 4096  # pixels of prepared images
 CLASSES, PREPROCESSING, PROVENANCE = "class_names", "preprocessing", "provenance"
 
 
@@ -38,18 +39,18 @@ class InFile(Preprocessing):
     """The preprocessing in an exported file: computed by that, as long as it is not changed here.
 
     Attributes:
-        graph: the file.
+        predictor: the file.
         settings: what the file says that it does.
     """
 
-    graph: Graph = dataclasses.field(repr=False, compare=False)
+    predictor: ExportedPredictor = dataclasses.field(repr=False, compare=False)
     settings: Preprocessing = dataclasses.field(repr=False, compare=False)
 
     def __call__(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
         """Return an image as the network's input."""
         if any(getattr(self, name) != value for name, value in vars(self.settings).items()):
             return super().__call__(image)
-        return torch.from_numpy(self.graph.prepare(image[None])[0])
+        return self.predictor.prepare(image)
 
 
 def described(classifier: Classifier) -> dict[str, str]:
@@ -103,36 +104,46 @@ def read(
     """
     graph = open_graph(path, engine, precision)
     told = graph.metadata
-    if told.get("format") != FORMAT:
+    if not graph.is_ours:
         return _foreign(graph, listener)
+    if [(port.name, port.dtype, port.shape[3:]) for port in graph.inputs] != [(IMAGES, "uint8", (3,))]:
+        raise WeightsError(f"'{path}' does not take decoded images, as Vitral's files do; export the classifier again.")
     try:
         check_needs({KEY: json.loads(told.get(KEY, "[]"))}, path)
         preprocessing = Preprocessing.from_json(json.loads(told[PREPROCESSING]))
         names = read_class_names(json.loads(told[CLASSES]))
+        task = described_task(told)
         predictor = ExportedPredictor(
             graph,
             name=told["network"],
             image_size=preprocessing.image_size,
-            num_classes=graph.outputs[0].shape[1] or len(names),
-            num_parameters=int(told["parameters"]),
-            macs=int(told["macs"]),
+            num_classes=task.outputs(len(names)),
+            num_parameters=_count(told["parameters"]),
+            macs=_count(told["macs"]),
         )
         return Classifier(
             predictor,
-            InFile(**vars(preprocessing), graph=graph, settings=preprocessing),
+            InFile(**vars(preprocessing), predictor=predictor, settings=preprocessing),
             names,
             provenance=read_provenance(json.loads(told[PROVENANCE])),
             calibration=Calibration.from_json(json.loads(told.get(CALIBRATION, "null"))),
-            task=described_task(told),
+            task=task,
         )
     except KeyError as error:
         raise WeightsError(f"'{path}' lacks the entry {error} in its metadata; export the classifier again.") from error
-    except (ValueError, TypeError, IndexError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise WeightsError(f"'{path}' has damaged metadata ({error}); export the classifier again.") from error
     except WeightsError:
         raise
     except VitralError as error:
         raise WeightsError(f"'{path}' cannot be used: {error}") from error
+
+
+def _count(text: str) -> int:
+    """Return a number of weights or operations, which is a whole number that some network could have."""
+    if not (text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER):
+        raise ValueError(f"{text[:20]!r} is no count")
+    return int(text)
 
 
 def _foreign(graph: Graph, listener: Listener) -> Classifier:
@@ -154,7 +165,7 @@ def _image_size(graph: Graph) -> tuple[int, int]:
     """Return the height and width of the images that a file of another program takes."""
     if len(graph.inputs) == 1 and graph.inputs[0].dtype == "float32":
         match graph.inputs[0].shape:
-            case (_, 3, int(height), int(width)):
+            case (_, 3, int(height), int(width)) if min(height, width) > 0 and max(height, width) <= LARGEST_SIDE:
                 return height, width
     shown = ", ".join(f"{port.name}: {port.dtype} {list(port.shape)}" for port in graph.inputs)
     raise WeightsError(
@@ -165,7 +176,7 @@ def _image_size(graph: Graph) -> tuple[int, int]:
 
 def _outputs(graph: Graph) -> int:
     first = graph.outputs[0]
-    if first.dtype != "float32" or len(first.shape) != 2 or first.shape[1] is None:
+    if first.dtype != "float32" or len(first.shape) != 2 or not first.shape[1]:
         raise WeightsError(
             f"The first output of '{graph.path}' is no row of values for each image ({first.dtype} {list(first.shape)}); "
             "float32 (batch, classes) is needed."

@@ -14,7 +14,7 @@ from vitral.errors import VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.choice import EngineChoice, PrecisionChoice, predictor_of
-from vitral.inference.exported.open import graph_in
+from vitral.inference.exported.open import SUFFIXES, exported_in, is_exported
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
@@ -28,8 +28,7 @@ from vitral.weights.named.find import find, is_named, offer
 from vitral.weights.recognize import weights_in
 
 HUB_ID = re.compile(r"(hf:)?[\w.-]+/[\w.-]+")
-TORCH_PACKAGE = ".pt2"
-WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin")
+WEIGHT_SUFFIXES = (".npz", ".safetensors", ".pth", ".pt", ".bin", *SUFFIXES)
 
 
 def load(
@@ -63,7 +62,7 @@ def load(
         WeightsError: there is no such thing, or it cannot be read or fetched; the message names file and tensor.
         ModelError: the network cannot take `image_size`, or has no such field; or an engine that is not there.
     """
-    if (file := graph_in(Path(source))) is not None:
+    if (file := _exported(Path(source))) is not None:
         if image_size is not None or architecture:
             raise WeightsError(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
@@ -85,6 +84,15 @@ def load(
     return classifier
 
 
+def _exported(path: Path) -> Path | None:
+    """Return the exported file that a path names, itself or by a folder that holds neither a classifier nor weights."""
+    if is_exported(path):
+        return path
+    if not is_folder(path) or folder.is_classifier(path) or folder.is_classifier(path / CLASSIFIER) or weights_in(path):
+        return None
+    return exported_in(path)
+
+
 def as_classifier(classifier: Classifier | str | Path, listener: Listener = show) -> Classifier:
     """Return a classifier that is given as itself or by whatever `load` takes.
 
@@ -98,11 +106,6 @@ def _load(
     source: str | Path, architecture: Mapping[str, Any], size: tuple[int, int] | None, listener: Listener
 ) -> Classifier:
     path = Path(source)
-    if path.suffix == TORCH_PACKAGE and look_at(path) is not None:
-        raise WeightsError(
-            f"'{path}' is machine code, which is never run here; load the classifier that it was made from, or run it in a "
-            "program of your own, as the README.md beside it shows."
-        )
     for candidate in (path, path / CLASSIFIER):
         if folder.is_classifier(candidate):
             if architecture:

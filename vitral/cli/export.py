@@ -9,8 +9,8 @@ from cyclopts.validators import Number
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.errors import ModelError
-from vitral.exporting.export import Format
 from vitral.exporting.export import export as write
+from vitral.inference.exported.open import Format
 
 
 def export(

@@ -106,9 +106,8 @@ class Bench:
             f"{name} {flops / 1e12:.2f} TFLOP/s{self._most(flops)}" for name, flops in self.limits.items()
         )
         size = "x".join(map(str, self.image_size))
-        first = (
-            f"{self.network} at {size} pixels, {self.gmacs:.3g} GMACs an image; {self.machine}, {self.threads} threads."
-        )
+        cost = f"{self.gmacs:.3g} GMACs an image" if self.gmacs else "of operations that its file does not tell"
+        first = f"{self.network} at {size} pixels, {cost}; {self.machine}, {self.threads} threads."
         missing = tuple(f"Left out, {name}: {reason}." for name, reason in self.missing.items())
         memory = (MEMORY,) if any(speed.memory_bytes is not None for speed in self.speeds) else ()
         return first, f"Large products here: {limits}.", *memory, *self._above(), *self._apart(), *missing

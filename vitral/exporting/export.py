@@ -3,8 +3,9 @@
 import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -13,32 +14,26 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
 from vitral.classifier.inputs import list_images
 from vitral.classifier.load import load
-from vitral.errors import WeightsError, did_you_mean
+from vitral.errors import ImageError, ModelError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.exporting.layers import first_different, layer_cosines
 from vitral.exporting.parity import Answer, Parity, check_images, compare
 from vitral.exporting.readme import readme
 from vitral.files import new_folder, sync_file, write_through
 from vitral.inference.exported.graph import Decoded
-from vitral.inference.exported.open import open_graph
-from vitral.inference.runtimes import Engine, check_able
+from vitral.inference.exported.open import ENGINES, FILES, Format, open_graph
+from vitral.inference.runtimes import check_able
 from vitral.layout import CARD
 from vitral.machine import has_native_bf16
 from vitral.outputs import check_folder
 from vitral.progress import show
 
-Format = Literal["onnx", "openvino", "torch"]
-FILES: dict[Format, tuple[str, ...]] = {
-    "onnx": ("model.onnx", "model.onnx.data"),
-    "openvino": ("model.xml", "model.bin"),
-    "torch": ("model.pt2",),
-}
-ENGINES: dict[Format, Engine] = {"onnx": "onnxruntime", "openvino": "openvino"}
 WRITERS: dict[Format, tuple[str, str]] = {  # imported where they are needed, for the packages that they need
     "onnx": ("vitral.exporting.onnx_file", "write_onnx"),
     "openvino": ("vitral.exporting.openvino_file", "write_openvino"),
     "torch": ("vitral.exporting.torch_file", "write_torch_package"),
 }
+OWN = {CARD, *(name for names in FILES.values() for name in names)}  # all that an export may leave in its folder
 
 
 @dataclass(frozen=True)
@@ -81,7 +76,8 @@ class Exported:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {**asdict(self), "path": str(self.path), "file": str(self.file), "holds": self.holds}
+        checks = [check.to_json() for check in self.checks]
+        return {**asdict(self), "checks": checks, "path": str(self.path), "file": str(self.file), "holds": self.holds}
 
 
 def export(
@@ -109,7 +105,7 @@ def export(
             this version of torch, which takes minutes to compile.
         data: images to check it on, whatever `finetune` takes; None for parts of two photographs that scikit-learn has.
         image_size: pixels that the network sees; None for the classifier's own.
-        layers: compare the values of each layer, too; not of "torch".
+        layers: compare the values of each layer, too, on the image whose answers differ most; not of "torch".
         overwrite: replace an export that is there.
         listener: receives progress and warnings; they are written to the screen if left out.
 
@@ -118,8 +114,10 @@ def export(
 
     Raises:
         WeightsError: there is no such classifier.
-        ModelError: its network cannot be written in this format, or the format's runtime is not installed.
+        ModelError: its network cannot be written in this format, the format's runtime is not installed, or layers of "torch" or
+            another size of a classifier itself are asked for.
         DataError: there is no such data.
+        ImageError: an image to check it on cannot be read.
         StorageError: the target cannot be written, or something stands there that would be lost.
     """
     if format not in get_args(Format):
@@ -128,23 +126,31 @@ def export(
             f"There is no format '{format}'.{did_you_mean(format, known)} There are: {', '.join(known)}."
         )
     inputs = [one for one in (classifier, data) if isinstance(one, str | Path)]
-    own = {CARD, *(name for names in FILES.values() for name in names)}
-    check_folder(target, own=own, inputs=inputs, overwrite=overwrite)
+    check_folder(target, own=OWN, inputs=inputs, overwrite=overwrite)
     if format in ENGINES:
         check_able(ENGINES[format], "fp32")
+    elif layers:
+        raise ModelError("The values within torch's package cannot be read; compare layers in another format.")
+    if image_size is not None and isinstance(classifier, Classifier):
+        raise ModelError("A classifier that is given as itself is written at its own size; load it at another one.")
     loaded = (
         classifier if isinstance(classifier, Classifier) else load(classifier, image_size=image_size, listener=listener)
     )
     own_images = None if data is None else list_images(data, listener)
-    images = list(check_images(own_images, loaded.preprocessing.image_size))
+    if own_images is not None and not own_images:
+        raise ImageError(f"There is no image in '{data}' to check the file on.")
+    size = loaded.preprocessing.image_size
     file = Path(target) / FILES[format][0]
     written = _write(loaded, file, format, listener)
     checks = tuple(
-        compare(loaded, answer, images, computed_by=how, has_to_hold=exact, listener=listener)
+        compare(loaded, answer, check_images(own_images, size), computed_by=how, has_to_hold=exact, listener=listener)
         for how, answer, exact in _answers(file, format)
     )
     differs = any(check.holds is False for check in checks)
-    cosines = layer_cosines(loaded, open_graph(file), written, images[0][1]) if written and (layers or differs) else {}
+    cosines: dict[str, float] = {}
+    if written and (layers or differs) and not checks[0].error:
+        pixels = next(islice(check_images(own_images, size), checks[0].furthest, None))[1]
+        cosines = layer_cosines(loaded, open_graph(file), written, pixels)
     whose = "parts of two photographs" if data is None else str(data)
     return Exported(file.parent, file, checks, whose, cosines)
 
@@ -153,8 +159,7 @@ def _write(classifier: Classifier, file: Path, format_name: Format, listener: Li
     """Write the folder, and return the names of the file's values by the layers that give them; none of torch's."""
     metadata = described(classifier)
     listener(Message(f"Writing {file}: the network's graph is traced and converted."))
-    names = {name for known in FILES.values() for name in known} | {CARD}
-    with new_folder(file.parent, own=names) as partial:
+    with new_folder(file.parent, own=OWN) as partial:
         module, name = WRITERS[format_name]
         written = getattr(importlib.import_module(module), name)(classifier, metadata, partial / file.name)
         for part in partial.iterdir():

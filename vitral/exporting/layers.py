@@ -20,6 +20,8 @@ SAME = 0.9999  # a cosine from which on two layers' values count as the same
 def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: Pixels) -> dict[str, float]:
     """Return the cosine between what each layer gives in the network and in the file, in the order of computation.
 
+    It is multiplied by the ratio of both lengths, so that a layer whose values are only larger is seen, too.
+
     Args:
         classifier: computed in torch in float32.
         graph: the file.
@@ -52,6 +54,7 @@ def _keep(kept: dict[str, np.ndarray], name: str, module: nn.Module, arguments: 
 
 
 def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine times the ratio of both lengths, the shorter to the longer: 1 for the same values only."""
     first, second = one.ravel().astype(np.float64), other.ravel().astype(np.float64)
-    lengths = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return float(first @ second) / lengths if lengths > 0 else float(np.array_equal(first, second))
+    longest = max(float(first @ first), float(second @ second))
+    return float(first @ second) / longest if longest > 0 else 1.0

@@ -1,5 +1,6 @@
 """A classifier as OpenVINO's own pair of files."""
 
+import errno
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,5 +39,8 @@ def write_openvino(classifier: Classifier, metadata: Mapping[str, str], path: Pa
             raise ModelError(f"The network cannot be written for OpenVINO ({one_line(error)}).") from error
         for name, text in metadata.items():
             model.set_rt_info(text, [METADATA, name])
-        openvino.save_model(model, path, compress_to_fp16=False)
+        try:
+            openvino.save_model(model, path, compress_to_fp16=False)
+        except RuntimeError as error:  # which hides the system's own
+            raise OSError(errno.ENOSPC if "iostream" in str(error) else errno.EIO, one_line(error)) from error
     return layers

@@ -1,8 +1,9 @@
 """Whether an exported file answers as the classifier does, on real images of all sizes."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from sklearn.datasets import load_sample_images
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.unlabelled import Unlabelled
+from vitral.errors import one_line
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
 from vitral.inference.exported.graph import Decoded
@@ -21,6 +23,7 @@ IMAGES = 200
 FACTORS = (1.1, 2.0, 8.0, 0.5)
 MOST_APART = 1e-4  # of a probability, in float32
 BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
+THINNEST = 4  # times its shorter side: no image is longer
 SHOWN = 10  # images with another answer that are named
 
 Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
@@ -50,10 +53,12 @@ class Parity:
     Attributes:
         computed_by: the runtime and the precision.
         images: that were computed by both.
-        largest: the largest difference of a probability; not a number where the file gives none.
+        largest: the largest difference of a probability; infinite where the file gives no number, or not one for each class.
         same_top: the share of the images whose most probable class is the same.
         others: the images whose most probable class is not.
         holds: whether it has to be, and is, within `MOST_APART`; None where it does not have to be.
+        furthest: the number of the image whose answers differ most, counted from 0.
+        error: why the runtime could not compute an image; empty if it could compute all.
     """
 
     computed_by: str
@@ -62,9 +67,17 @@ class Parity:
     same_top: float
     others: tuple[Other, ...]
     holds: bool | None
+    furthest: int = 0
+    error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values; a difference that is no number is None."""
+        return {**asdict(self), "largest": self.largest if math.isfinite(self.largest) else None}
 
     def lines(self) -> tuple[str, ...]:
         """Return it for people: a sentence, and a line for each of the first images with another answer."""
+        if self.error:
+            return (f"Not computed by {self.computed_by}: {self.error}",)
         limit = f", and at most {MOST_APART:g} is allowed" if self.holds is False else ""
         first = (
             f"Checked with {self.computed_by} on {self.images:,} images of all sizes: probabilities differ by at most "
@@ -100,11 +113,17 @@ def check_images(own: Sequence[Unlabelled] | None, size: tuple[int, int]) -> Ite
             which = number % len(photos.images)
             name, pixels = photos.filenames[which].rsplit("/", 1)[-1], _part(photos.images[which], rng)
         shorter = max(2, round(factor * min(size)))
+        pixels = _not_too_thin(pixels)
         scale = shorter / min(pixels.shape[:2])
         rows, columns = (max(1, round(side * scale)) for side in pixels.shape[:2])
-        longest = 4 * shorter  # of an image that is thinner, a part
         resized = Image.fromarray(pixels).resize((columns, rows), Image.Resampling.BICUBIC)
-        yield f"{name} at {columns}x{rows}", np.array(resized.crop((0, 0, min(columns, longest), min(rows, longest))))
+        yield f"{name} at {columns}x{rows}", np.array(resized)
+
+
+def _not_too_thin(pixels: Pixels) -> Pixels:
+    """Return an image's beginning, at most so much longer than wide that it can be made larger."""
+    most = THINNEST * min(pixels.shape[:2])
+    return np.ascontiguousarray(pixels[:most, :most])
 
 
 def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:
@@ -118,13 +137,13 @@ def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:
 def compare(
     classifier: Classifier,
     answer: Answer,
-    images: Sequence[tuple[str, Pixels]],
+    images: Iterable[tuple[str, Pixels]],
     *,
     computed_by: str,
     has_to_hold: bool,
     listener: Listener,
 ) -> Parity:
-    """Compare a file's probabilities with a classifier's.
+    """Compare a file's probabilities with a classifier's; a runtime that fails is told, not raised.
 
     Args:
         classifier: computed in torch in float32.
@@ -135,7 +154,7 @@ def compare(
         listener: receives progress.
 
     Raises:
-        Exception: whatever the file's runtime raises.
+        ImageError: an image cannot be read.
     """
     apart: list[float] = []
     others: list[Other] = []
@@ -143,22 +162,20 @@ def compare(
         prepared = classifier.preprocessing(pixels)[None]
         own = classifier.to_probabilities(classifier.predictor.exact.logits(prepared))[0]
         count = BATCHES.get(number, 1)
-        found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
+        try:
+            found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
+        except Exception as error:  # a runtime raises anything
+            failed = f"{name}, {count} at once: {one_line(error)}"
+            return Parity(computed_by, number, math.nan, 0.0, (), False if has_to_hold else None, number, failed)
         difference = float((found - own).abs().max()) if found.shape == (count, len(own)) else math.nan
-        apart.append(difference if math.isfinite(difference) else math.nan)
-        if math.isnan(apart[-1]):
-            continue
-        mine, theirs = int(own.argmax()), int(found[0].argmax())
-        if mine != theirs:
+        apart.append(difference if math.isfinite(difference) else math.inf)
+        mine, theirs = int(own.argmax()), int(found[0].argmax()) % len(own)
+        if mine != theirs or math.isinf(apart[-1]):
             labels = classifier.class_names
             others.append(Other(name, labels[mine], labels[theirs], float(own[mine] - own[theirs])))
-        listener(Progress("check the file", number + 1, len(images)))
-    largest = math.nan if any(map(math.isnan, apart)) else max(apart)
+        listener(Progress("check the file", number + 1, IMAGES))
+    largest = max(apart)
+    holds = largest <= MOST_APART if has_to_hold else None
     return Parity(
-        computed_by,
-        len(images),
-        largest,
-        1 - (len(others) + sum(map(math.isnan, apart))) / len(images),
-        tuple(others),
-        largest <= MOST_APART if has_to_hold else None,
+        computed_by, len(apart), largest, 1 - len(others) / len(apart), tuple(others), holds, apart.index(largest)
     )

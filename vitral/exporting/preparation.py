@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 
+from vitral.errors import ModelError
 from vitral.images.preprocessing import LONGEST, Preprocessing
 
 Scalar = Int64[Tensor, ""]
@@ -51,10 +52,15 @@ class Preparation(nn.Module):
 
     Args:
         preprocessing: what is done.
+
+    Raises:
+        ModelError: it takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
     """
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         super().__init__()
+        if (preprocessing.resampler, preprocessing.interpolation) == ("pillow", "nearest"):
+            raise ModelError("Pillow's way to take the nearest pixels cannot be written as a graph; take another one.")
         self.preprocessing = preprocessing
         self.in_8_bits = preprocessing.resampler != "float32"
         self.antialias = preprocessing.antialias or self.in_8_bits
@@ -77,6 +83,11 @@ class Preparation(nn.Module):
             resized = torch.where((removed[0] > 0) & (removed[0] > 2 * removed[1]), across(down(pixels)), resized)
         return self.preprocessing.normalize(resized.clamp(0, WHITE))
 
+    @property
+    def _most(self) -> int:
+        """Pixels of a side beyond which an image is not resized before the crop."""
+        return LONGEST * max(self.preprocessing.image_size)
+
     def _axes(self, rows: Scalar, columns: Scalar) -> tuple[_Axis, _Axis, Bool[Tensor, ""] | None]:
         """Return how both axes are resized, and whether the image is so thin that it is done in float32 instead of 8 bits.
 
@@ -87,9 +98,9 @@ class Preparation(nn.Module):
         whole_rows, whole_columns = self._whole(rows, columns)
         vertical = self._after(rows, whole_rows, self.preprocessing.image_size[0])
         horizontal = self._after(columns, whole_columns, self.preprocessing.image_size[1])
-        if self.preprocessing.resize == "squash":
+        if self.preprocessing.resize == "squash" and max(self.preprocessing.before_crop) <= self._most:
             return vertical, horizontal, None
-        thin = torch.maximum(whole_rows, whole_columns) > LONGEST * max(self.preprocessing.image_size)
+        thin = torch.maximum(whole_rows, whole_columns) > self._most
         before = self._cropped(rows, columns)
         return _either(thin, before[0], vertical), _either(thin, before[1], horizontal), thin
 
@@ -163,9 +174,8 @@ class Preparation(nn.Module):
         """
         interpolation = self.preprocessing.interpolation
         output, pixel = outputs[:, None], torch.arange(length)[None, :] - axis.start
-        if interpolation == "nearest":  # which of two pixels is nearer hangs on the precision
-            kind = torch.float64 if self.preprocessing.resampler == "pillow" else torch.float32
-            nearest = torch.floor((output.to(kind) + 0.5) * (axis.span.to(kind) / axis.whole.to(kind)))
+        if interpolation == "nearest":  # in float32, as torch: which of two pixels is nearer hangs on it
+            nearest = torch.floor((output.float() + 0.5) * (axis.span.float() / axis.whole.float()))
             return (pixel == torch.minimum(nearest.long(), axis.span - 1)).double()
         step = 2 * axis.whole  # from one pixel to the next
         centre = (2 * output + 1) * axis.span - axis.whole  # of an output, from that of the first pixel

@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 
 from vitral.classifier.classifier import Classifier
+from vitral.inference.exported.open import FILES, Format
 from vitral.printable import in_markdown, printable
 
 TITLES = {"onnx": "ONNX", "openvino": "OpenVINO", "torch": "a package for torch"}
-FILE = {"onnx": "model.onnx", "openvino": "model.xml", "torch": "model.pt2"}
 
 PYTHON = {
     "onnx": """\
@@ -83,7 +83,7 @@ auto probabilities = model.run({images})[0];  // (1, classes)""",
 }
 
 JAVASCRIPT = """\
-// npm install onnxruntime-web; image: an ImageBitmap, a canvas or an <img>
+// npm install onnxruntime-web; image: an ImageBitmap, as createImageBitmap makes of a file or of an <img>
 import * as ort from "onnxruntime-web";
 
 const session = await ort.InferenceSession.create("model.onnx");
@@ -102,7 +102,7 @@ WARNING = (
 PREPARED_ROW = "| out | `prepared` | float32 | batch, 3, height, width: what the network sees |"
 
 
-def readme(classifier: Classifier, format_name: str, metadata: Mapping[str, str]) -> str:
+def readme(classifier: Classifier, format_name: Format, metadata: Mapping[str, str]) -> str:
     """Return the text as Markdown.
 
     Args:
@@ -114,7 +114,7 @@ def readme(classifier: Classifier, format_name: str, metadata: Mapping[str, str]
     threshold = json.loads(metadata.get("threshold", "null"))
     sure = f" Answers below {threshold:.1%} are not sure." if threshold is not None else ""
     lines = [
-        f"# {FILE[format_name]}",
+        f"# {FILES[format_name][0]}",
         "",
         f"An image classifier as {TITLES[format_name]}, written by Vitral: {in_markdown(metadata['network'])}, "
         f"{len(classifier.class_names)} {classifier.task.noun}. It needs neither Vitral nor any preprocessing: it "

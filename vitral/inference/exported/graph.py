@@ -1,10 +1,11 @@
 """The interface of an exported file: decoded or prepared images in, logits out; and where such a file is cut."""
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -15,7 +16,8 @@ Decoded = UInt8[np.ndarray, "batch rows columns 3"]
 Prepared = Float32[np.ndarray, "batch 3 height width"]
 Outputs = Float32[np.ndarray, "batch classes"]
 
-# The names of a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
+FORMAT = "vitral-exported"  # the entry "format" in the metadata of a file of Vitral's
+# The names of such a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
 IMAGES, PROBABILITIES, LOGITS, PREPARED = "images", "probabilities", "logits", "prepared"
 
 
@@ -55,6 +57,27 @@ class Graph(ABC):
 
     def __init__(self, path: Path, precision: Precision) -> None:
         self.path, self.precision = path, precision
+        self._parts: dict[str, Any] = {}
+        self._making = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: all but what the runtime made, and the lock."""
+        return {name: value for name, value in self.__dict__.items() if name != "_making"} | {"_parts": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _making=threading.Lock())
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether Vitral wrote the file, so that it has both parts."""
+        return self.metadata.get("format") == FORMAT
+
+    def _made(self, name: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  # what the runtime makes of a part
+        """Return a part of the file as the runtime computes it, which one thread makes once."""
+        with self._making:
+            if name not in self._parts:
+                self._parts[name] = make()
+        return self._parts[name]
 
     def files(self) -> list[Path]:
         """Return the file, and the one with its weights where there is one."""

@@ -1,6 +1,5 @@
 """An ONNX file, computed by ONNX Runtime on the CPU."""
 
-import functools
 import tempfile
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ from vitral.inference.exported.graph import (
 )
 from vitral.inference.runtimes import Engine, Precision, onnxruntime_session
 
-MOST_BYTES = 2**31 - 1  # of a message of protobuf: a graph with more weights has them in a file beside it
+MOST_BYTES = 2**31 - 2**24  # of a message of protobuf: a graph with more weights has them in a file beside it
 DTYPES = {"tensor(uint8)": "uint8", "tensor(float)": "float32", "tensor(float16)": "float16", "tensor(int64)": "int64"}
 
 
@@ -38,64 +37,53 @@ class OnnxGraph(Graph):
 
     def __init__(self, path: Path, precision: Precision) -> None:
         super().__init__(path, precision)
-        session = self._session
+        try:
+            session = onnxruntime_session(path, torch.get_num_threads())
+        except Exception as error:  # the runtime's own errors have no common class
+            raise WeightsError(f"'{path}' is not an ONNX file that can be read ({one_line(error)}).") from error
         self.metadata = dict(session.get_modelmeta().custom_metadata_map)
         self.inputs = tuple(map(_port, session.get_inputs()))
         self.outputs = tuple(map(_port, session.get_outputs()))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled or copied: all but what the runtime made."""
-        made = ("_session", "_preparing", "_answering", "_model")
-        return {name: value for name, value in self.__dict__.items() if name not in made}
+    def _first_part(self) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
+        # With one thread: each image is prepared by a thread or a process of its own.
+        return _session_of(self._cut(IMAGES, PREPARED, weights=False), threads=1)
+
+    def _second_part(self) -> Any:  # noqa: ANN401
+        return _session_of(self._cut(PREPARED, LOGITS)) if self.is_ours else self._all()
+
+    def _all(self) -> Any:  # noqa: ANN401
+        return onnxruntime_session(self.path, torch.get_num_threads())
+
+    def _run(self, made: Any, images: np.ndarray, name: str | None) -> np.ndarray:  # noqa: ANN401
+        return made.run([name or made.get_outputs()[0].name], {made.get_inputs()[0].name: images})[0]
 
     def prepare(self, images: Decoded) -> Prepared:
         """Return the network's input, computed by the file's own first part; several threads may call it at once."""
-        return self._preparing.run([PREPARED], {IMAGES: images})[0]
+        return self._run(self._made("first", self._first_part), images, PREPARED)
 
     def answer(self, images: Prepared) -> Outputs:
         """Return the logits of prepared images, computed by the file's second part."""
-        name = self._answering.get_inputs()[0].name
-        return self._answering.run([self._answering.get_outputs()[0].name], {name: images})[0]
+        return self._run(self._made("second", self._second_part), images, None)
 
     def whole(self, images: Decoded) -> Outputs:
         """Return the probabilities of decoded images, computed by the file as it is."""
-        return self._session.run([PROBABILITIES], {IMAGES: images})[0]
+        return self._run(self._made("all", self._all), images, PROBABILITIES)
 
     def inner(self, images: Decoded, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return values within the graph, by name."""
-        model = onnx.ModelProto()
-        model.CopyFrom(self._model)
+        model = onnx.load(self.path)
         model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         return dict(zip(names, _session_of(model).run(list(names), {IMAGES: images}), strict=True))
 
-    @functools.cached_property
-    def _session(self) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
-        try:
-            return onnxruntime_session(self.path, torch.get_num_threads())
-        except Exception as error:  # the runtime's own errors have no common class
-            raise WeightsError(f"'{self.path}' is not an ONNX file that can be read ({one_line(error)}).") from error
-
-    @functools.cached_property
-    def _preparing(self) -> Any:  # noqa: ANN401
-        return _session_of(self._cut([IMAGES], [PREPARED]), threads=1)  # one for each image that is decoded
-
-    @functools.cached_property
-    def _answering(self) -> Any:  # noqa: ANN401
-        if not self.metadata.get("format"):  # another program's, of which nothing is cut off
-            return self._session
-        return _session_of(self._cut([PREPARED], [LOGITS]))
-
-    @functools.cached_property
-    def _model(self) -> onnx.ModelProto:
-        return onnx.load(self.path)
-
-    def _cut(self, inputs: list[str], outputs: list[str]) -> onnx.ModelProto:
-        return onnx.utils.Extractor(self._model).extract_model(inputs, outputs)
+    def _cut(self, first: str, last: str, *, weights: bool = True) -> onnx.ModelProto:
+        model = onnx.load(self.path, load_external_data=weights)
+        return onnx.utils.Extractor(model).extract_model([first], [last])
 
 
 def _session_of(model: onnx.ModelProto, threads: int | None = None) -> Any:  # noqa: ANN401
     threads = threads or torch.get_num_threads()
-    if model.ByteSize() <= MOST_BYTES:
+    if sum(len(value.raw_data) for value in model.graph.initializer) <= MOST_BYTES:
         return onnxruntime_session(model.SerializeToString(), threads)
     with tempfile.TemporaryDirectory(prefix="vitral-onnx-") as folder:
         path = Path(folder) / "network.onnx"

@@ -1,21 +1,31 @@
 """Which file is opened by which runtime."""
 
 from pathlib import Path
+from typing import Literal
 
-from vitral.errors import ModelError
+from vitral.errors import ModelError, WeightsError
 from vitral.inference.choice import EngineChoice, PrecisionChoice
 from vitral.inference.exported.graph import Graph
 from vitral.inference.runtimes import Engine, Precision, check_able, precisions_of
 
-ENGINES: dict[str, Engine] = {".onnx": "onnxruntime", ".xml": "openvino"}  # by the ending of a file's name
-NAMES = tuple(f"model{suffix}" for suffix in ENGINES)  # of the file in the folder that an export writes
+Format = Literal["onnx", "openvino", "torch"]
+FILES: dict[Format, tuple[str, ...]] = {  # in the folder that an export writes, the one to open first
+    "onnx": ("model.onnx", "model.onnx.data"),
+    "openvino": ("model.xml", "model.bin"),
+    "torch": ("model.pt2",),
+}
+ENGINES: dict[Format, Engine] = {"onnx": "onnxruntime", "openvino": "openvino"}
+SUFFIXES = {Path(names[0]).suffix: name for name, names in FILES.items()}  # of a file's name, and its format
 
 
-def graph_in(path: Path) -> Path | None:
-    """Return the exported file that a path names, itself or in the folder of an export; None if there is none."""
-    if path.suffix.lower() in ENGINES and path.is_file():
-        return path
-    return next((path / name for name in NAMES if (path / name).is_file()), None)
+def is_exported(path: Path) -> bool:
+    """Tell whether a path names a file of one of the formats, by its ending."""
+    return path.suffix.lower() in SUFFIXES and path.is_file()
+
+
+def exported_in(folder: Path) -> Path | None:
+    """Return the file of an export in a folder; None if there is none."""
+    return next((folder / names[0] for names in FILES.values() if (folder / names[0]).is_file()), None)
 
 
 def open_graph(path: Path, engine: EngineChoice | None = None, precision: PrecisionChoice = "fp32") -> Graph:
@@ -28,12 +38,19 @@ def open_graph(path: Path, engine: EngineChoice | None = None, precision: Precis
 
     Raises:
         ModelError: the runtime is not installed, or another engine or a precision that it does not compute in is asked for.
-        WeightsError: the file cannot be read.
+        WeightsError: the file cannot be read, or is machine code.
     """
-    own = ENGINES[path.suffix.lower()]
+    own = ENGINES.get(SUFFIXES[path.suffix.lower()])
+    if own is None:
+        raise WeightsError(
+            f"'{path}' is machine code, which is never run here; load the classifier that it was made from, or run it in a "
+            "program of your own, as the README.md beside it shows."
+        )
     if engine not in (None, "auto", own):
         raise ModelError(f"'{path}' is computed by {own}, and by no other engine; leave the engine out.")
-    check_able(own, precision)
+    if precision not in (*precisions_of(own), "auto"):
+        raise ModelError(f"'{path}' is computed in {' or '.join(precisions_of(own))}, not in {precision}.")
+    check_able(own, "auto")
     exact: Precision = "fp32"
     taken = next((one for one in precisions_of(own) if one == precision), exact)
     if own == "openvino":

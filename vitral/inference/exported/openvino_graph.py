@@ -1,6 +1,5 @@
 """A file of OpenVINO's own form (.xml beside .bin), computed by it on the CPU."""
 
-import functools
 import threading
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,19 +9,12 @@ import openvino
 import torch
 
 from vitral.errors import WeightsError, one_line
-from vitral.inference.exported.graph import (
-    LOGITS,
-    PREPARED,
-    PROBABILITIES,
-    Decoded,
-    Graph,
-    Outputs,
-    Port,
-    Prepared,
-)
+from vitral.inference.exported.graph import LOGITS, PREPARED, PROBABILITIES, Decoded, Graph, Outputs, Port, Prepared
 from vitral.inference.runtimes import Engine, Precision, openvino_core, openvino_hints
 
 METADATA = "vitral"  # the entry of a model's runtime information under which ours stands
+ROOT = b"<net "  # the root element of such a file
+SEARCHED = 1 << 12  # bytes at a file's beginning that hold it
 
 
 class OpenVinoGraph(Graph):
@@ -37,30 +29,24 @@ class OpenVinoGraph(Graph):
     def __init__(self, path: Path, precision: Precision) -> None:
         super().__init__(path, precision)
         model = self._model()
-        told = model.get_rt_info()
-        self.metadata = {name: value.value for name, value in told[METADATA].items()} if METADATA in told else {}
+        self.metadata = _metadata(model)
         self.inputs = tuple(map(_port, model.inputs))
         self.outputs = tuple(map(_port, model.outputs))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled or copied: all but what the runtime made."""
-        made = ("_preparing", "_answering", "_all", "_requests")
-        return {name: value for name, value in self.__dict__.items() if name not in made}
-
     def prepare(self, images: Decoded) -> Prepared:
         """Return the network's input, computed by the file's own first part; several threads may call it at once."""
-        requests = self._requests  # one for each thread
-        if not hasattr(requests, "own"):
-            requests.own = self._preparing.create_infer_request()
+        made, requests = self._made("first", self._first_part)
+        if not hasattr(requests, "own"):  # one for each thread
+            requests.own = made.create_infer_request()
         return requests.own.infer({0: images})[0].copy()
 
     def answer(self, images: Prepared) -> Outputs:
         """Return the logits of prepared images, computed by the file's second part."""
-        return self._answering(images)[0].copy()
+        return self._made("second", self._second_part)(images)[0].copy()
 
     def whole(self, images: Decoded) -> Outputs:
         """Return the probabilities of decoded images, computed by the file as it is."""
-        return self._all(images)[PROBABILITIES].copy()
+        return self._made("all", lambda: self._compiled(self._model()))(images)[PROBABILITIES].copy()
 
     def inner(self, images: Decoded, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return values within the graph, by name."""
@@ -69,23 +55,19 @@ class OpenVinoGraph(Graph):
         found = self._compiled(model)(images)
         return {name: found[name].copy() for name in names}
 
-    @functools.cached_property
-    def _requests(self) -> threading.local:
-        return threading.local()
-
-    @functools.cached_property
-    def _all(self) -> Any:  # noqa: ANN401  # an openvino.CompiledModel
-        return self._compiled(self._model())
-
-    @functools.cached_property
-    def _preparing(self) -> Any:  # noqa: ANN401
+    def _first_part(self) -> tuple[Any, threading.local]:  # an openvino.CompiledModel
         model = self._model()
         ends = [result for result in model.get_results() if PREPARED in result.output(0).get_names()]
-        return self._compiled(openvino.Model(ends, model.get_parameters()), threads=1)
+        # In float32 whatever the network's precision, with one thread: each image has a thread or a process of its own.
+        hints = openvino_hints("fp32", 1)
+        return openvino_core().compile_model(
+            openvino.Model(ends, model.get_parameters()), "CPU", hints
+        ), threading.local()
 
-    @functools.cached_property
-    def _answering(self) -> Any:  # noqa: ANN401
+    def _second_part(self) -> Any:  # noqa: ANN401
         model = self._model()
+        if not self.is_ours:
+            return self._compiled(model)
         cut = model.output(PREPARED).get_node().input_value(0)
         start = openvino.opset13.parameter(cut.get_partial_shape(), cut.get_element_type())
         cut.replace(start.output(0))
@@ -94,13 +76,26 @@ class OpenVinoGraph(Graph):
 
     def _model(self) -> Any:  # noqa: ANN401  # an openvino.Model
         try:
+            with open(self.path, "rb") as file:
+                if ROOT not in file.read(SEARCHED):
+                    raise WeightsError(f"'{self.path}' is not a file of OpenVINO's: it has no element 'net'.")
             return openvino_core().read_model(self.path)
+        except WeightsError:
+            raise
         except Exception as error:  # the runtime's own errors have no common class
             raise WeightsError(f"'{self.path}' is not a file of OpenVINO's ({one_line(error)}).") from error
 
-    def _compiled(self, model: Any, threads: int | None = None) -> Any:  # noqa: ANN401
-        hints = openvino_hints(self.precision, threads or torch.get_num_threads())
-        return openvino_core().compile_model(model, "CPU", hints)
+    def _compiled(self, model: Any) -> Any:  # noqa: ANN401
+        return openvino_core().compile_model(model, "CPU", openvino_hints(self.precision, torch.get_num_threads()))
+
+
+def _metadata(model: Any) -> dict[str, str]:  # noqa: ANN401  # an openvino.Model
+    """Return the texts under our entry of a model's runtime information; none of another program's."""
+    entries = dict(model.get_rt_info()).get(METADATA, {})
+    if not isinstance(entries, dict):
+        return {}
+    texts = {name: getattr(value, "value", value) for name, value in entries.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
 def _port(value: Any) -> Port:  # noqa: ANN401  # an openvino.Output

@@ -1,9 +1,16 @@
 """The predictor that leaves the network to an exported file."""
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 import torch
+from jaxtyping import Float32
+from torch import Tensor
 
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.files import sha256
+from vitral.images.decode import Pixels
 from vitral.inference.exported.graph import Graph
 from vitral.inference.predictor import Predictor
 from vitral.models.model import Features, Images, Logits
@@ -63,18 +70,42 @@ class ExportedPredictor(Predictor):
         """Return the network's name, and the file's."""
         return f"{self.name} in '{self.graph.path.name}'"
 
+    def prepare(self, image: Pixels) -> Float32[Tensor, "3 height width"]:
+        """Return a decoded image as the network's input, computed by the file.
+
+        Raises:
+            ModelError: the runtime cannot compute it.
+        """
+        return self._computed(self.graph.prepare, image[None], (1, 3, *self._image_size))[0]
+
     def logits(self, images: Images) -> Logits:
         """Return the logits of prepared images.
 
         Raises:
             ModelError: the runtime cannot compute them.
         """
+        fixed = self.graph.inputs[0].shape[0]  # a file of another program may take so many images and no other number
+        if fixed is None or fixed == len(images):
+            return self._computed(self.graph.answer, images.contiguous().numpy(), (len(images), self._num_classes))
+        parts = []
+        for part in torch.split(images, fixed):
+            filled = torch.cat([part, part[:1].expand(fixed - len(part), -1, -1, -1)])
+            parts.append(self._computed(self.graph.answer, filled.numpy(), (fixed, self._num_classes))[: len(part)])
+        return torch.cat(parts)
+
+    def _computed(self, compute: Callable[[Any], np.ndarray], images: np.ndarray, shape: tuple[int, ...]) -> Tensor:
         try:
-            return torch.from_numpy(self.graph.answer(images.contiguous().numpy()))
+            found = compute(images)
         except VitralError:
             raise
         except Exception as error:  # a runtime raises anything
             raise ModelError(f"{self.computed_by} cannot compute '{self.graph.path}': {one_line(error)}") from error
+        if found.dtype != np.float32 or found.shape != shape:
+            raise ModelError(
+                f"'{self.graph.path}' gives {found.dtype} {list(found.shape)} where float32 {list(shape)} is needed; export "
+                "the classifier again."
+            )
+        return torch.from_numpy(found)
 
     def features(self, images: Images) -> Features:
         """Refuse, since a file gives answers only.
