@@ -174,9 +174,7 @@ def _answers(file: Path, format_name: Format) -> Iterator[tuple[str, Answer, boo
         yield "torch's package in fp32", _packaged(file), True
         return
     yield f"{ENGINES[format_name]} in fp32", open_graph(file).whole, True
-    if format_name == "openvino" and has_native_bf16(
-        torch.device("cpu")
-    ):  # which it computes in, unless it is told not to
+    if format_name == "openvino" and has_native_bf16(torch.device("cpu")):
         yield "openvino in bf16, its default on this processor", open_graph(file, precision="bf16").whole, False
 
 
