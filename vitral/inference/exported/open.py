@@ -7,6 +7,7 @@ from vitral.errors import ModelError, WeightsError
 from vitral.inference.choice import EngineChoice, PrecisionChoice
 from vitral.inference.exported.graph import Graph
 from vitral.inference.runtimes import Engine, Precision, check_able, precisions_of
+from vitral.paths import is_regular
 
 Format = Literal["onnx", "openvino", "torch"]
 FILES: dict[Format, tuple[str, ...]] = {  # in the folder that an export writes, the one to open first
@@ -20,12 +21,12 @@ SUFFIXES = {Path(names[0]).suffix: name for name, names in FILES.items()}  # of 
 
 def is_exported(path: Path) -> bool:
     """Tell whether a path names a file of one of the formats, by its ending."""
-    return path.suffix.lower() in SUFFIXES and path.is_file()
+    return path.suffix.lower() in SUFFIXES and is_regular(path)
 
 
 def exported_in(folder: Path) -> Path | None:
     """Return the file of an export in a folder; None if there is none."""
-    return next((folder / names[0] for names in FILES.values() if (folder / names[0]).is_file()), None)
+    return next((folder / names[0] for names in FILES.values() if is_regular(folder / names[0])), None)
 
 
 def open_graph(path: Path, engine: EngineChoice | None = None, precision: PrecisionChoice = "fp32") -> Graph:
