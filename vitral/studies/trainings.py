@@ -53,15 +53,28 @@ class Training:
         )
 
 
-def carry_out(asked: Asked, folder: Path, listener: Listener) -> RunResult:
+def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
     """Carry out a run in a folder, or continue with it there; of one that is finished, return its result.
+
+    Args:
+        asked: what is asked of it.
+        folder: the run's.
+        listener: hears messages and progress.
+        verify: whether all images are decoded beforehand, as they need not be again for every run on the same data.
 
     Raises:
         VitralError: the run failed.
     """
     resume = holds_run(folder)
     with opened(
-        asked, folder, resume=resume, overwrite=False, data_changed=False, started=None, listener=listener
+        asked,
+        folder,
+        resume=resume,
+        overwrite=False,
+        data_changed=False,
+        started=None,
+        verify=verify,
+        listener=listener,
     ) as session:
         return run_once(replace(session, exactly=True))
 

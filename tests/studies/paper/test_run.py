@@ -12,11 +12,13 @@ from typing import Any
 import pyarrow.parquet as parquet
 import pytest
 
+from tests.data.written import write_folder
 from tests.forks import CONTEXT
 from tests.studies.paper.opened import digits
 from tests.studies.paper.small import SMALL, small_study
 from vitral.cli.main import main
-from vitral.errors import StudyError
+from vitral.data import assemble
+from vitral.errors import ImageError, StudyError
 from vitral.events import ignore
 from vitral.studies.paper import layout, scale
 from vitral.studies.paper.registry import EXPERIMENTS
@@ -153,6 +155,20 @@ def test_bad_input_is_one_line(
 def test_a_folder_keeps_its_question(small: None, once: Path) -> None:
     with pytest.raises(StudyError, match="began with something else.*'patches', now 'head'"):
         study("head", "digits", budget="small", runs=2, out=once, listener=ignore)
+
+
+def test_images_are_decoded_beforehand_once_and_not_anew_for_every_run(
+    small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked, check = [], assemble._unreadable
+    monkeypatch.setattr(assemble, "_unreadable", lambda *given: checked.append(1) or check(*given))  # type: ignore[func-returns-value]
+    photos = write_folder(tmp_path)
+    study("patches", str(photos), budget="small", runs=2, out=tmp_path / "out", listener=ignore)
+    assert len(rows(tmp_path / "out")) == 4
+    assert len(checked) == 1
+    (photos / "train/10/3.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match="1 of 36 images cannot be read"):
+        study("patches", str(photos), budget="small", runs=2, out=tmp_path / "other", listener=ignore)
 
 
 def test_a_time_too_short_says_which_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from vitral.studies.paper.work import TRANSFER, TrialWork
 from vitral.studies.trainings import NOWHERE
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.durations import rounded
+from vitral.training.planning.estimate import scoring_rate
 from vitral.training.planning.network import network_config
 from vitral.training.planning.operations import operations_of
 from vitral.training.planning.prepare import prepare
@@ -210,12 +211,11 @@ def _timed(setting: Setting, trial: Trial) -> _Speed:
     began = time.monotonic()
     alone = replace(trial, length=1.0, after="", changes=(*setting.network(trial), *trial.changes))
     asked = setting.asked(alone, TIMED_STEPS)
-    session = looked_at(asked, NOWHERE, resume=False, started=None, listener=ignore)
+    session = looked_at(asked, NOWHERE, resume=False, started=None, verify=False, listener=ignore)
     reading = time.monotonic() - began
     run = prepare(replace(session, exactly=True))
-    scored = session.data.splits.get("test") or session.data.splits.get("validation") or ()
-    # A forward pass in full precision takes about as long as a training step's passes in half.
-    scoring = len(scored) / run.cost.images_per_second
+    scored = sum(len(session.data.splits.get(split) or ()) for split in ("validation", "test"))
+    scoring = scored / scoring_rate(run.classifier)
     return _Speed(run.cost.seconds / TIMED_STEPS, reading + scoring + BESIDE)
 
 

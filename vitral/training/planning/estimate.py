@@ -24,6 +24,7 @@ from vitral.training.step import Step
 
 SAM_PASSES = 2  # through the network, instead of one
 PROBE_IMAGES, PROBE_MACS = 16, 4e10  # images of a timed step, and multiply-accumulates beyond which there are fewer
+SCORED_IMAGES = 32  # of a timed pass that scores
 FEWEST = 3  # images of a timed step, where there is no time for more; a batch norm cannot learn from less than two
 MEASURING_SHARE = 0.02  # of a time budget, for measuring beforehand
 TIMED_STEPS = 2  # the steps that measured the memory have warmed the kernels up
@@ -59,6 +60,23 @@ def measure(classifier: Classifier, recipe: Recipe, *, budget_seconds: float | N
             rate = probe.rate(most, times=1 + TIMED_STEPS)
     rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)
     return Measured(images_per_second=rate, fixed_bytes=probe.fixed_bytes(), image_bytes=image_bytes)
+
+
+def scoring_rate(classifier: Classifier) -> float:
+    """Return how many images a second the network's forward passes take in float32, images already in memory."""
+    model = classifier.model
+    device = next(model.parameters()).device
+    images = torch.zeros(SCORED_IMAGES, 3, *model.image_size, device=device)
+
+    def score() -> None:
+        with torch.inference_mode():
+            model(images)
+
+    training = model.training
+    model.eval()
+    seconds = min(_timed(score, device) for _ in range(1 + TIMED_STEPS))
+    model.train(training)
+    return SCORED_IMAGES / seconds
 
 
 @contextlib.contextmanager

@@ -145,6 +145,7 @@ def opened(
     overwrite: bool,
     data_changed: bool,
     started: float | None,
+    verify: bool = True,
     listener: Listener,
 ) -> Iterator[Session]:
     """Have a run's folder and its data as long as the block lasts, once all that can be refused before them is refused.
@@ -156,6 +157,7 @@ def opened(
         overwrite: whether it may begin where something is.
         data_changed: whether the data may have changed since.
         started: `time.monotonic()` when the command began; None for now.
+        verify: whether images are decoded beforehand; who began many runs on the same data did that once.
         listener: hears messages and progress.
 
     Raises:
@@ -168,10 +170,9 @@ def opened(
     )  # a restarted job goes on with what its first start began anew
     exactly = _exactly(known.asked, out, resume=known.resume)
     run = None if out is None else Path(out)
-    with folder_and_data(known.request, run, resume=known.resume, overwrite=overwrite, listener=known.listener) as (
-        folder,
-        data,
-    ):
+    with folder_and_data(
+        known.request, run, resume=known.resume, overwrite=overwrite, verify=verify, listener=known.listener
+    ) as (folder, data):
         session = Session(
             command=known.asked,
             request=known.request,
@@ -207,7 +208,13 @@ def _exactly(asked: Asked, out: str | Path | None, *, resume: bool) -> bool:
 
 
 def looked_at(
-    asked: Asked, out: str | Path | None, *, resume: bool, started: float | None, listener: Listener
+    asked: Asked,
+    out: str | Path | None,
+    *,
+    resume: bool,
+    started: float | None,
+    verify: bool = True,
+    listener: Listener,
 ) -> Session:
     """Return what `opened` gives, without having a folder: nothing is written.
 
@@ -215,7 +222,7 @@ def looked_at(
         VitralError: bad input, by kind; one line that names the thing.
     """
     known = _check(asked, out, resume=resume, data_changed=False, started=started, listener=listener)
-    data = read_data(known.request, known.listener)
+    data = read_data(known.request, known.listener, verify=verify)
     session = Session(
         command=known.asked,
         request=known.request,
@@ -230,7 +237,7 @@ def looked_at(
     return with_start(session, fetching=False)
 
 
-def read_data(request: Request, listener: Listener) -> DataSet:
+def read_data(request: Request, listener: Listener, *, verify: bool) -> DataSet:
     """Return the data that were asked for, their labels as the recipe's task understands them.
 
     Raises:
@@ -241,6 +248,7 @@ def read_data(request: Request, listener: Listener) -> DataSet:
         asked.required_data(),
         classes=asked.classes,
         skip_bad_images=asked.skip_bad_images,
+        verify=verify,
         listener=listener,
     )
     task = request.in_full.task
@@ -249,7 +257,7 @@ def read_data(request: Request, listener: Listener) -> DataSet:
 
 @contextlib.contextmanager
 def folder_and_data(
-    request: Request, out: Path | None, *, resume: bool, overwrite: bool, listener: Listener
+    request: Request, out: Path | None, *, resume: bool, overwrite: bool, verify: bool, listener: Listener
 ) -> Iterator[tuple[Path, DataSet]]:
     """Have a run's folder as long as the block lasts, and the data that it learns from.
 
@@ -261,6 +269,7 @@ def folder_and_data(
         out: the folder; None to make a free one below runs/, called after the data.
         resume: whether the run in it goes on.
         overwrite: whether it may begin where something is.
+        verify: whether images are decoded beforehand.
         listener: hears of the reading.
 
     Raises:
@@ -268,7 +277,7 @@ def folder_and_data(
         TrainingError: there is a run, and nothing was said of it; or another process works there.
         StorageError: there is something else, or nothing can be written there.
     """
-    asked, read = request.asked, partial(read_data, request, listener)
+    asked, read = request.asked, partial(read_data, request, listener, verify=verify)
     if out is None:
         data = read()
         with run_folder(None, data.name, asked, resume=False, overwrite=False) as folder:
