@@ -207,6 +207,11 @@ def ranked(results: Results) -> str:
     return f"{said} The seeds do not tell it from {equal}{beats}."
 
 
+def capital(sentence: str) -> str:
+    """Return a sentence that begins with a capital letter: names of arms do not."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def at_edge(result: Result, results: Results) -> str:
     """Say that the best of several rates is the smallest or largest of them; empty if it is not."""
     rates = [each.trial.at for each in results if isinstance(each.trial.at, float)]

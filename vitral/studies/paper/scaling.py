@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vitral.errors import StudyError
 from vitral.report.chart import Axis, Point, Series, plain_number
-from vitral.studies.paper.experiment import Experiment, Results, Trial, best, by_series
+from vitral.studies.paper.experiment import Experiment, Results, Trial, best, by_series, capital
 from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.scaling_law import ScalingLaw, fit_scaling_law
 
@@ -17,7 +17,7 @@ def _trials(scale: Scale) -> Sequence[Trial]:
         Trial(
             f"{network.name}-{length:g}",
             family,
-            f"{network.label}, {length:g} of the steps",
+            f"{network.label}, {'all' if length == 1.0 else f'{length:g} of the'} steps",
             changes=network.changes,
             length=length,
         )
@@ -34,7 +34,7 @@ def _conclude(results: Results) -> str:
         law = _law(mine)
         sentence = law.sentence() if isinstance(law, ScalingLaw) else law
         said.append(
-            f"{family}: best {top.text()} with {plain_number(top.facts.flops)} FLOPs ({top.trial.label}). {sentence}"
+            f"{capital(family)}: best {top.text()} with {plain_number(top.facts.flops)} FLOPs ({top.trial.label}). {sentence}"
         )
     return " ".join(said)
 

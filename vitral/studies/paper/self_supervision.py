@@ -7,7 +7,7 @@ ImageNet is in the paper; "supervised" is pre-trained with the labels of all ima
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Results, Trial, against
+from vitral.studies.paper.experiment import Experiment, Results, Trial, against, capital
 from vitral.studies.paper.scale import Scale
 
 # What each is pre-trained by: a label, changes to the recipe, and whether on all images.
@@ -41,7 +41,7 @@ def _conclude(results: Results) -> str:
     named = {result.trial.name: result for result in results}
     pairs = (("masked", "scratch"), ("masked", "supervised"))
     said = [against(named[one], named[other]) for one, other in pairs if one in named and other in named]
-    return f"{'; '.join(said)}." if said else "Masked patches have no result, so nothing is compared."
+    return capital(f"{'; '.join(said)}.") if said else "Masked patches have no result, so nothing is compared."
 
 
 SELF_SUPERVISION = Experiment(
