@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vitral.evaluation.corruptions import robustness as robustness
     from vitral.evaluation.evaluate import evaluate as evaluate
     from vitral.evaluation.frozen import score_frozen as score_frozen
+    from vitral.evaluation.quantize import quantize as quantize
     from vitral.evaluation.speed import bench as bench
     from vitral.explanation.explain import explain as explain
     from vitral.exporting.export import export as export
@@ -71,6 +72,7 @@ _HOMES = {
     "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
+    "quantize": "vitral.evaluation.quantize",
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
@@ -102,6 +104,7 @@ __all__ = [
     "pretrain",
     "load_plugin",
     "push",
+    "quantize",
     "register",
     "score_frozen",
     "robustness",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 BLOCK_LIMIT = 1 << 30  # bytes; the largest that the C library takes for either threshold on every platform
@@ -38,16 +39,39 @@ def has_native_bf16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+def has_int8() -> bool:
+    """Tell whether the CPU multiplies 8-bit integers into 32-bit sums: without, kernels saturate in 16 bits, or crawl."""
+    return bool(torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported())
+
+
 def product_speed(precision: torch.dtype, seconds: float) -> float:
-    """Return the FLOP/s of large dense products on the CPU: the best of some seconds, at least three, after one untimed."""
-    one, other = (torch.randn(PRODUCT_SIZE, PRODUCT_SIZE).to(precision) for _ in range(2))
-    one @ other
+    """Return the FLOP/s of large dense products on the CPU: the best of some seconds, at least three, after one untimed.
+
+    Of int8 it is the product of unsigned with signed integers, as `vitral.inference.int8` has it, into float32.
+    """
+    multiply = _int8_product() if precision == torch.int8 else _product(precision)
+    multiply()
     taken: list[float] = []
     while len(taken) < PRODUCTS or sum(taken) < seconds:
         begun = time.perf_counter()
-        one @ other
+        multiply()
         taken.append(time.perf_counter() - begun)
     return 2 * PRODUCT_SIZE**3 / min(taken)
+
+
+def _product(precision: torch.dtype) -> Callable[[], Tensor]:
+    one, other = (torch.randn(PRODUCT_SIZE, PRODUCT_SIZE).to(precision) for _ in range(2))
+    return lambda: one @ other
+
+
+def _int8_product() -> Callable[[], Tensor]:
+    one = torch.randint(0, 256, (PRODUCT_SIZE, PRODUCT_SIZE), dtype=torch.uint8)
+    other = torch.randint(-127, 128, (PRODUCT_SIZE, PRODUCT_SIZE), dtype=torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(other, None)
+    scales, zeros = torch.ones(PRODUCT_SIZE), torch.zeros(PRODUCT_SIZE, dtype=torch.int64)
+    return lambda: torch.ops.onednn.qlinear_pointwise(
+        one, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+    )
 
 
 def keep_freed_memory() -> None:

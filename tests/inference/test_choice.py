@@ -149,7 +149,7 @@ def test_every_engine_and_precision_can_be_asked_for() -> None:
             "fp32",
             "There is no engine 'pakked', only torch, packed, compiled, openvino, onnxruntime, auto. Did you mean 'packed'?",
         ),
-        (None, "bf61", "There is no precision 'bf61', only fp32, bf16, auto. Did you mean 'bf16'?"),
+        (None, "bf61", "There is no precision 'bf61', only fp32, bf16, int8, auto. Did you mean 'bf16'?"),
     ],
 )
 def test_unknown_names_are_refused(engine: str | None, precision: str, said: str) -> None:

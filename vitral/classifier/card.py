@@ -26,6 +26,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         *(f"> **{in_markdown(said)}**\n" for said in (classifier.doubt() or classifier.shortfall(),) if said),
         *_scores(classifier),
         *([] if classifier.calibration is None else [in_markdown(classifier.calibration.sentence()), ""]),
+        *([] if classifier.quantization is None else [in_markdown(classifier.quantization.sentence()), ""]),
         "## Use",
         "",
         "```python",

@@ -17,6 +17,7 @@ from vitral.events import Listener, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.batching import in_batches
 from vitral.inference.predictor import Predictor
+from vitral.inference.quantization import Quantization
 from vitral.inference.ranking import check_finite, rank
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
@@ -38,6 +39,7 @@ class Classifier(nn.Module):
         class_names: in order; one name a logit, unless the task has it otherwise; None names them "class 0", "class 1", ...
         provenance: where it came from.
         calibration: what its probabilities were fitted to; None for the network's own.
+        quantization: how the network computes in int8; None where nobody has found out.
         task: what a label is, and with it what the logits mean.
         multi_label: a short way to say the task: whether an image may have several of the classes, or none.
 
@@ -60,6 +62,7 @@ class Classifier(nn.Module):
         *,
         provenance: Provenance | None = None,
         calibration: Calibration | None = None,
+        quantization: Quantization | None = None,
         task: Task | None = None,
         multi_label: bool = False,
     ) -> None:
@@ -82,6 +85,7 @@ class Classifier(nn.Module):
         self.class_names = names
         self.provenance = provenance or Provenance()
         self.calibration = calibration
+        self.quantization = quantization
         self.folder: Path | None = None
         self.eval()
 

@@ -15,7 +15,8 @@ from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
-from vitral.layout import CARD, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
+from vitral.inference.quantization import Quantization
+from vitral.layout import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.families import build
 from vitral.paths import is_regular
@@ -23,7 +24,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
-CALIBRATION = "calibration"  # the entry of a classifier that has one
+CALIBRATION, INT8 = "calibration", "int8"  # the entries of a classifier that has such
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
@@ -60,6 +61,24 @@ def update_provenance(classifier: Classifier, folder: Path) -> None:
     write_file(folder / CARD, model_card(classifier, name=folder.name))
 
 
+def folder_that_keeps(classifier: Classifier | str | Path, what: str) -> Path:
+    """Return the classifier folder that is named, itself or by the run folder around it.
+
+    Args:
+        classifier: what was named.
+        what: is to be kept in it, as a message calls it.
+
+    Raises:
+        WeightsError: it names none.
+    """
+    if not isinstance(classifier, Classifier):
+        path = Path(classifier)
+        for candidate in (path, path / CLASSIFIER):
+            if is_classifier(candidate):
+                return candidate
+    raise WeightsError(f"Only a classifier folder, or the run folder around one, can keep {what}; name one.")
+
+
 def _described(classifier: Classifier, weights: str) -> str:
     description = {
         "format": FORMAT,
@@ -72,6 +91,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         **({} if classifier.calibration is None else {CALIBRATION: classifier.calibration.to_json()}),
         "weights_sha256": weights,
         "provenance": dataclasses.asdict(classifier.provenance),
+        **({} if classifier.quantization is None else {INT8: classifier.quantization.to_json()}),
     }
     return json.dumps(description, indent=2, allow_nan=False, default=str)
 
@@ -103,7 +123,18 @@ def read(folder: Path) -> Classifier:
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
         calibration = Calibration.from_json(description.get(CALIBRATION))
-        classifier = Classifier(model, preprocessing, names, provenance=provenance, calibration=calibration, task=task)
+        quantization = Quantization.from_json(description.get(INT8))
+        if quantization is not None:
+            quantization.check(model)
+        classifier = Classifier(
+            model,
+            preprocessing,
+            names,
+            provenance=provenance,
+            calibration=calibration,
+            quantization=quantization,
+            task=task,
+        )
         classifier.folder = folder
         return classifier
     except KeyError as error:

@@ -53,9 +53,10 @@ def load(
         engine: what computes predictions: "torch"; "packed", weights sorted once for the CPU; "compiled" by torch.compile;
             "openvino" or "onnxruntime" (in fp32), extras, which convert the network in seconds; "auto" for the fastest but
             "compiled", measured once for a machine and a network. None: the network itself in fp32, else "auto".
-        precision: in which predictions are computed: "fp32", exactly; "bf16"; "auto" for bf16 where the hardware has it and it
-            is faster, which the listener is told. Training, features and explanations are in fp32 in any case. In a job of
-            several processes all of them call `load` where an "auto" leaves a choice: the first measures for all.
+        precision: in which predictions are computed: "fp32", exactly; "bf16"; "int8" of a folder that `quantize` has found the
+            ranges for; "auto" for bf16 where the hardware has it and it is faster, which the listener is told. Training,
+            features and explanations are in fp32 in any case. In a job of several processes all of them call `load` where an
+            "auto" leaves a choice: the first measures for all.
         listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
@@ -79,8 +80,10 @@ def load(
                 )
             )
             classifier.calibration = None
+        if classifier.quantization is not None and classifier.quantization.image_size != classifier.model.image_size:
+            classifier.quantization = None  # other tokens have other ranges; int8 says that it has none
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
-    classifier.predictor = predictor_of(classifier.model, engine, precision, listener)
+    classifier.predictor = predictor_of(classifier.model, engine, precision, listener, classifier.quantization)
     return classifier
 
 

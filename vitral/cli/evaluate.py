@@ -54,7 +54,8 @@ def evaluate(
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
         engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
             the fastest; if left out, the network itself in fp32, else auto.
-        precision: fp32, exactly; bf16; or auto, bf16 where it is faster. Other than fp32: how far answers differ is said.
+        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster. Of others than fp32 it is said
+            how far answers differ.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.

@@ -39,7 +39,8 @@ def predict(
         overwrite: let --out replace a file, or the parts of another job.
         engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
             the fastest; if left out, the network itself in fp32, else auto.
-        precision: fp32, exactly; bf16; or auto, bf16 where it is faster, which is said; if left out, fp32, and auto with --out.
+        precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is said; if left out,
+            fp32, and auto with --out.
         json: print JSON for programs.
     """
     if out is None and overwrite:

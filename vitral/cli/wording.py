@@ -31,6 +31,7 @@ ARGUMENTS = (
     ),
     *(
         "precision",
+        "loss",
         "quick",
         "recipe",
         "resume",
@@ -43,6 +44,7 @@ ARGUMENTS = (
         "sweep",
         "time",
         "transfer",
+        "write",
     ),
 )
 COMMANDS = {
@@ -55,6 +57,7 @@ COMMANDS = {
     "list_recipes": "recipes",
     "predict": "predict",
     "pretrain": "pretrain",
+    "quantize": "quantize",
     "study": "study",
 }
 

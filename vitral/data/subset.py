@@ -110,6 +110,11 @@ class Joined:
         return self._sources[number], index - (0 if number == 0 else int(self._ends[number - 1]))
 
 
+def spread_over(source: Source, most: int) -> Subset:
+    """Return so many images of a finite source at the most, evenly spread."""
+    return Subset(source, np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(np.int64)))
+
+
 class Renumbered:
     """A source whose classes have other numbers.
 

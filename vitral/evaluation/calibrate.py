@@ -10,7 +10,7 @@ import numpy as np
 
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import is_classifier, read, update_provenance
+from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
@@ -30,7 +30,6 @@ from vitral.evaluation.selective import (
 from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
 from vitral.events import Listener
 from vitral.inference.batching import collect
-from vitral.layout import CLASSIFIER
 from vitral.progress import show
 from vitral.tasks.calibration import expected_calibration_error, reliability
 from vitral.tasks.metrics import wilson_interval
@@ -184,7 +183,7 @@ def calibrate(
     """
     if accuracy is not None and not 0 < accuracy <= 1:
         raise DataError(f"A wanted accuracy is above 0 and at most 1, such as 0.95, not {accuracy:g}.")
-    folder = _folder(classifier) if write else None
+    folder = folder_that_keeps(classifier, "a calibration") if write else None
     scored = as_classifier(classifier, listener)
     if scored.task != SINGLE_LABEL:
         raise DataError(
@@ -315,17 +314,3 @@ def _logits(
     if not bool(logits.isfinite().all()):
         raise WeightsError("The network gives no finite numbers for these images: its weights are damaged.")
     return logits.double().numpy(), labels.numpy()
-
-
-def _folder(classifier: Classifier | str | Path) -> Path:
-    """Return the folder of a classifier.
-
-    Raises:
-        WeightsError: it is none.
-    """
-    if not isinstance(classifier, Classifier):
-        path = Path(classifier)
-        for candidate in (path, path / CLASSIFIER):
-            if is_classifier(candidate):
-                return candidate
-    raise WeightsError("Only a classifier folder, or the run folder around one, can keep a calibration; name one.")

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
-from vitral.data.subset import Subset
+from vitral.data.subset import spread_over
 from vitral.events import Listener, ignore
 from vitral.inference.batching import collect
 from vitral.models.model import Images
@@ -58,7 +57,7 @@ def difference_from_exact(classifier: Classifier, source: Source, listener: List
     predictor = classifier.predictor
     if predictor.exact is predictor:
         return None
-    taken = Subset(source, np.unique(np.linspace(0, len(source) - 1, min(MOST_IMAGES, len(source))).astype(np.int64)))
+    taken = spread_over(source, MOST_IMAGES)
 
     def both(images: Images) -> Float[Tensor, "batch values"]:
         exact = classifier.to_probabilities(predictor.exact.logits(images))
@@ -73,7 +72,7 @@ def difference_from_exact(classifier: Classifier, source: Source, listener: List
         limit=None,
         purpose="compare with fp32",
         listener=listener,
-        encode=_no_labels,
+        encode=no_labels,
     )
     fast, exact = values.chunk(2, dim=1)
     return Difference(predictor.computed_by, len(taken), *apart(fast, exact))
@@ -85,5 +84,6 @@ def apart(fast: Probabilities, exact: Probabilities) -> tuple[float, float]:
     return float((fast - exact).abs().max()), float(same)
 
 
-def _no_labels(labels: Sequence[Label]) -> Targets:
+def no_labels(labels: Sequence[Label]) -> Targets:
+    """Return as many targets that say nothing, for images that are only computed."""
     return torch.full((len(labels),), -1)

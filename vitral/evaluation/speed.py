@@ -19,10 +19,20 @@ from vitral.evaluation.exactness import apart
 from vitral.evaluation.peers import TIMM, TRANSFORMERS, peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.exported.predictor import ExportedPredictor
-from vitral.inference.runtimes import DTYPES, EXTRAS, RUNTIMES, Compute, Engine, Precision, is_installed, precisions_of
-from vitral.machine import has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
+from vitral.inference.runtimes import (
+    DTYPES,
+    EXTRAS,
+    RUNTIMES,
+    Compute,
+    Engine,
+    Precision,
+    integers,
+    is_installed,
+    precisions_of,
+)
+from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
-from vitral.models.model import Images, Logits, Model
+from vitral.models.model import Images, Logits
 from vitral.progress import show
 from vitral.tasks.shown import NO_VALUE
 from vitral.tasks.task import Probabilities
@@ -200,7 +210,7 @@ def bench(
         raise ModelError("Speeds are measured on the CPU; move the network there.")
     keep_freed_memory()  # for all of them
     images = _images(max(2, *batch_sizes), predictor.image_size)  # two at least, to see whether answers differ at all
-    precisions: list[Precision] = ["fp32", *(["bf16"] if has_native_bf16(CPU) else [])]  # type: ignore[list-item]
+    precisions = _precisions(classifier)
     exact = classifier.to_probabilities(predictor.exact.logits(images))
     contenders, missing = _made(classifier, exact, precisions, images, batch_sizes, compile=compile, listener=listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
@@ -226,6 +236,16 @@ def bench(
         missing=missing,
         alike=bool((exact == exact[0]).all()),
     )
+
+
+def _precisions(classifier: Classifier) -> list[Precision]:
+    """Return those that pay on this machine; int8 for a classifier that has the ranges for it."""
+    precisions: list[Precision] = ["fp32"]
+    if has_native_bf16(CPU):
+        precisions.append("bf16")
+    if classifier.quantization is not None and has_int8():
+        precisions.append("int8")
+    return precisions
 
 
 def _images(count: int, size: tuple[int, int]) -> Images:
@@ -276,8 +296,9 @@ def _wanted(
     if isinstance(predictor, ExportedPredictor):  # which no peer can read
         graph = predictor.graph
         return [(f"{graph.path.name} {graph.engine}", graph.precision, lambda: predictor.logits, False)]
-    ours = ((*one, True) for one in _ours(classifier.model, precisions, compile=compile))
-    return [*ours, *((*one, False) for one in peers(classifier, precisions, compile=compile))]
+    ours = ((*one, True) for one in _ours(classifier, precisions, compile=compile))
+    theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
+    return [*ours, *((*one, False) for one in peers(classifier, theirs, compile=compile))]
 
 
 def _import_all() -> None:
@@ -295,12 +316,19 @@ def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -
 
 
 def _ours(
-    model: Model, precisions: Sequence[Precision], *, compile: bool
+    classifier: Classifier, precisions: Sequence[Precision], *, compile: bool
 ) -> Iterator[tuple[str, Precision, Callable[[], Compute]]]:
     for engine in get_args(Engine):
         if is_installed(engine) and (compile or engine != "compiled"):
             for precision in (one for one in precisions if one in precisions_of(engine)):
-                yield f"vitral {engine}", precision, partial(RUNTIMES[engine], model, precision)
+                yield f"vitral {engine}", precision, _maker(classifier, engine, precision)
+
+
+def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Callable[[], Compute]:
+    if precision != "int8":
+        return partial(RUNTIMES[engine], classifier.model, precision)
+    assert classifier.quantization is not None, "int8 is measured of those that have ranges"
+    return partial(integers, classifier.model, classifier.quantization)
 
 
 def _turn(compute: Compute, images: Images) -> list[float]:

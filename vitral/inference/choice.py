@@ -11,13 +11,14 @@ from typing import Literal, get_args
 import torch
 
 from vitral import distributed
-from vitral.advice import argument
+from vitral.advice import argument, function
 from vitral.errors import ModelError, StorageError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
+from vitral.inference.quantization import Quantization
 from vitral.inference.runtimes import EXTRAS, Engine, Precision, check_able, is_installed, precisions_of
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
@@ -47,10 +48,15 @@ class Way:
 
 Speeds = dict[Way, float]  # images/s
 PLAIN = Way("torch", "fp32")  # the network itself
+INTEGERS = Way("packed", "int8")
 
 
 def predictor_of(
-    model: Model, engine: EngineChoice | None, precision: PrecisionChoice, listener: Listener
+    model: Model,
+    engine: EngineChoice | None,
+    precision: PrecisionChoice,
+    listener: Listener,
+    quantization: Quantization | None = None,
 ) -> Predictor:
     """Return what computes a network's logits.
 
@@ -59,11 +65,13 @@ def predictor_of(
     Args:
         model: the network.
         engine: the runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
-        precision: "fp32", "bf16", or "auto" for bf16 where the hardware has it and it is faster.
+        precision: "fp32", "bf16", "int8", or "auto" for bf16 where the hardware has it and it is faster.
         listener: receives what was taken where there was a choice.
+        quantization: of the network, which int8 takes.
 
     Raises:
-        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network.
+        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network; or int8 of a
+            network without a quantization, or where another precision is faster.
     """
     _check("engine", engine or "auto", get_args(EngineChoice))
     _check("precision", precision, get_args(PrecisionChoice))
@@ -71,8 +79,10 @@ def predictor_of(
         return TorchPredictor(model)
     if engine is not None and engine != "auto":
         check_able(engine, precision)
-        if precision != "auto":
+        if precision != "auto" and precision != "int8":
             return EnginePredictor(model, engine, precision)
+    if precision == "int8":
+        return _in_int8(model, quantization, listener)
     taken: Way | ModelError | None = None
     if distributed.rank() == 0:
         taken = _best(model, engine or "auto", precision, listener)
@@ -81,6 +91,53 @@ def predictor_of(
         assert way is not None
         raise way
     return TorchPredictor(model) if way == PLAIN else EnginePredictor(model, way.engine, way.precision)
+
+
+def _in_int8(model: Model, quantization: Quantization | None, listener: Listener) -> Predictor:
+    if quantization is None:
+        raise ModelError(
+            f"int8 takes the ranges of a network's inputs, found on training images and tried on validation images: "
+            f"{function('quantize')} with {argument('write', True)} keeps them in the classifier's folder."
+        )
+    taken: Speeds | ModelError | None = None
+    if distributed.rank() == 0:
+        try:
+            taken = int8_speeds(model, quantization)
+        except ModelError as error:
+            taken = error
+    speeds = distributed.broadcast(taken)
+    if not isinstance(speeds, dict):
+        assert speeds is not None
+        raise speeds
+    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != INTEGERS)
+    listener(
+        Message(
+            f"Computes by {INTEGERS}: {speeds[INTEGERS]:.3g} images/s in a short measurement ({others}). "
+            f"{quantization.sentence()}"
+        )
+    )
+    return EnginePredictor(model, INTEGERS.engine, INTEGERS.precision, quantization)
+
+
+def int8_speeds(model: Model, quantization: Quantization) -> Speeds:
+    """Return how fast a network computes in int8 here, and from packed weights in the precisions that it competes with.
+
+    Raises:
+        ModelError: it cannot, or another one is faster.
+    """
+    native = has_native_bf16(next(model.parameters()).device)
+    ways = [INTEGERS, Way("packed", "fp32"), *([Way("packed", "bf16")] if native else [])]
+    speeds = _known(model, ways, quantization)
+    if speeds is None or INTEGERS not in speeds:
+        speeds = {way: measured(model, way, quantization if way == INTEGERS else None) for way in ways}
+        _keep(model, ways, speeds, quantization)
+    best = max(speeds, key=speeds.__getitem__)
+    if best != INTEGERS:
+        raise ModelError(
+            f"int8 would be slower here: {speeds[INTEGERS]:.3g} images/s against {speeds[best]:.3g} of {best}; take that "
+            f"with {argument('precision', best.precision)}."
+        )
+    return speeds
 
 
 def _best(model: Model, engine: EngineChoice, precision: PrecisionChoice, listener: Listener) -> Way | ModelError:
@@ -133,13 +190,13 @@ def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> lis
     return [Way(one, each) for each in precisions for one in engines if each in precisions_of(one)]
 
 
-def measured(model: Model, way: Way) -> float:
+def measured(model: Model, way: Way, quantization: Quantization | None = None) -> float:
     """Return the images/s of a runtime on images of the network's size; nothing that is done once for a shape is timed.
 
     Raises:
         ModelError: it cannot compute the network.
     """
-    predictor = EnginePredictor(model, way.engine, way.precision)
+    predictor = EnginePredictor(model, way.engine, way.precision, quantization)
     images = torch.zeros(IMAGES, 3, *model.image_size)
     predictor.logits(images[:1])  # it is made
     begun = time.perf_counter()
@@ -172,13 +229,14 @@ def _said(best: Way, speeds: Speeds) -> str:
     return f"{line} bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
 
 
-def _place(model: Model, ways: list[Way]) -> str:
+def _place(model: Model, ways: list[Way], quantization: Quantization | None = None) -> str:
     """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
     extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
     versions = [_version(name) for name in ("torch", *extras)]
     device = next(model.parameters()).device
     where = processor_name() if device.type == "cpu" else torch.cuda.get_device_name(device)
-    facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways]]
+    kept = [] if quantization is None else list(quantization.kept)
+    facts = [repr(model.config), where, torch.get_num_threads(), versions, [str(way) for way in ways], *kept]
     return f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}.json"
 
 
@@ -191,17 +249,18 @@ def _version(package: str) -> str:
         return str(getattr(importlib.import_module(package), "__version__", ""))
 
 
-def _known(model: Model, ways: list[Way]) -> Speeds | None:
+def _known(model: Model, ways: list[Way], quantization: Quantization | None = None) -> Speeds | None:
     try:
-        stored = json.loads((cache(KIND) / _place(model, ways)).read_text())
+        stored = json.loads((cache(KIND) / _place(model, ways, quantization)).read_text())
         speeds = {way: float(stored[str(way)]) for way in ways if str(way) in stored}
     except (OSError, ValueError, TypeError):
         return None
     return speeds or None
 
 
-def _keep(model: Model, ways: list[Way], speeds: Speeds) -> None:
+def _keep(model: Model, ways: list[Way], speeds: Speeds, quantization: Quantization | None = None) -> None:
     try:
-        write_file(cache(KIND) / _place(model, ways), json.dumps({str(way): speed for way, speed in speeds.items()}))
+        path = cache(KIND) / _place(model, ways, quantization)
+        write_file(path, json.dumps({str(way): speed for way, speed in speeds.items()}))
     except StorageError:
         return  # it is measured anew the next time

@@ -3,7 +3,8 @@
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.copies import state_of
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
-from vitral.inference.runtimes import RUNTIMES, Compute, Engine, Precision
+from vitral.inference.quantization import Quantization
+from vitral.inference.runtimes import RUNTIMES, Compute, Engine, Precision, integers
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Features, Images, Logits, Model
@@ -21,10 +22,13 @@ class EnginePredictor(Predictor):
         model: the network, which stays as it is.
         engine: the runtime.
         precision: in which the runtime computes.
+        quantization: of the network, for int8.
     """
 
-    def __init__(self, model: Model, engine: Engine, precision: Precision) -> None:
-        self.model, self.engine, self.precision = model, engine, precision
+    def __init__(
+        self, model: Model, engine: Engine, precision: Precision, quantization: Quantization | None = None
+    ) -> None:
+        self.model, self.engine, self.precision, self.quantization = model, engine, precision, quantization
         self._own = TorchPredictor(model)
         self._made: tuple[object, Compute] | None = None
 
@@ -51,6 +55,11 @@ class EnginePredictor(Predictor):
     def computed_by(self) -> str:
         """The runtime and the precision."""
         return f"{self.engine} in {self.precision}"
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the integers that the network becomes; empty in other precisions."""
+        return "" if self.quantization is None else repr(self.quantization)
 
     @property
     def exact(self) -> Predictor:
@@ -80,8 +89,13 @@ class EnginePredictor(Predictor):
         state = state_of(self.model)
         if self._made is None or self._made[0] != state:
             keep_freed_memory()
-            self._made = state, RUNTIMES[self.engine](self.model, self.precision)
+            self._made = state, self._make()
         return self._made[1]
+
+    def _make(self) -> Compute:
+        if self.quantization is not None:
+            return integers(self.model, self.quantization)
+        return RUNTIMES[self.engine](self.model, self.precision)
 
     def features(self, images: Images) -> Features:
         """Return the pooled representations of prepared images."""

@@ -111,7 +111,7 @@ def _adds_products(block: Block) -> bool:
     plain = isinstance(block.scale1, nn.Identity) and isinstance(block.scale2, nn.Identity)
     if not plain or not isinstance(block.mlp, Mlp):
         return False
-    return isinstance(block.attention.out, PackedLinear) and isinstance(block.mlp.fc2, PackedLinear)
+    return all(hasattr(layer, "plus") for layer in (block.attention.out, block.mlp.fc2))  # packed ones, or of integers
 
 
 def _pack_mlp(mlp: Mlp) -> None:

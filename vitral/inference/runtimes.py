@@ -16,11 +16,14 @@ import torch
 
 from vitral.errors import ModelError
 from vitral.inference.copies import copy_in
+from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.packed import HAS_PACKING, pack
+from vitral.inference.quantization import Quantization
+from vitral.machine import has_int8
 from vitral.models.model import Images, Logits, Model
 
 Engine = Literal["torch", "packed", "compiled", "openvino", "onnxruntime"]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "int8"]
 EXTRAS: dict[Engine, tuple[str, ...]] = {  # engines that are packages of their own, with an extra of that name
     "openvino": ("openvino", "onnxscript"),  # the second for files of its own
     "onnxruntime": ("onnxruntime", "onnxscript"),
@@ -29,7 +32,7 @@ Compute = Callable[[Images], Logits]  # images of the network's size, float32, o
 
 OPSET = 20  # of ONNX: the first with GELU as one node
 BATCH = torch.export.Dim("batch")
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 
 
 def plain(network: Model, precision: Precision) -> Compute:
@@ -41,11 +44,25 @@ def packed(network: Model, precision: Precision) -> Compute:
     """Return a copy for the CPU, its weights sorted once for the products, biases and GELUs computed with these.
 
     Raises:
-        ModelError: the network is not on the CPU, or torch was built without oneDNN.
+        ModelError: the network is not on the CPU, or torch was built without oneDNN; or of int8, which takes `integers`.
     """
+    if precision == "int8":
+        raise ModelError("int8 takes the ranges of a network's inputs; give the quantization.")
     if not HAS_PACKING or _device(network).type != "cpu":
         raise ModelError("Weights are packed for a CPU whose torch has oneDNN; take engine 'torch'.")
     return _in_torch(pack(copy_in(network, DTYPES[precision])))
+
+
+def integers(network: Model, quantization: Quantization) -> Compute:
+    """Return a copy for the CPU whose linear layers multiply integers, all else as `packed` in float32.
+
+    Raises:
+        ModelError: the network is not on the CPU, or this has no instructions for that.
+        VitralError: the quantization is of another network.
+    """
+    if not HAS_INT8 or not has_int8() or _device(network).type != "cpu":
+        raise ModelError("int8 takes a CPU that multiplies 8-bit integers (VNNI or AMX); take another precision.")
+    return _in_torch(quantize(network, quantization))
 
 
 def compiled(network: Model, precision: Precision) -> Compute:
@@ -130,7 +147,9 @@ RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
 
 def precisions_of(engine: Engine) -> tuple[Precision, ...]:
     """Return the precisions that an engine computes in: ONNX Runtime has no kernels for bf16 on a CPU."""
-    return ("fp32",) if engine == "onnxruntime" else get_args(Precision)
+    if engine == "packed":
+        return get_args(Precision)
+    return ("fp32",) if engine == "onnxruntime" else ("fp32", "bf16")
 
 
 def is_installed(engine: Engine) -> bool:

@@ -179,11 +179,9 @@ class Attention(nn.Module):
         return rotate(query, rotation), rotate(key, rotation), value
 
     def _project_some(self, tokens: Tokens, num_queries: int) -> tuple[Heads, Heads, Heads]:
-        dim = tokens.shape[-1]
-        weight = self.qkv.weight
-        query_bias, other_bias = (None, None) if self.qkv.bias is None else (self.qkv.bias[:dim], self.qkv.bias[dim:])
-        (query,) = self._split(functional.linear(tokens[:, :num_queries], weight[:dim], query_bias), 1)
-        key, value = self._split(functional.linear(tokens, weight[dim:], other_bias), 2)
+        dim = self.qkv.in_features
+        (query,) = self._split(self.qkv.part(tokens[:, :num_queries], 0, dim), 1)
+        key, value = self._split(self.qkv.part(tokens, dim), 2)
         return query, key, value
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:

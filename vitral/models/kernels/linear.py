@@ -23,6 +23,13 @@ class Linear(nn.Linear):
         bias = None if self.bias is None else self.bias.to(values.dtype)
         return fused_linear(values.contiguous(), self.weight.to(values.dtype), bias)
 
+    def part(
+        self, values: Float[Tensor, "*batch features"], start: int, stop: int | None = None
+    ) -> Float[Tensor, "*batch part"]:
+        """Return the transformed values from one output to another, whose products alone are computed."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return functional.linear(values, self.weight[start:stop], bias)
+
 
 def fused_linear(
     values: Float[Tensor, "*batch features"], weight: Float[Tensor, "out features"], bias: Float[Tensor, " out"] | None

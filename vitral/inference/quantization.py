@@ -1,0 +1,152 @@
+"""What the int8 form of a network needs beside its weights: which linear layers it has, and the range of their inputs."""
+
+import base64
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.described import read_described
+from vitral.errors import VitralError
+from vitral.models.experts import MixtureOfExperts
+from vitral.models.kernels.linear import Linear
+from vitral.models.model import Model
+
+LEVELS = 255  # steps of an input between its least and its largest value
+
+
+@dataclass(frozen=True)
+class LayerRange:
+    """How the inputs of a linear layer become 8-bit integers, the same for all tokens and images.
+
+    Attributes:
+        low: of the inputs, divided by `smoothing`; at most 0. What is below becomes it.
+        high: likewise; at least 0.
+        smoothing: a factor an input, by which it is divided while its weights are multiplied by it (SmoothQuant, arXiv
+            2211.10438): float16 in base64; empty for none.
+    """
+
+    low: float
+    high: float
+    smoothing: str = ""
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low <= 0 <= self.high):
+            raise VitralError(
+                f"A range of inputs goes from at most 0 to at least 0, not from {self.low} to {self.high}."
+            )
+        if not self.high - self.low > 0:
+            raise VitralError("A range of inputs is not empty.")
+
+    @property
+    def scale(self) -> float:
+        """The difference of inputs that are one step apart."""
+        return (self.high - self.low) / LEVELS
+
+    @property
+    def zero(self) -> int:
+        """The integer that stands for 0."""
+        return min(LEVELS, max(0, round(-self.low / self.scale)))
+
+    def factors(self, count: int) -> Float[Tensor, " features"] | None:
+        """Return the factors of so many inputs; None without smoothing.
+
+        Raises:
+            VitralError: there are not as many, or one is not a positive number.
+        """
+        if not self.smoothing:
+            return None
+        try:
+            values = np.frombuffer(base64.b64decode(self.smoothing, validate=True), dtype="<f2").astype(np.float32)
+        except ValueError as error:
+            raise VitralError(f"The smoothing of a layer is not in base64 ({error}).") from error
+        if len(values) != count or not (np.isfinite(values).all() and (values > 0).all()):
+            raise VitralError(f"The smoothing of a layer with {count} inputs is not {count} positive numbers.")
+        return torch.from_numpy(values)
+
+
+def written_factors(factors: Float[Tensor, " features"]) -> str:
+    """Return positive factors, none beyond what float16 holds, as `LayerRange` keeps them."""
+    return base64.b64encode(factors.numpy().astype("<f2").tobytes()).decode()
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """What makes a network's int8 form: found on training images, chosen on validation images.
+
+    Attributes:
+        layers: the range of the inputs of each linear layer that computes in int8, by the layer's name.
+        kept: the other linear layers of the blocks, which stay in float32 so that the scores hold.
+        image_size: height and width of the images, pixels.
+        data: of which images it was made.
+        images: validation images that it was chosen on.
+        exact: the headline figure on these in fp32, 0 to 1.
+        score: the same in int8.
+        same_top: the share of these whose most probable class is the same.
+    """
+
+    layers: Mapping[str, LayerRange]
+    kept: tuple[str, ...]
+    image_size: tuple[int, ...]
+    data: str
+    images: int
+    exact: float
+    score: float
+    same_top: float
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        total = len(self.layers) + len(self.kept)
+        return (
+            f"int8 in {len(self.layers)} of {total} linear layers, chosen on {self.images:,} validation images of {self.data}: "
+            f"{self.score:.2%} there against {self.exact:.2%} in fp32."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: object) -> "Quantization | None":
+        """Return what `to_json` gave; None for a folder that says nothing of it.
+
+        Raises:
+            VitralError: it is not of this form.
+        """
+        if values is None:
+            return None
+        read = read_described(cls, values, "Its int8 form")
+        layers = {name: read_described(LayerRange, one, "A range") for name, one in read.layers.items()}
+        return cls(**{**{field.name: getattr(read, field.name) for field in fields(cls)}, "layers": layers})
+
+    def check(self, network: Model) -> None:
+        """Check that it is of a network.
+
+        Raises:
+            VitralError: it names other layers, or has factors for another number of inputs.
+        """
+        known = linear_layers(network)
+        if self.layers.keys() | set(self.kept) != known.keys() or self.layers.keys() & set(self.kept):
+            raise VitralError("its int8 form is of a network with other layers")
+        for name, one in self.layers.items():
+            one.factors(known[name].in_features)
+
+
+def linear_layers(network: Model) -> dict[str, nn.Linear]:
+    """Return the linear layers of a network's blocks by name, in order: what an int8 form can have.
+
+    The patch embedding and the head are not among them, nor experts and their routers.
+    """
+    blocks = {id(block) for block in network.blocks()}
+    inside = tuple(f"{name}." for name, module in network.named_modules() if id(module) in blocks)
+    experts = tuple(f"{name}." for name, module in network.named_modules() if isinstance(module, MixtureOfExperts))
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if type(module) in (Linear, nn.Linear) and name.startswith(inside) and not name.startswith(experts)
+    }

@@ -1,0 +1,142 @@
+"""The range of each linear layer's inputs for its int8 form, and their smoothing, found by what the layer then answers.
+
+Plain 8-bit inputs fail in a Vision Transformer: a few channels after a norm are many times as large as all others, and one
+range for all leaves these with a handful of steps. A part of that is moved into the weights (SmoothQuant, arXiv 2211.10438,
+equation 4), where each output has a scale of its own; and the few values beyond a narrower range may be cut off. How much of
+either is decided for each layer alone, by the error of its products on inputs that were seen.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.inference.copies import copy_in
+from vitral.inference.int8 import quantized_weight, to_integers
+from vitral.inference.quantization import LayerRange, linear_layers, written_factors
+from vitral.models.blocks import Block
+from vitral.models.model import Images, Model
+
+STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.65)  # of smoothing: SmoothQuant's alpha, 0 for none
+WIDTHS = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35)  # of a range, as a share of all that was seen
+ROWS = 512  # inputs of a layer that are kept to judge by
+ROWS_AN_IMAGE = 8  # of them, the first token's among them
+LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3  # of smoothing, far inside float16
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was found for a layer.
+
+    Attributes:
+        inputs: the range.
+        error: of the layer's answers, root mean square, as a share of what they vary by.
+    """
+
+    inputs: LayerRange
+    error: float
+
+
+class _Observed(nn.Module):
+    """A linear layer that keeps what it is asked.
+
+    Attributes:
+        rows: inputs, as many as `ROWS`.
+        low: the least that each input was.
+        high: the largest.
+    """
+
+    def __init__(self, layer: nn.Linear, generator: torch.Generator) -> None:
+        super().__init__()
+        self.layer, self.generator = layer, generator
+        self.in_features = layer.in_features
+        self.rows: list[Tensor] = []
+        self.low: Tensor | None = None
+        self.high: Tensor | None = None
+
+    def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch out"]:
+        self._keep(values)
+        return self.layer(values)
+
+    def part(
+        self, values: Float[Tensor, "*batch features"], start: int, stop: int | None = None
+    ) -> Float[Tensor, "*batch part"]:
+        self._keep(values)
+        return self.layer.part(values, start, stop)  # type: ignore[operator]
+
+    def _keep(self, values: Tensor) -> None:
+        flat = values.reshape(-1, self.in_features)
+        low, high = flat.amin(dim=0), flat.amax(dim=0)
+        self.low = low if self.low is None else torch.minimum(self.low, low)
+        self.high = high if self.high is None else torch.maximum(self.high, high)
+        images = values.reshape(len(values), -1, self.in_features)
+        tokens = torch.randperm(images.shape[1], generator=self.generator)[: ROWS_AN_IMAGE - 1]
+        taken = images[:, torch.cat([torch.zeros(1, dtype=torch.int64), tokens])].reshape(-1, self.in_features)
+        if sum(map(len, self.rows)) < ROWS:
+            self.rows.append(taken.clone())
+
+
+def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
+    """Return what is found for each linear layer of a network's blocks.
+
+    Args:
+        network: the network, which stays as it is.
+        batches: prepared images, neither of the test split nor of those by which layers are chosen.
+    """
+    copied = copy_in(network, torch.float32)
+    after_norm = {
+        id(layer)
+        for block in copied.modules()
+        if isinstance(block, Block)
+        for layer in (block.attention.qkv, getattr(block.mlp, "fc1", None))
+    }
+    layers, generator = linear_layers(copied), torch.Generator().manual_seed(0)
+    observed = {name: _Observed(layer, generator) for name, layer in layers.items()}
+    for name, one in observed.items():
+        copied.set_submodule(name, one)
+    with torch.no_grad():
+        for images in batches:
+            copied(images)
+        return {name: _best(one, smooth=id(one.layer) in after_norm) for name, one in observed.items()}
+
+
+def _best(seen: _Observed, *, smooth: bool) -> Found:
+    """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
+    assert seen.low is not None, "every layer of a block is asked"
+    assert seen.high is not None
+    rows, weight = torch.cat(seen.rows)[:ROWS], seen.layer.weight.detach()
+    exact = rows @ weight.T
+    spread = exact.std().clamp_min(1e-12)
+    tried = []
+    for strength, width in product(STRENGTHS if smooth else STRENGTHS[:1], WIDTHS):
+        factors = _factors(seen, weight, strength)
+        low, high = (ends if factors is None else ends / factors for ends in (seen.low, seen.high))
+        least, most = min(0.0, width * float(low.min())), max(0.0, width * float(high.max()))
+        if most - least <= 0:
+            most = 1.0  # of inputs that are always zero
+        inputs = LayerRange(least, most, "" if factors is None else written_factors(factors))
+        tried.append(Found(inputs, float((_answers(rows, weight, inputs) - exact).pow(2).mean().sqrt() / spread)))
+    return min(tried, key=lambda found: found.error)
+
+
+def _factors(seen: _Observed, weight: Tensor, strength: float) -> Float[Tensor, " features"] | None:
+    """Return the factors of smoothing, max|x|^a / max|w|^(1 - a) of each input; None where the strength is 0."""
+    if not strength:
+        return None
+    assert seen.low is not None
+    assert seen.high is not None
+    inputs = torch.maximum(seen.high, -seen.low).clamp_min(LEAST_FACTOR)
+    weights = weight.abs().amax(dim=0).clamp_min(LEAST_FACTOR)
+    factors = inputs**strength / weights ** (1 - strength)
+    return (factors / factors.median()).clamp(LEAST_FACTOR, MOST_FACTOR)
+
+
+def _answers(rows: Tensor, weight: Tensor, inputs: LayerRange) -> Tensor:
+    """Return a layer's products, without its bias, as integers give them."""
+    factors = inputs.factors(weight.shape[1])
+    integers, scales = quantized_weight(weight if factors is None else weight * factors)
+    levels = to_integers(rows if factors is None else rows / factors, inputs).float() - inputs.zero
+    return (levels * inputs.scale) @ (integers.float() * scales[:, None]).T
