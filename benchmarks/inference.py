@@ -6,8 +6,10 @@
 For each network `vitral bench` measures every engine and every peer that is installed, at batches of 1 and 8, in turns, so
 that a change of the machine's pace meets all of them. A line for each precision and batch says which of ours is the fastest,
 beside the best peer (timm eager and compiled, transformers; all on random images already in memory), and the share of what
-large products in that precision allow, measured in the same turns. The runtimes that are packages of their own, OpenVINO and
-ONNX Runtime, compute our network as an engine of ours: where one of them is the fastest the line names it.
+large products in that precision allow, measured in the same turns. A line more says how many times our bf16 int8 is, with
+ranges found on random images, on which speed does not depend; what int8 costs in accuracy `vitral quantize` says. The
+runtimes that are packages of their own, OpenVINO and ONNX Runtime, compute our network as an engine of ours: where one of
+them is the fastest the line names it.
 
 With --photos, the first network predicts the folder's photos into a file (`vitral predict FOLDER --out`, engine and precision
 its own choice) in turns with the same engine on as many images in memory; the line says the photos' share of that speed.
@@ -29,6 +31,9 @@ import vitral
 from vitral.classifier.bulk.predict_to_file import BATCH_SIZE
 from vitral.evaluation.speed import Bench, Speed
 from vitral.events import ignore
+from vitral.inference.quantization import Quantization, linear_layers
+from vitral.inference.ranges import find_ranges
+from vitral.machine import has_int8
 
 NETWORKS = ("vit-b16", "vit-ti16", "vit-s16", "r50-vit-b16", "resnet-50", "cvt-13")
 SIZE = 224
@@ -52,7 +57,27 @@ def compared(found: Bench) -> list[str]:
                 ratio = ours.images_per_second / peer.images_per_second
                 line += f"; {ratio:.2f} times {peer.name} ({peer.images_per_second:.1f})"
             lines.append(line)
+    for size in BATCH_SIZES:
+        integers, ours = (
+            fastest(
+                [row for row in found.speeds if row.name.startswith(OURS) and (row.precision, row.batch_size) == one]
+            )
+            for one in (("int8", size), ("bf16", size))
+        )
+        if integers is not None and ours is not None:
+            lines.append(
+                f"  int8 batch {size}: {integers.images_per_second / ours.images_per_second:.2f} times {ours.name} in bf16"
+            )
     return lines
+
+
+def ranges(classifier: vitral.Classifier) -> Quantization | None:
+    """Return an int8 form whose ranges are of random images; None of a network or a CPU that has none."""
+    if not has_int8() or not linear_layers(classifier.model):
+        return None
+    images = torch.randn(8, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))
+    layers = {name: found.inputs for name, found in find_ranges(classifier.model, iter([images])).items()}
+    return Quantization(layers, (), classifier.model.image_size, "random images", 0, 0.0, 0.0, 0.0)
 
 
 def fastest(rows: list[Speed]) -> Speed | None:
@@ -100,6 +125,7 @@ def main() -> None:
     results: dict[str, Any] = {}
     for name in asked.networks:
         classifier = vitral.load(name, image_size=SIZE, listener=ignore)
+        classifier.quantization = ranges(classifier)
         found = vitral.bench(
             classifier, batch_sizes=BATCH_SIZES, compile=asked.compile, rounds=asked.rounds, listener=ignore
         )

@@ -24,7 +24,8 @@ FLAGS = {
         " --resume --runs --seed --set --skip-bad-images --source --starts --sweep --time --overwrite"
     ),
     "evaluate": (
-        "--by --classes --classifier --data --engine --frozen --json --precision --report --skip-bad-images --split --overwrite"
+        "--by --classes --classifier --data --engine --frozen --json --merge --precision --report --skip-bad-images --split"
+        " --overwrite"
     ),
     "compare": "--classes --data --json --skip-bad-images --split",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
@@ -34,8 +35,8 @@ FLAGS = {
     "table": "--format --json",
     "vtab": "--data --json --out --protocol --runs --tasks --test-images --time",
     "study": "--budget --data --json --out --plan --runs --time --transfer",
-    "predict": "--classifier --engine --json --out --precision --skip-bad-images --top --overwrite",
-    "bench": "--batch-sizes --compile --image-size --json --overwrite --plot --rounds",
+    "predict": "--classifier --engine --json --merge --out --precision --skip-bad-images --top --overwrite",
+    "bench": "--batch-sizes --compile --image-size --json --merge --overwrite --plot --rounds",
     "explain": (
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),

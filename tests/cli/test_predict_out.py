@@ -43,6 +43,6 @@ def test_what_does_not_go_together_is_refused(there: Path, tmp_path: Path, refus
     assert "ends in .parquet, .csv, .jsonl" in refused("predict", "photos", "--out", str(tmp_path / "table.xlsx"))
     assert "leave --skip-bad-images out" in refused("predict", "photos", "--out", out, "--skip-bad-images")
     assert "--out" in refused("predict", "photos", "--overwrite")
-    assert "leave --engine and --precision out" in refused(
+    assert "leave --engine, --precision and --merge out" in refused(
         "evaluate", "--data", "photos", "--by", "folder", "--precision", "bf16"
     )

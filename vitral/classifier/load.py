@@ -38,6 +38,7 @@ def load(
     architecture: Mapping[str, Any] | None = None,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice = "fp32",
+    merge: int = 0,
     listener: Listener = show,
 ) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
@@ -57,6 +58,8 @@ def load(
             ranges for; "auto" for bf16 where the hardware has it and it is faster, which the listener is told. Training,
             features and explanations are in fp32 in any case. In a job of several processes all of them call `load` where an
             "auto" leaves a choice: the first measures for all.
+        merge: tokens that each block of a Vision Transformer but the last is to have fewer (ToMe, arXiv 2210.09461): faster,
+            and other answers, which `evaluate` sets beside the network's own. 0 for none.
         listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
@@ -64,7 +67,7 @@ def load(
         ModelError: the network cannot take `image_size`, or has no such field; or an engine that is not there.
     """
     if (file := _exported(Path(source))) is not None:
-        if image_size is not None or architecture:
+        if image_size is not None or architecture or merge:
             raise WeightsError(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
             )
@@ -83,7 +86,7 @@ def load(
         if classifier.quantization is not None and classifier.quantization.image_size != classifier.model.image_size:
             classifier.quantization = None  # other tokens have other ranges; int8 says that it has none
         classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
-    classifier.predictor = predictor_of(classifier.model, engine, precision, listener, classifier.quantization)
+    classifier.predictor = predictor_of(classifier.model, engine, precision, listener, classifier.quantization, merge)
     return classifier
 
 

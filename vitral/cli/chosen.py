@@ -16,6 +16,7 @@ def choose(
     *,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice = "fp32",
+    merge: int = 0,
 ) -> tuple[str, Classifier]:
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
@@ -24,13 +25,14 @@ def choose(
         listener: receives which run is used, and a warning if its own scores are poor.
         engine: see `load`.
         precision: see `load`.
+        merge: see `load`.
 
     Raises:
         WeightsError: there is no such classifier, or no run yet.
         ModelError: there is no such engine.
     """
     name = classifier or _newest()
-    source = load(name, engine=engine, precision=precision, listener=listener)
+    source = load(name, engine=engine, precision=precision, merge=merge, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
     listener.note(source)

@@ -35,6 +35,7 @@ def evaluate(
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice = "fp32",
+    merge: int = 0,
     report: Path | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -56,11 +57,12 @@ def evaluate(
             the fastest; if left out, the network itself in fp32, else auto.
         precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster. Of others than fp32 it is said
             how far answers differ.
+        merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; what that costs is said.
         report: write the scores to this HTML page.
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.
     """
-    _refuse_faster(engine, precision, {"--by": by, "--frozen": frozen})
+    _refuse_faster(engine is not None or precision != "fp32" or merge != 0, {"--by": by, "--frozen": frozen})
     asked: dict[str, Any] = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
     if by is not None:
         _refuse_beside_by(report, frozen)
@@ -81,7 +83,7 @@ def evaluate(
             overwrite=overwrite,
         )
     with ConsoleListener() as listener:
-        name, source = choose(classifier, listener, engine=engine, precision=precision)
+        name, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
         scored = score(source, data, **asked, listener=listener)
     evaluation = scored.result
     if report is not None:
@@ -108,10 +110,12 @@ def _refuse_report(report: Path | None) -> None:
         )
 
 
-def _refuse_faster(engine: str | None, precision: str, others: Mapping[str, str | None]) -> None:
+def _refuse_faster(asked: bool, others: Mapping[str, str | None]) -> None:
     for name, value in others.items():
-        if value is not None and (engine is not None or precision != "fp32"):
-            raise VitralError(f"{name} scores in fp32 by the network itself; leave --engine and --precision out.")
+        if value is not None and asked:
+            raise VitralError(
+                f"{name} scores in fp32 by the network itself; leave --engine, --precision and --merge out."
+            )
 
 
 def _refuse_beside_by(report: Path | None, frozen: str | None) -> None:

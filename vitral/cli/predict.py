@@ -25,6 +25,7 @@ def predict(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
+    merge: int = 0,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Say what is in images, with probabilities.
@@ -41,6 +42,7 @@ def predict(
             the fastest; if left out, the network itself in fp32, else auto.
         precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is said; if left out,
             fp32, and auto with --out.
+        merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' says what that costs.
         json: print JSON for programs.
     """
     if out is None and overwrite:
@@ -53,7 +55,7 @@ def predict(
         check_out(out, images, overwrite=overwrite)
     precision = precision or ("fp32" if out is None else "auto")
     with ConsoleListener() as listener:
-        _, source = choose(classifier, listener, engine=engine, precision=precision)
+        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
         if out is not None:
             written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
         else:

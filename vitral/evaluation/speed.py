@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import torch
 
@@ -19,15 +19,18 @@ from vitral.evaluation.exactness import apart
 from vitral.evaluation.peers import TIMM, TRANSFORMERS, peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.exported.predictor import ExportedPredictor
+from vitral.inference.merging import check_merging
 from vitral.inference.runtimes import (
     DTYPES,
     EXTRAS,
+    MERGING,
     RUNTIMES,
     Compute,
     Engine,
     Precision,
     integers,
     is_installed,
+    merging,
     precisions_of,
 )
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
@@ -64,7 +67,7 @@ class Speed:
         passes: that were timed.
         share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
             pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
-            how many operations it takes.
+            how many operations it takes, and where tokens are merged, which takes fewer.
         memory_bytes: by which the process grew at the most as the contender was made and computed the largest batch, beside the
             classifier's own weights; None where the system does not tell.
         largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
@@ -168,6 +171,16 @@ class Bench:
         return dataclasses.asdict(self)
 
 
+class _Wanted(NamedTuple):
+    """A contender that is to be made."""
+
+    name: str
+    precision: Precision
+    make: Callable[[], Compute]
+    is_ours: bool = True  # it computes this network's weights
+    merges: bool = False  # and so takes fewer operations than the network
+
+
 @dataclass
 class _Contender:
     name: str
@@ -175,6 +188,7 @@ class _Contender:
     compute: Compute
     apart: tuple[float, float] | None
     memory: int | None
+    merges: bool
     seconds: dict[int, list[float]]
 
 
@@ -182,6 +196,7 @@ def bench(
     classifier: Classifier,
     *,
     batch_sizes: Sequence[int] = BATCH_SIZES,
+    merge: int = 0,
     compile: bool = False,
     rounds: int = ROUNDS,
     listener: Listener = show,
@@ -193,26 +208,30 @@ def bench(
     Args:
         classifier: of its network; what it predicts does not matter. An exported file is measured by its own runtime alone.
         batch_sizes: images computed at once.
+        merge: tokens that each block of a Vision Transformer is to have fewer (ToMe), measured too; 0 for none.
         compile: measure what torch.compile makes, too, which takes minutes to make.
         rounds: turns that each contender has at each batch size.
         listener: receives progress and what was left out.
 
     Raises:
-        ModelError: no batch size; one, or the number of rounds, is below 1; a batch that memory does not hold; or the network
-            is not on the CPU.
+        ModelError: tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
+            does not hold; or the network is not on the CPU.
     """
     predictor = classifier.predictor
     if not batch_sizes or min(*batch_sizes, rounds) < 1:
         raise ModelError(
             "There is at least one batch size, a batch has at least one image, a contender at least one turn."
         )
+    if merge:
+        check_merging(classifier.model)
     if any(parameter.device != CPU for parameter in classifier.parameters()):
         raise ModelError("Speeds are measured on the CPU; move the network there.")
     keep_freed_memory()  # for all of them
     images = _images(max(2, *batch_sizes), predictor.image_size)  # two at least, to see whether answers differ at all
     precisions = _precisions(classifier)
     exact = classifier.to_probabilities(predictor.exact.logits(images))
-    contenders, missing = _made(classifier, exact, precisions, images, batch_sizes, compile=compile, listener=listener)
+    wanted = _wanted(classifier, precisions, merge=merge, compile=compile)
+    contenders, missing = _made(classifier, wanted, exact, images, batch_sizes, listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
         first = number % max(1, len(contenders))  # each comes after another one, should that leave threads behind
@@ -261,44 +280,42 @@ def _images(count: int, size: tuple[int, int]) -> Images:
 
 def _made(
     classifier: Classifier,
+    wanted: Sequence[_Wanted],
     exact: Probabilities,
-    precisions: Sequence[Precision],
     images: Images,
     sizes: Sequence[int],
-    *,
-    compile: bool,
     listener: Listener,
 ) -> tuple[list[_Contender], dict[str, str]]:
     """Make each contender and let it compute a batch of each size; return those that can, and why the others cannot."""
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     _import_all()
-    wanted = _wanted(classifier, precisions, compile=compile)
-    for number, (name, precision, make, is_ours) in enumerate(wanted):
+    for number, one in enumerate(wanted):
         try:
-            (compute, logits), memory = peak_memory_of(partial(_warmed, make, images, sizes))
+            (compute, logits), memory = peak_memory_of(partial(_warmed, one.make, images, sizes))
             found = classifier.to_probabilities(max(logits, key=len))
-            difference = apart(found, exact[: len(found)]) if is_ours else None
+            difference = apart(found, exact[: len(found)]) if one.is_ours else None
         except Exception as error:  # a runtime raises anything
-            missing[f"{name} {precision}"] = one_line(error).rstrip(".")
-            listener(Message(f"Left out, {name} in {precision}: {one_line(error)}", warning=True))
+            missing[f"{one.name} {one.precision}"] = one_line(error).rstrip(".")
+            listener(Message(f"Left out, {one.name} in {one.precision}: {one_line(error)}", warning=True))
             continue
-        made.append(_Contender(name, precision, compute, difference, memory, {}))
+        made.append(_Contender(one.name, one.precision, compute, difference, memory, one.merges, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
 
-def _wanted(
-    classifier: Classifier, precisions: Sequence[Precision], *, compile: bool
-) -> list[tuple[str, Precision, Callable[[], Compute], bool]]:
-    """Return each contender's name, precision and how it is made, and whether it computes this network's weights."""
+def _wanted(classifier: Classifier, precisions: Sequence[Precision], *, merge: int, compile: bool) -> list[_Wanted]:
+    """Return the contenders: our engines, those that merge tokens, and the peers; of an exported file its runtime alone."""
     predictor = classifier.predictor
     if isinstance(predictor, ExportedPredictor):  # which no peer can read
         graph = predictor.graph
-        return [(f"{graph.path.name} {graph.engine}", graph.precision, lambda: predictor.logits, False)]
-    ours = ((*one, True) for one in _ours(classifier, precisions, compile=compile))
+        name = f"{graph.path.name} {graph.engine}"
+        return [_Wanted(name, graph.precision, lambda: predictor.logits, is_ours=False)]
+    ours = list(_ours(classifier, precisions, compile=compile))
+    if merge:
+        ours += _merging(classifier, precisions, merge)
     theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
-    return [*ours, *((*one, False) for one in peers(classifier, theirs, compile=compile))]
+    return [*ours, *(_Wanted(*one, is_ours=False) for one in peers(classifier, theirs, compile=compile))]
 
 
 def _import_all() -> None:
@@ -315,13 +332,11 @@ def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -
     return compute, [compute(images[:size]) for size in sizes]
 
 
-def _ours(
-    classifier: Classifier, precisions: Sequence[Precision], *, compile: bool
-) -> Iterator[tuple[str, Precision, Callable[[], Compute]]]:
+def _ours(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[_Wanted]:
     for engine in get_args(Engine):
         if is_installed(engine) and (compile or engine != "compiled"):
             for precision in (one for one in precisions if one in precisions_of(engine)):
-                yield f"vitral {engine}", precision, _maker(classifier, engine, precision)
+                yield _Wanted(f"vitral {engine}", precision, _maker(classifier, engine, precision))
 
 
 def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Callable[[], Compute]:
@@ -329,6 +344,14 @@ def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Call
         return partial(RUNTIMES[engine], classifier.model, precision)
     assert classifier.quantization is not None, "int8 is measured of those that have ranges"
     return partial(integers, classifier.model, classifier.quantization)
+
+
+def _merging(classifier: Classifier, precisions: Sequence[Precision], count: int) -> Iterator[_Wanted]:
+    for engine in MERGING:
+        for precision in (one for one in precisions if one in precisions_of(engine)):
+            form = classifier.quantization if precision == "int8" else None
+            make = partial(merging, classifier.model, engine, precision, count, form)
+            yield _Wanted(f"vitral {engine} merging {count}", precision, make, merges=True)
 
 
 def _turn(compute: Compute, images: Images) -> list[float]:
@@ -353,7 +376,7 @@ def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], 
         images_per_second=pace,
         latency_ms=latency,
         passes=len(seconds),
-        share_of_limit=pace * 2 * macs / limits[contender.precision] if macs else None,
+        share_of_limit=pace * 2 * macs / limits[contender.precision] if macs and not contender.merges else None,
         memory_bytes=contender.memory,
         largest_difference=difference,
         same_top=same,

@@ -4,7 +4,7 @@ import hashlib
 import importlib
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Literal, get_args
 
@@ -15,11 +15,21 @@ from vitral.advice import argument, function
 from vitral.errors import ModelError, StorageError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.files import write_file
-from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engine_predictor import EnginePredictor, said_of_merging
+from vitral.inference.merging import check_merging
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import EXTRAS, Engine, Precision, check_able, is_installed, precisions_of
+from vitral.inference.runtimes import (
+    EXTRAS,
+    MERGING,
+    Engine,
+    Precision,
+    check_able,
+    check_able_to_merge,
+    is_installed,
+    precisions_of,
+)
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_native_bf16, processor_name
@@ -36,14 +46,15 @@ KIND = "engines"  # of what is cached
 
 @dataclass(frozen=True)
 class Way:
-    """A runtime and a precision."""
+    """A runtime and a precision, and how many tokens each block merges."""
 
     engine: Engine
     precision: Precision
+    merge: int = 0
 
     def __str__(self) -> str:
-        """Return both, for people and for the cache."""
-        return f"{self.engine} in {self.precision}"
+        """Return them for people and for the cache."""
+        return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
 
 
 Speeds = dict[Way, float]  # images/s
@@ -57,6 +68,7 @@ def predictor_of(
     precision: PrecisionChoice,
     listener: Listener,
     quantization: Quantization | None = None,
+    merge: int = 0,
 ) -> Predictor:
     """Return what computes a network's logits.
 
@@ -68,32 +80,44 @@ def predictor_of(
         precision: "fp32", "bf16", "int8", or "auto" for bf16 where the hardware has it and it is faster.
         listener: receives what was taken where there was a choice.
         quantization: of the network, which int8 takes.
+        merge: tokens that each block but the last is to have fewer (ToMe), which changes the answers; 0 for none.
 
     Raises:
-        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network; or int8 of a
-            network without a quantization, or where another precision is faster.
+        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network; int8 of a
+            network without a quantization, or where another precision is faster; or tokens that cannot be merged.
     """
     _check("engine", engine or "auto", get_args(EngineChoice))
     _check("precision", precision, get_args(PrecisionChoice))
+    if merge < 0:
+        raise ModelError(f"A block merges 0 tokens or more, not {merge}.")
+    if merge:
+        check_merging(model)
+        check_able_to_merge(engine if engine not in (None, "auto") else PLAIN.engine)
     if precision == "fp32" and engine in (None, "torch"):
-        return TorchPredictor(model)
+        return _of(model, replace(PLAIN, merge=merge))
     if engine is not None and engine != "auto":
         check_able(engine, precision)
         if precision != "auto" and precision != "int8":
-            return EnginePredictor(model, engine, precision)
+            return EnginePredictor(model, engine, precision, merge=merge)
     if precision == "int8":
-        return _in_int8(model, quantization, listener)
+        return _in_int8(model, quantization, merge, listener)
     taken: Way | ModelError | None = None
     if distributed.rank() == 0:
-        taken = _best(model, engine or "auto", precision, listener)
+        taken = _best(model, engine or "auto", precision, merge, listener)
     way = distributed.broadcast(taken)
     if not isinstance(way, Way):
         assert way is not None
         raise way
-    return TorchPredictor(model) if way == PLAIN else EnginePredictor(model, way.engine, way.precision)
+    return _of(model, way)
 
 
-def _in_int8(model: Model, quantization: Quantization | None, listener: Listener) -> Predictor:
+def _of(model: Model, way: Way, quantization: Quantization | None = None) -> Predictor:
+    if way == PLAIN:
+        return TorchPredictor(model)
+    return EnginePredictor(model, way.engine, way.precision, quantization, way.merge)
+
+
+def _in_int8(model: Model, quantization: Quantization | None, merge: int, listener: Listener) -> Predictor:
     if quantization is None:
         raise ModelError(
             f"int8 takes the ranges of a network's inputs, found on training images and tried on validation images: "
@@ -102,47 +126,51 @@ def _in_int8(model: Model, quantization: Quantization | None, listener: Listener
     taken: Speeds | ModelError | None = None
     if distributed.rank() == 0:
         try:
-            taken = int8_speeds(model, quantization)
+            taken = int8_speeds(model, quantization, merge)
         except ModelError as error:
             taken = error
     speeds = distributed.broadcast(taken)
     if not isinstance(speeds, dict):
         assert speeds is not None
         raise speeds
-    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != INTEGERS)
+    mine = replace(INTEGERS, merge=merge)
+    others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != mine)
     listener(
         Message(
-            f"Computes by {INTEGERS}: {speeds[INTEGERS]:.3g} images/s in a short measurement ({others}). "
+            f"Computes by {mine}: {speeds[mine]:.3g} images/s in a short measurement ({others}). "
             f"{quantization.sentence()}"
         )
     )
-    return EnginePredictor(model, INTEGERS.engine, INTEGERS.precision, quantization)
+    return _of(model, mine, quantization)
 
 
-def int8_speeds(model: Model, quantization: Quantization) -> Speeds:
+def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Speeds:
     """Return how fast a network computes in int8 here, and from packed weights in the precisions that it competes with.
 
     Raises:
         ModelError: it cannot, or another one is faster.
     """
     native = has_native_bf16(next(model.parameters()).device)
-    ways = [INTEGERS, Way("packed", "fp32"), *([Way("packed", "bf16")] if native else [])]
+    mine = replace(INTEGERS, merge=merge)
+    ways = [mine, Way("packed", "fp32", merge), *([Way("packed", "bf16", merge)] if native else [])]
     speeds = _known(model, ways, quantization)
-    if speeds is None or INTEGERS not in speeds:
-        speeds = {way: measured(model, way, quantization if way == INTEGERS else None) for way in ways}
+    if speeds is None or mine not in speeds:
+        speeds = {way: measured(model, way, quantization if way == mine else None) for way in ways}
         _keep(model, ways, speeds, quantization)
     best = max(speeds, key=speeds.__getitem__)
-    if best != INTEGERS:
+    if best != mine:
         raise ModelError(
-            f"int8 would be slower here: {speeds[INTEGERS]:.3g} images/s against {speeds[best]:.3g} of {best}; take that "
+            f"int8 would be slower here: {speeds[mine]:.3g} images/s against {speeds[best]:.3g} of {best}; take that "
             f"with {argument('precision', best.precision)}."
         )
     return speeds
 
 
-def _best(model: Model, engine: EngineChoice, precision: PrecisionChoice, listener: Listener) -> Way | ModelError:
+def _best(
+    model: Model, engine: EngineChoice, precision: PrecisionChoice, merge: int, listener: Listener
+) -> Way | ModelError:
     """Return the fastest way, or why none can compute; the network itself where none of all can be measured."""
-    ways = _ways(model, engine, precision)
+    ways = [replace(way, merge=merge) for way in _ways(model, engine, precision) if not merge or way.engine in MERGING]
     if len(ways) == 1:
         return ways[0]
     speeds = _known(model, ways)
@@ -196,7 +224,7 @@ def measured(model: Model, way: Way, quantization: Quantization | None = None) -
     Raises:
         ModelError: it cannot compute the network.
     """
-    predictor = EnginePredictor(model, way.engine, way.precision, quantization)
+    predictor = EnginePredictor(model, way.engine, way.precision, quantization, way.merge)
     images = torch.zeros(IMAGES, 3, *model.image_size)
     predictor.logits(images[:1])  # it is made
     begun = time.perf_counter()

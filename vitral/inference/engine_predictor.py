@@ -4,10 +4,15 @@ from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.copies import state_of
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import RUNTIMES, Compute, Engine, Precision, integers
+from vitral.inference.runtimes import RUNTIMES, Compute, Engine, Precision, integers, merging
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Features, Images, Logits, Model
+
+
+def said_of_merging(count: int) -> str:
+    """Return what is added to the name of a computation that merges so many tokens in a block; nothing for none."""
+    return f", {count} tokens merged a block" if count else ""
 
 
 class EnginePredictor(Predictor):
@@ -23,12 +28,19 @@ class EnginePredictor(Predictor):
         engine: the runtime.
         precision: in which the runtime computes.
         quantization: of the network, for int8.
+        merge: tokens that each block but the last is to have fewer; 0 for the network as it is.
     """
 
     def __init__(
-        self, model: Model, engine: Engine, precision: Precision, quantization: Quantization | None = None
+        self,
+        model: Model,
+        engine: Engine,
+        precision: Precision,
+        quantization: Quantization | None = None,
+        merge: int = 0,
     ) -> None:
-        self.model, self.engine, self.precision, self.quantization = model, engine, precision, quantization
+        self.model, self.engine, self.precision = model, engine, precision
+        self.quantization, self.merge = quantization, merge
         self._own = TorchPredictor(model)
         self._made: tuple[object, Compute] | None = None
 
@@ -53,8 +65,8 @@ class EnginePredictor(Predictor):
 
     @property
     def computed_by(self) -> str:
-        """The runtime and the precision."""
-        return f"{self.engine} in {self.precision}"
+        """The runtime and the precision, and how many tokens are merged."""
+        return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
 
     @property
     def fingerprint(self) -> str:
@@ -93,6 +105,8 @@ class EnginePredictor(Predictor):
         return self._made[1]
 
     def _make(self) -> Compute:
+        if self.merge:
+            return merging(self.model, self.engine, self.precision, self.merge, self.quantization)
         if self.quantization is not None:
             return integers(self.model, self.quantization)
         return RUNTIMES[self.engine](self.model, self.precision)

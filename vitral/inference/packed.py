@@ -79,10 +79,27 @@ class PackedBlock(nn.Module):
         part: BatchPart | None = None,
     ) -> tuple[Float[Tensor, "batch queries dim"], Losses]:
         """Return the tokens after the block, and no auxiliary losses; the arguments are those of `Block`."""
-        block, mlp = self.block, self.block.mlp
-        mixed = block.attention.mix(block.norm1(tokens), num_queries, mask, rotation)
-        tokens = cast(PackedLinear, block.attention.out).plus(mixed, tokens[:, :num_queries])
-        return mlp.fc2.plus(mlp.gelu(mlp.fc1(block.norm2(tokens))), tokens), {}
+        tokens = self.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
+        return self.transformed(tokens, part)
+
+    def attended(
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        rotation: Rotation | None = None,
+        part: BatchPart | None = None,
+    ) -> Float[Tensor, "batch queries dim"]:
+        """Return the tokens after the first branch; the arguments are those of `Block`."""
+        attention = self.block.attention
+        mixed = attention.mix(self.block.norm1(tokens), num_queries, mask, rotation)
+        return cast(PackedLinear, attention.out).plus(mixed, tokens[:, :num_queries])
+
+    def transformed(self, tokens: Tokens, part: BatchPart | None = None) -> tuple[Tokens, Losses]:
+        """Return the tokens after the second branch, and no auxiliary losses."""
+        mlp = self.block.mlp
+        return mlp.fc2.plus(mlp.gelu(mlp.fc1(self.block.norm2(tokens))), tokens), {}
 
 
 def pack(network: Model) -> Model:

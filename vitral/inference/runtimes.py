@@ -17,6 +17,7 @@ import torch
 from vitral.errors import ModelError
 from vitral.inference.copies import copy_in
 from vitral.inference.int8 import HAS_INT8, quantize
+from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.inference.quantization import Quantization
 from vitral.machine import has_int8
@@ -28,6 +29,7 @@ EXTRAS: dict[Engine, tuple[str, ...]] = {  # engines that are packages of their 
     "openvino": ("openvino", "onnxscript"),  # the second for files of its own
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
 OPSET = 20  # of ONNX: the first with GELU as one node
@@ -40,17 +42,53 @@ def plain(network: Model, precision: Precision) -> Compute:
     return _in_torch(copy_in(network, DTYPES[precision]))
 
 
+def merging(network: Model, engine: Engine, precision: Precision, count: int, form: Quantization | None) -> Compute:
+    """Return a copy that merges tokens, as engine and precision compute otherwise.
+
+    Args:
+        network: a Vision Transformer that reads its class token.
+        engine: "torch" or "packed".
+        precision: in which it computes.
+        count: tokens that each block but the last is to have fewer.
+        form: the network's in int8, for that precision.
+
+    Raises:
+        ModelError: the network's tokens cannot be merged, or the engine cannot compute it.
+    """
+    check_able_to_merge(engine)
+    check_merging(network)
+    if form is not None:
+        made = _of_integers(network, form)
+    else:
+        made = copy_in(network, DTYPES[precision]) if engine == "torch" else _packed(network, precision)
+    return _in_torch(merge_tokens(made, count))
+
+
+def check_able_to_merge(engine: str) -> None:
+    """Refuse an engine that takes the graph of a network as it is.
+
+    Raises:
+        ModelError: it says which to take.
+    """
+    if engine not in MERGING:
+        raise ModelError(f"The engine '{engine}' cannot merge tokens; take {' or '.join(MERGING)}.")
+
+
 def packed(network: Model, precision: Precision) -> Compute:
     """Return a copy for the CPU, its weights sorted once for the products, biases and GELUs computed with these.
 
     Raises:
         ModelError: the network is not on the CPU, or torch was built without oneDNN; or of int8, which takes `integers`.
     """
+    return _in_torch(_packed(network, precision))
+
+
+def _packed(network: Model, precision: Precision) -> Model:
     if precision == "int8":
         raise ModelError("int8 takes the ranges of a network's inputs; give the quantization.")
     if not HAS_PACKING or _device(network).type != "cpu":
         raise ModelError("Weights are packed for a CPU whose torch has oneDNN; take engine 'torch'.")
-    return _in_torch(pack(copy_in(network, DTYPES[precision])))
+    return pack(copy_in(network, DTYPES[precision]))
 
 
 def integers(network: Model, quantization: Quantization) -> Compute:
@@ -60,9 +98,13 @@ def integers(network: Model, quantization: Quantization) -> Compute:
         ModelError: the network is not on the CPU, or this has no instructions for that.
         VitralError: the quantization is of another network.
     """
+    return _in_torch(_of_integers(network, quantization))
+
+
+def _of_integers(network: Model, quantization: Quantization) -> Model:
     if not HAS_INT8 or not has_int8() or _device(network).type != "cpu":
         raise ModelError("int8 takes a CPU that multiplies 8-bit integers (VNNI or AMX); take another precision.")
-    return _in_torch(quantize(network, quantization))
+    return quantize(network, quantization)
 
 
 def compiled(network: Model, precision: Precision) -> Compute:

@@ -128,7 +128,7 @@ class Attention(nn.Module):
                 return packed_attention(projected, self.num_heads)
             query, key, value = self._split(projected, 3)
         else:
-            query, key, value = self._project(tokens, num_queries, rotation)
+            query, key, value = self.project(tokens, num_queries, rotation)
         bias = self._bias(query, key)
         return attend(query, key, value, dropout=rate, mask=mask, bias=bias).transpose(1, 2).flatten(2)
 
@@ -152,7 +152,7 @@ class Attention(nn.Module):
         self, tokens: Tokens, rotation: Rotation | None = None
     ) -> Float[Tensor, "batch heads tokens tokens"]:
         """Return the attention probabilities, rows summing to one: fused kernels never give them."""
-        query, key, _ = self._project(tokens, None, rotation)
+        query, key, _ = self.project(tokens, None, rotation)
         return self._scores(query, key).float().softmax(dim=-1)
 
     def unfused(
@@ -162,14 +162,13 @@ class Attention(nn.Module):
 
         By plain products, so that the gradient by the probabilities can be taken.
         """
-        query, key, value = self._project(tokens, None, rotation)
+        query, key, value = self.project(tokens, None, rotation)
         probabilities = self._scores(query, key).float().softmax(dim=-1)
         mixed = (probabilities.to(value.dtype) @ value).transpose(1, 2).flatten(2)
         return self.out(mixed[:, :num_queries]), probabilities
 
-    def _project(
-        self, tokens: Tokens, num_queries: int | None, rotation: Rotation | None
-    ) -> tuple[Heads, Heads, Heads]:
+    def project(self, tokens: Tokens, num_queries: int | None, rotation: Rotation | None) -> tuple[Heads, Heads, Heads]:
+        """Return the queries of the first `num_queries` tokens, and keys and values of all; see `forward`."""
         if num_queries is None:
             query, key, value = self._split(self.qkv(tokens), 3)
         else:

@@ -163,8 +163,24 @@ class Block(nn.Module):
             rotation: how far queries and keys are turned by where they lie; not at all if None.
             part: which examples of a batch these are; all if None.
         """
+        tokens = self.attended(tokens, num_queries=num_queries, mask=mask, rotation=rotation, part=part)
+        return self.transformed(tokens, part)
+
+    def attended(
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        rotation: Rotation | None = None,
+        part: BatchPart | None = None,
+    ) -> Float[Tensor, "batch queries dim"]:
+        """Return the tokens after the first branch (equation 2); the arguments are those of `forward`."""
         mixed = self.attention(self.norm1(tokens), num_queries=num_queries, mask=mask, rotation=rotation)
-        tokens = tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed), part)
+        return tokens[:, :num_queries] + self.stochastic_depth(self.scale1(mixed), part)
+
+    def transformed(self, tokens: Tokens, part: BatchPart | None = None) -> tuple[Tokens, Losses]:
+        """Return the tokens after the second branch (equation 3), and the experts' losses."""
         hidden = self.mlp(self.norm2(tokens))
         hidden, losses = hidden if self.has_experts else (hidden, {})
         return tokens + self.stochastic_depth(self.scale2(hidden), part), losses
