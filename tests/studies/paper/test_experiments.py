@@ -117,7 +117,7 @@ def test_the_best_is_named_with_those_that_the_seeds_do_not_tell_from_it() -> No
         result("b", "s", 0.61, 0.63, 0.62),
         result("c", "s", 0.60, 0.62, 0.62),
     ]
-    assert ranked(results) == ("Best is b with 62.0 ± 1.0 %. The seeds do not tell it from c; it beats the other 1.")
+    assert ranked(results) == ("Best is b with 62.0 ± 1.0 %. The seeds do not tell it from c; it beats the other.")
     assert ranked(results[:2]) == "Best is b with 62.0 ± 1.0 %. It beats the other by more than chance."
     assert ranked(results[1:]) == "Best is b with 62.0 ± 1.0 %. The seeds do not tell it from c."
 

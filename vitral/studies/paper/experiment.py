@@ -203,7 +203,7 @@ def ranked(results: Results) -> str:
     if beaten == len(others):
         return f"{said} It beats {'the other' if beaten == 1 else f'all {beaten} others'} by more than chance."
     equal = ", ".join(result.trial.label for result in results if result in others[beaten:])
-    beats = f"; it beats the other {beaten}" if beaten else ""
+    beats = f"; it beats the other{f' {beaten}' if beaten > 1 else ''}" if beaten else ""
     return f"{said} The seeds do not tell it from {equal}{beats}."
 
 
