@@ -41,6 +41,8 @@ def learned(name: str) -> Model:
     with torch.no_grad():
         for layer in linear_layers(model).values():
             layer.weight.normal_(std=layer.in_features**-0.5, generator=generator)
+            if layer.bias is not None:
+                layer.bias.normal_(generator=generator)
         for module in model.modules():
             if isinstance(module, LayerScale):
                 module.scale.uniform_(0.5, 1.5, generator=generator)
