@@ -5,7 +5,10 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import read_csv
 
 from tests.evaluation.test_compare import shade_classifier, write_shades
 from vitral.classifier.classifier import Classifier
@@ -80,6 +83,30 @@ def test_folders_tell_images_apart_too(tmp_path: Path, tiny_config: ViTConfig) -
     assert (only.value, only.images, only.p_value) == ("test", 9, 1.0)
 
 
+@pytest.mark.parametrize("of", ["paths", "bytes"])
+def test_a_parquet_table_is_parted_as_the_same_text_table_is(of: str, tmp_path: Path, tiny_config: ViTConfig) -> None:
+    text = write_table(tmp_path / "shades")
+    table = read_csv(text)
+    if of == "bytes":
+        folder = tmp_path / "shades"
+        images = [{"bytes": (folder / path).read_bytes(), "path": path} for path in table["image"].to_pylist()]
+        table = table.set_column(0, "image", pa.array(images))
+    pq.write_table(table, tmp_path / "shades" / "table.parquet", row_group_size=7)
+    classifier = shade_classifier(tiny_config, NAMES, confuse=[0, 1, 2])
+    for by in ("camera", "age"):
+        expected = slices(classifier, text, by, listener=ignore)
+        assert slices(classifier, tmp_path / "shades" / "table.parquet", by, listener=ignore).slices == expected.slices
+    with pytest.raises(DataError, match=r"no column 'kamera', only image, .*Did you mean 'camera'"):
+        slices(classifier, tmp_path / "shades" / "table.parquet", "kamera", listener=ignore)
+
+
+def test_an_image_with_two_values_of_a_column_is_refused(tmp_path: Path, tiny_config: ViTConfig) -> None:
+    table = write_table(tmp_path / "shades", 2)
+    table.write_text(table.read_text() + "test/dark/0.png,dark,test,c,0\n")
+    with pytest.raises(DataError, match=r"0\.png' has two values in the column 'camera' of"):
+        slices(shade_classifier(tiny_config, NAMES), table, "camera", listener=ignore)
+
+
 def test_what_is_no_column_is_refused_before_an_image_is_computed(tmp_path: Path, tiny_config: ViTConfig) -> None:
     table = write_table(tmp_path / "shades", 2)
     classifier = shade_classifier(tiny_config, NAMES)
@@ -87,7 +114,7 @@ def test_what_is_no_column_is_refused_before_an_image_is_computed(tmp_path: Path
     with pytest.raises(DataError, match=r"no column 'kamera', only image, .*Did you mean 'camera'"):
         slices(classifier, table, "kamera", listener=ignore)
     for by in ("camera", "folder:0", "folder:x"):
-        with pytest.raises(DataError, match="is no text table with columns"):
+        with pytest.raises(DataError, match="is no table with columns"):
             slices(classifier, tmp_path / "shades" / "test", by, listener=ignore)
     with pytest.raises(DataError, match="does not lie in 99 folders"):
         slices(classifier, tmp_path / "shades" / "test", "folder:99", listener=ignore)

@@ -49,8 +49,8 @@ def evaluate(
         split: "test", "validation" or "train"; test if left out, or validation if there is no test.
         frozen: "few-shot", "knn", "linear" or several with commas: score the network's frozen features in place of its head:
             ridge regression on 1, 5, 10 and 25 images a class (3 draws), 20 nearest neighbours, a linear probe; any classes.
-        by: a column of a .csv or .tsv, or "folder", "folder:2" for those that the images lie in: accuracy of each part of the
-            images, the worst first.
+        by: a column of a .csv, .tsv or .parquet, or "folder", "folder:2" for those that the images lie in: accuracy of each
+            part of the images, the worst first.
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
         engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,

@@ -1,13 +1,13 @@
-"""What else a dataset says of its images: a further column of a text table, or the folders that they lie in."""
+"""What else a dataset says of its images: a further column of a table, or the folders that they lie in."""
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from vitral.data.columns import find_columns
 from vitral.data.open import path_in
 from vitral.data.source import Source
-from vitral.data.table import TEXT_SUFFIXES
+from vitral.data.table import SUFFIXES, TEXT_SUFFIXES, parquet_cells
 from vitral.data.text_table import DELIMITERS, find_images
 from vitral.errors import DataError, did_you_mean, one_line
 from vitral.paths import is_folder
@@ -20,7 +20,7 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     """Return a text for each image of a source: its cell of a column, or the name of a folder that it lies in.
 
     Args:
-        data: as a command names it: a text table, a folder of such tables, or a folder of images.
+        data: as a command names it: a table (text or Parquet), a folder of such tables, or a folder of images.
         source: the images of one of its splits.
         by: a column's name; or "folder", "folder:2" and so on.
 
@@ -33,21 +33,28 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
         return _folders(data, names, by)
     cells: dict[str, str] = {}
     for table in tables:
-        cells |= _cells(table, by)
+        for name, value in _cells(table, by):
+            if cells.setdefault(name, value) != value:
+                raise DataError(
+                    f"'{name}' has two values in the column '{by}' of '{data}'; give each row its own name."
+                )
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)
 
 
 def _tables(path: Path) -> list[Path]:
-    if path.suffix.lower() in TEXT_SUFFIXES:
+    if path.suffix.lower() in SUFFIXES:
         return [path]
     entries = sorted(path.iterdir()) if is_folder(path) else []
-    return [entry for entry in entries if entry.suffix.lower() in TEXT_SUFFIXES]
+    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES]
 
 
-def _cells(table: Path, column: str) -> Mapping[str, str]:
-    """Return the cells of a column by the images' paths."""
+def _cells(table: Path, column: str) -> list[tuple[str, str]]:
+    """Return the images' names, and their cells of a column."""
+    if table.suffix.lower() not in TEXT_SUFFIXES:
+        cells = parquet_cells(str(table), column)
+        return [(name, "" if value is None else str(value).strip()) for name, value in cells]
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
             first = file.readline()
@@ -64,14 +71,14 @@ def _cells(table: Path, column: str) -> Mapping[str, str]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
     folder, suffix = find_images(table, [name for name, _ in pairs])
-    return {str(folder / (name + suffix)): value for name, value in pairs}
+    return [(str(folder / (name + suffix)), value) for name, value in pairs]
 
 
 def _folders(data: str, names: Sequence[str], by: str) -> tuple[str, ...]:
     kind, _, level = by.partition(":")
     if kind != FOLDER or (level and not (level.isdecimal() and 0 < int(level) < 100)):
         raise DataError(
-            f"'{data}' is no text table with columns, so its images are told apart by {FOLDER}, {FOLDER}:2 and so on, not by "
+            f"'{data}' is no table with columns, so its images are told apart by {FOLDER}, {FOLDER}:2 and so on, not by "
             f"'{by}'."
         )
     return tuple(_parents(names, int(level or 1), data))

@@ -19,7 +19,7 @@ from vitral.data.columns import Columns, find_columns, in_order, split_of_row
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
-from vitral.errors import DataError, ImageError, one_line
+from vitral.errors import DataError, ImageError, did_you_mean, one_line
 from vitral.paths import Walk, refuse_endless
 from vitral.tasks.registry import task_of
 
@@ -163,6 +163,28 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
         remote=remote,
         base=common_folder(listed),
     )
+
+
+def parquet_cells(path: str, column: str) -> list[tuple[str, object]]:
+    """Return the name of the image of each row of a Parquet file, as `list_tables` has it, and the row's cell of a column.
+
+    Raises:
+        DataError: the file cannot be read, or has no such column.
+    """
+    cells: list[tuple[str, object]] = []
+    with _parquet(path) as opened:
+        table = pq.ParquetFile(opened)
+        names = table.schema_arrow.names
+        if column not in names:
+            raise DataError(f"'{path}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+        columns = find_columns(path, names)
+        declared = _declared_names(table.schema_arrow, columns.classes)
+        for group in range(table.num_row_groups):
+            rows = _group_rows(table, group, columns, path, declared)
+            values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
+            named = (own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows))
+            cells += zip(named, values, strict=True)
+    return cells
 
 
 def _is_list(kind: pa.DataType) -> bool:

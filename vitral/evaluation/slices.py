@@ -118,7 +118,8 @@ def slices(
 
     Args:
         classifier: itself, or whatever `load` takes.
-        data: a text table (.csv, .tsv) with a further column, a folder of such tables, or any data whose images lie in folders.
+        data: a table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
+            folders.
         by: the column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
         split: "test", "validation" or "train"; None for the first of them that there is.
         classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
