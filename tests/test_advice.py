@@ -55,7 +55,15 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert len(every) > 10
     parameters = {
         name
-        for one in (vitral.finetune, vitral.pretrain, vitral.starts, vitral.explain, vitral.load, vitral.study, vitral.quantize)
+        for one in (
+            vitral.finetune,
+            vitral.pretrain,
+            vitral.starts,
+            vitral.explain,
+            vitral.load,
+            vitral.study,
+            vitral.quantize,
+        )
         for name in inspect.signature(one).parameters
     }
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
