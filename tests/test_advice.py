@@ -63,6 +63,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
             vitral.load,
             vitral.study,
             vitral.quantize,
+            vitral.tune,
         )
         for name in inspect.signature(one).parameters
     }

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from vitral.evaluation.frozen import score_frozen as score_frozen
     from vitral.evaluation.quantize import quantize as quantize
     from vitral.evaluation.speed import bench as bench
+    from vitral.evaluation.tune import tune as tune
     from vitral.explanation.explain import explain as explain
     from vitral.exporting.export import export as export
     from vitral.models.catalog import list_models as list_models
@@ -73,6 +74,7 @@ _HOMES = {
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",
     "quantize": "vitral.evaluation.quantize",
+    "tune": "vitral.evaluation.tune",
     "load_plugin": "vitral.plugins",
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
@@ -111,6 +113,7 @@ __all__ = [
     "starts",
     "study",
     "table",
+    "tune",
     "vtab",
 ]
 

@@ -8,8 +8,8 @@ CLASSIFIER = "classifier"  # inside a run's folder: the classifier that it train
 RUN_FILE = "run.json"  # there too: what was asked for, what the run started from, on what data and machine
 CHECKPOINTS = "checkpoints"  # there too: what a run goes on from
 # The files of a classifier folder.
-DESCRIPTION, WEIGHTS, CARD = "classifier.json", "weights.safetensors", "README.md"
-CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD)
+DESCRIPTION, WEIGHTS, CARD, TUNING = "classifier.json", "weights.safetensors", "README.md", "tuning.svg"
+CLASSIFIER_FILES = (DESCRIPTION, WEIGHTS, CARD, TUNING)
 
 
 def cache(kind: str) -> Path:

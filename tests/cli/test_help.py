@@ -30,6 +30,7 @@ FLAGS = {
     "compare": "--classes --data --json --skip-bad-images --split",
     "calibrate": "--accuracy --classes --classifier --data --json --skip-bad-images --write",
     "quantize": "--classes --classifier --data --json --loss --skip-bad-images --write",
+    "tune": "--classes --data --json --latency --no-write --overwrite --plot --skip-bad-images",
     "aspects": "--classes --classifier --data --json --skip-bad-images",
     "robustness": "--classes --classifier --data --images --json --skip-bad-images --split",
     "table": "--format --json",

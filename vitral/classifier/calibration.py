@@ -1,10 +1,10 @@
 """What makes a classifier's probabilities mean what they say, and from which of them on its answers are given as sure."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from vitral.described import read_described
+from vitral.described import LATER, read_described
 from vitral.errors import VitralError
 
 LEAST, MOST = 0.05, 20.0  # temperatures: beyond these, images are too few to tell one
@@ -20,6 +20,7 @@ class Calibration:
         wanted: the accuracy of the sure answers that the threshold was fitted for, 0 to 1.
         data: of which images it was fitted.
         images: how many.
+        image_size: height and width of the network's images as it was fitted, pixels; None for its own.
     """
 
     temperature: float
@@ -27,6 +28,7 @@ class Calibration:
     wanted: float | None
     data: str
     images: int
+    image_size: tuple[int, int] | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.temperature) and LEAST <= self.temperature <= MOST):
@@ -44,8 +46,11 @@ class Calibration:
         return f"Temperature {self.temperature:.3f}, fitted on {self.images:,} validation images of {self.data}{sure}."
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return asdict(self)
+        """Return it as JSON values; without a size where that is the network's own, as earlier versions read it."""
+        values = asdict(self)
+        return (
+            values if self.image_size is not None else {name: values[name] for name in values if name != "image_size"}
+        )
 
     @classmethod
     def from_json(cls, values: object) -> "Calibration | None":

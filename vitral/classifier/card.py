@@ -27,6 +27,7 @@ def model_card(classifier: Classifier, *, name: str) -> str:
         *_scores(classifier),
         *([] if classifier.calibration is None else [in_markdown(classifier.calibration.sentence()), ""]),
         *([] if classifier.quantization is None else [in_markdown(classifier.quantization.sentence()), ""]),
+        *([] if classifier.setting is None else [in_markdown(classifier.setting.sentence()), ""]),
         "## Use",
         "",
         "```python",

@@ -12,6 +12,7 @@ from vitral.classifier.calibration import Calibration
 from vitral.classifier.inputs import ImageInput, list_images, prepare
 from vitral.classifier.prediction import Prediction
 from vitral.classifier.provenance import Provenance
+from vitral.classifier.setting import Setting
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.images.preprocessing import Preprocessing
@@ -46,6 +47,7 @@ class Classifier(nn.Module):
     Attributes:
         predictor: computes logits, features and what explanations need.
         model: the network, if it is in torch; assigning another one replaces the predictor, too.
+        setting: by which a folder is computed where nothing else is asked for; None where nobody has tuned it.
         folder: from which it was read; None for one that was made here.
 
     Raises:
@@ -86,6 +88,7 @@ class Classifier(nn.Module):
         self.provenance = provenance or Provenance()
         self.calibration = calibration
         self.quantization = quantization
+        self.setting: Setting | None = None
         self.folder: Path | None = None
         self.eval()
 

@@ -64,7 +64,7 @@ def convert(
             f"There is no format '{format}'.{did_you_mean(format, FORMATS)} There are: {', '.join(FORMATS)}."
         )
     _check_target(Path(target), format, source, overwrite=overwrite)
-    classifier = load(source, image_size=image_size, architecture=architecture, listener=listener)
+    classifier = load(source, image_size=image_size, architecture=architecture, tuned=False, listener=listener)
     if format == VITRAL:
         path = folder.save(classifier, target)
         return Written(path, f"vitral.load({str(path)!r})")

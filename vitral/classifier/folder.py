@@ -11,6 +11,7 @@ from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.needs import check_needs, needs
 from vitral.classifier.provenance import Provenance
+from vitral.classifier.setting import Setting
 from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
@@ -24,7 +25,7 @@ from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
 
-CALIBRATION, INT8 = "calibration", "int8"  # the entries of a classifier that has such
+CALIBRATION, INT8, SETTING = "calibration", "int8", "setting"  # the entries of a classifier that has such
 FORMAT = "vitral-classifier"
 FORMAT_VERSION = 2  # which says the task by name; a folder of version 1 can be read, and says whether it is multi-label
 SINGLE_LABEL_VERSION = 1  # what earlier versions understand, too
@@ -92,6 +93,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "weights_sha256": weights,
         "provenance": dataclasses.asdict(classifier.provenance),
         **({} if classifier.quantization is None else {INT8: classifier.quantization.to_json()}),
+        **({} if classifier.setting is None else {SETTING: classifier.setting.to_json()}),
     }
     return json.dumps(description, indent=2, allow_nan=False, default=str)
 
@@ -135,6 +137,7 @@ def read(folder: Path) -> Classifier:
             quantization=quantization,
             task=task,
         )
+        classifier.setting = Setting.from_json(description.get(SETTING))
         classifier.folder = folder
         return classifier
     except KeyError as error:
@@ -148,6 +151,20 @@ def read(folder: Path) -> Classifier:
     except (ArithmeticError, RuntimeError, ValueError) as error:  # a network that its numbers cannot make
         what = " ".join(str(error).split("\n")[0].split())
         raise WeightsError(f"'{path}' describes no network ({what}); save the classifier again.") from error
+
+
+def read_setting(folder: Path) -> Setting | None:
+    """Return the setting of a classifier folder; None where nobody has tuned it.
+
+    Raises:
+        WeightsError: its description is damaged.
+    """
+    try:
+        return Setting.from_json(_description(folder / DESCRIPTION).get(SETTING))
+    except WeightsError:
+        raise
+    except VitralError as error:
+        raise WeightsError(f"'{folder / DESCRIPTION}' cannot be used: {error}") from error
 
 
 def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value

@@ -6,16 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from vitral.advice import function
 from vitral.classifier import exported, folder
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.provenance import RANDOM, Provenance
-from vitral.errors import VitralError, WeightsError, did_you_mean
+from vitral.classifier.setting import Setting
+from vitral.errors import ModelError, VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
-from vitral.inference.choice import EngineChoice, PrecisionChoice, predictor_of
+from vitral.inference.choice import EngineChoice, PrecisionChoice, can_compute, predictor_in, predictor_of
 from vitral.inference.exported.open import SUFFIXES, exported_in, is_exported
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
+from vitral.machine import processor_name
 from vitral.models.catalog import instead_of, list_models
 from vitral.models.create import configure
 from vitral.models.families import build
@@ -37,8 +40,9 @@ def load(
     image_size: int | tuple[int, int] | None = None,
     architecture: Mapping[str, Any] | None = None,
     engine: EngineChoice | None = None,
-    precision: PrecisionChoice = "fp32",
-    merge: int = 0,
+    precision: PrecisionChoice | None = None,
+    merge: int | None = None,
+    tuned: bool = True,
     listener: Listener = show,
 ) -> Classifier:
     """Return a classifier, ready to predict; nothing is ever unpickled.
@@ -48,18 +52,21 @@ def load(
             big_vision, timm, transformers or another library, or the folder around it; the name of published weights
             ("vit-b16@augreg-in21k"), which are fetched once; a variant's name for random weights ("vit-b16"); a Hub id
             ("hf:owner/name"); or what `export` wrote for ONNX Runtime or OpenVINO, which that computes, preprocessing included.
-        image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained.
+        image_size: pixels, an int or (height, width): the position embedding is resized to it. None: as it was trained. A
+            folder that `tune` has written a setting into is loaded by that, where neither a size nor anything of engine,
+            precision and merge is given.
         architecture: for a weights file or a name, fields of the network's config to change: what the file cannot say, such
             as {"num_heads": 8} or {"experts": {"capacity_factor": 4.0}}.
         engine: what computes predictions: "torch"; "packed", weights sorted once for the CPU; "compiled" by torch.compile;
             "openvino" or "onnxruntime" (in fp32), extras, which convert the network in seconds; "auto" for the fastest but
             "compiled", measured once for a machine and a network. None: the network itself in fp32, else "auto".
-        precision: in which predictions are computed: "fp32", exactly; "bf16"; "int8" of a folder that `quantize` has found the
-            ranges for; "auto" for bf16 where the hardware has it and it is faster, which the listener is told. Training,
-            features and explanations are in fp32 in any case. In a job of several processes all of them call `load` where an
-            "auto" leaves a choice: the first measures for all.
+        precision: in which predictions are computed: "fp32", exactly, which None stands for; "bf16"; "int8" of a folder that
+            `quantize` has found the ranges for; "auto" for bf16 where the hardware has it and it is faster, which the
+            listener is told. Training, features and explanations are in fp32 in any case. In a job of several processes all
+            of them call `load` where an "auto" leaves a choice: the first measures for all.
         merge: tokens that each block of a Vision Transformer but the last is to have fewer (ToMe, arXiv 2210.09461): faster,
-            and other answers, which `evaluate` sets beside the network's own. 0 for none.
+            and other answers, which `evaluate` sets beside the network's own. None or 0 for none.
+        tuned: whether a setting of the folder's is taken; without it the network is as it was trained.
         listener: receives what is fetched, by name, and the progress; they are written to the screen if left out.
 
     Raises:
@@ -71,23 +78,71 @@ def load(
             raise WeightsError(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
             )
-        return exported.read(file, engine=engine, precision=precision, listener=listener)
+        return exported.read(file, engine=engine, precision=precision or "fp32", listener=listener)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     classifier = _load(source, architecture or {}, size, listener)
-    if size is not None:
-        classifier.model.resize(size)
-        if classifier.calibration is not None and classifier.preprocessing.image_size != classifier.model.image_size:
-            listener(
-                Message(
-                    f"Fitted at another image size, and left out: {classifier.calibration.sentence()}", warning=True
-                )
-            )
-            classifier.calibration = None
-        if classifier.quantization is not None and classifier.quantization.image_size != classifier.model.image_size:
-            classifier.quantization = None  # other tokens have other ranges; int8 says that it has none
-        classifier.preprocessing = classifier.preprocessing.with_size(classifier.model.image_size)
-    classifier.predictor = predictor_of(classifier.model, engine, precision, listener, classifier.quantization, merge)
+    if classifier.setting is not None:
+        if size is None and engine is None and precision is None and merge is None:
+            return _by_setting(classifier, classifier.setting, listener) if tuned else classifier
+        listener(Message(f"Left aside, since another setting is asked for: {classifier.setting.sentence()}"))
+        classifier.setting = None
+    _resized(classifier, size, listener)
+    classifier.predictor = predictor_of(
+        classifier.model, engine, precision or "fp32", listener, classifier.quantization, merge or 0
+    )
     return classifier
+
+
+def _resized(classifier: Classifier, size: tuple[int, int] | None, listener: Listener) -> Classifier:
+    """Return a classifier at another size, without what was found at the sizes that are not its own; in place."""
+    own, model = classifier.preprocessing.image_size, classifier.model
+    if size is not None:
+        model.resize(size)
+        classifier.preprocessing = classifier.preprocessing.with_size(model.image_size)
+    calibration = classifier.calibration
+    if calibration is not None and (calibration.image_size or own) != model.image_size:
+        listener(Message(f"Fitted at another image size, and left out: {calibration.sentence()}", warning=True))
+        classifier.calibration = None
+    if classifier.quantization is not None and classifier.quantization.image_size != model.image_size:
+        classifier.quantization = None  # other tokens have other ranges; int8 says that it has none
+    return classifier
+
+
+def _by_setting(classifier: Classifier, setting: Setting, listener: Listener) -> Classifier:
+    """Return a classifier as it was tuned; on another machine by what is the fastest there of the same size and merging.
+
+    Raises:
+        WeightsError: its network cannot be computed so; the message names the folder.
+    """
+    try:
+        _resized(classifier, setting.image_size, listener)
+        if setting.machine == processor_name() and can_compute(setting.way, classifier.quantization):
+            classifier.predictor = predictor_in(classifier.model, setting.way, classifier.quantization)
+            listener(Message(setting.sentence()))
+            return classifier
+        listener(
+            Message(
+                f"{setting.sentence()} This is another machine, or lacks what computed there: taken by its size and merging; "
+                f"{function('tune')} finds what is best here.",
+                warning=True,
+            )
+        )
+        classifier.predictor = predictor_of(classifier.model, "auto", "auto", listener, merge=setting.merge)
+    except ModelError as error:
+        raise WeightsError(f"'{classifier.folder}' has a setting that its network cannot take: {error}") from error
+    return classifier
+
+
+def setting_of(source: str | Path) -> Setting | None:
+    """Return the setting of a classifier folder, or of a run folder around one; None where there is none.
+
+    Raises:
+        WeightsError: the folder's description is damaged.
+    """
+    for candidate in (Path(source), Path(source) / CLASSIFIER):
+        if folder.is_classifier(candidate):
+            return folder.read_setting(candidate)
+    return None
 
 
 def _exported(path: Path) -> Path | None:
@@ -99,13 +154,18 @@ def _exported(path: Path) -> Path | None:
     return exported_in(path)
 
 
-def as_classifier(classifier: Classifier | str | Path, listener: Listener = show) -> Classifier:
+def as_classifier(classifier: Classifier | str | Path, listener: Listener = show, *, tuned: bool = True) -> Classifier:
     """Return a classifier that is given as itself or by whatever `load` takes.
+
+    Args:
+        classifier: itself, or its name.
+        listener: see `load`.
+        tuned: see `load`.
 
     Raises:
         WeightsError: there is no such thing, or it cannot be read.
     """
-    return classifier if isinstance(classifier, Classifier) else load(classifier, listener=listener)
+    return classifier if isinstance(classifier, Classifier) else load(classifier, tuned=tuned, listener=listener)
 
 
 def _load(

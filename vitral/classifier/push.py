@@ -34,7 +34,7 @@ def push(
     """
     if format not in FORMATS:
         raise WeightsError(f"The Hub takes the formats {' and '.join(FORMATS)}, not '{format}'.")
-    classifier = load(source, listener=listener)
+    classifier = load(source, tuned=False, listener=listener)
     with tempfile.TemporaryDirectory() as temporary:
         place = Path(temporary) / name.rpartition("/")[2]
         if format == VITRAL:

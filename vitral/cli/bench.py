@@ -22,7 +22,7 @@ def bench(
     *,
     batch_sizes: str = ",".join(map(str, BATCH_SIZES)),
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
-    merge: Annotated[int, Parameter(validator=Number(gte=0))] = 0,
+    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     compile: Annotated[bool, Parameter(negative="")] = False,
     rounds: Annotated[int, Parameter(validator=Number(gte=1))] = ROUNDS,
     plot: Path | None = None,
@@ -34,8 +34,9 @@ def bench(
     Args:
         classifier: a classifier folder, run folder, weights file, name or model name; the newest run in runs/ if left out.
         batch_sizes: images computed at once, several with commas.
-        image_size: pixels; the network's own if left out.
-        merge: measure a Vision Transformer that merges so many tokens in each block (ToMe), too.
+        image_size: pixels; the network's own if left out, or what 'tune' has set.
+        merge: measure a Vision Transformer that merges so many tokens in each block (ToMe), too; as 'tune' has set it if left
+            out.
         compile: measure what torch.compile makes, too; to make it takes minutes.
         rounds: turns that each contender has.
         plot: an SVG file for images/s by batch size.
@@ -49,6 +50,8 @@ def bench(
         check_file(plot, inputs=[] if classifier is None else [classifier], mark=MARK, overwrite=overwrite)
     with ConsoleListener() as listener:
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
+        if merge is None:
+            merge = source.setting.merge if source.setting is not None else 0
         found = measure(source, batch_sizes=sizes, merge=merge, compile=compile, rounds=rounds, listener=listener)
     if json:
         print_json(found.to_json())

@@ -1,7 +1,7 @@
 """Which classifier a command uses: the one that is named, or the newest run, which is then reported to the user."""
 
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.load import load
+from vitral.classifier.load import load, setting_of
 from vitral.cli.console import ConsoleListener
 from vitral.errors import WeightsError
 from vitral.events import Message
@@ -15,8 +15,9 @@ def choose(
     listener: ConsoleListener,
     *,
     engine: EngineChoice | None = None,
-    precision: PrecisionChoice = "fp32",
-    merge: int = 0,
+    precision: PrecisionChoice | None = None,
+    merge: int | None = None,
+    otherwise: PrecisionChoice | None = None,
 ) -> tuple[str, Classifier]:
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
@@ -26,12 +27,15 @@ def choose(
         engine: see `load`.
         precision: see `load`.
         merge: see `load`.
+        otherwise: the precision where none is asked for, and the classifier has no setting of its own.
 
     Raises:
         WeightsError: there is no such classifier, or no run yet.
         ModelError: there is no such engine.
     """
     name = classifier or _newest()
+    if precision is None and setting_of(name) is None:
+        precision = otherwise
     source = load(name, engine=engine, precision=precision, merge=merge, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))

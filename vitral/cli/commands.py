@@ -103,6 +103,14 @@ COMMANDS = {
         ),
         "Ranges from training images, layers chosen on validation images; refused where int8 would be slower.",
     ),
+    "tune": Command(
+        "Find the most accurate setting of a classifier that answers within a time on this machine.",
+        (
+            ("vitral tune runs/photos --latency 10ms --data photos/", "the folder keeps it; 'predict' computes so"),
+            ("vitral tune --latency 10ms --data photos/ --no-write --plot curve.svg", "only the curve"),
+        ),
+        "Over image size, precision, merged tokens and runtime; timed one image at once, scored on validation images.",
+    ),
     "aspects": Command(
         "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
         (

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_result
@@ -34,8 +35,8 @@ def evaluate(
     classes: Reading | None = None,
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     engine: EngineChoice | None = None,
-    precision: PrecisionChoice = "fp32",
-    merge: int = 0,
+    precision: PrecisionChoice | None = None,
+    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     report: Path | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
@@ -54,7 +55,8 @@ def evaluate(
         classes: in nested folders, which names the class: innermost, outermost, whole path; the one that fits if left out.
         skip_bad_images: leave out images that cannot be read, naming each, instead of stopping.
         engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
-            the fastest; if left out, the network itself in fp32, else auto.
+            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed so
+            where neither this nor a precision nor merging is given.
         precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster. Of others than fp32 it is said
             how far answers differ.
         merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; what that costs is said.
@@ -62,7 +64,9 @@ def evaluate(
         overwrite: let --report replace a file that is not such a report.
         json: print JSON for programs.
     """
-    _refuse_faster(engine is not None or precision != "fp32" or merge != 0, {"--by": by, "--frozen": frozen})
+    _refuse_faster(
+        engine is not None or precision not in (None, "fp32") or bool(merge), {"--by": by, "--frozen": frozen}
+    )
     asked: dict[str, Any] = {"split": split, "classes": classes, "skip_bad_images": skip_bad_images}
     if by is not None:
         _refuse_beside_by(report, frozen)

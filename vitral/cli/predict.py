@@ -25,7 +25,7 @@ def predict(
     overwrite: Annotated[bool, Parameter(negative="")] = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
-    merge: int = 0,
+    merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Say what is in images, with probabilities.
@@ -39,7 +39,8 @@ def predict(
             is a row with its error, and a job that was killed goes on when it is typed again.
         overwrite: let --out replace a file, or the parts of another job.
         engine: what computes: torch, packed (for the CPU), compiled (takes minutes), openvino, onnxruntime (extras), or auto,
-            the fastest; if left out, the network itself in fp32, else auto.
+            the fastest; if left out, the network itself in fp32, else auto. A classifier that 'tune' has set is computed so
+            where neither this nor a precision nor merging is given.
         precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is said; if left out,
             fp32, and auto with --out.
         merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' says what that costs.
@@ -53,9 +54,9 @@ def predict(
         )
     if out is not None:
         check_out(out, images, overwrite=overwrite)
-    precision = precision or ("fp32" if out is None else "auto")
     with ConsoleListener() as listener:
-        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
+        otherwise: PrecisionChoice | None = None if out is None else "auto"
+        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge, otherwise=otherwise)
         if out is not None:
             written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
         else:

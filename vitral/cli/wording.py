@@ -48,6 +48,7 @@ ARGUMENTS = (
     ),
 )
 COMMANDS = {
+    "calibrate": "calibrate",
     "check": "check",
     "compare": "compare",
     "evaluate": "evaluate",
@@ -59,6 +60,7 @@ COMMANDS = {
     "pretrain": "pretrain",
     "quantize": "quantize",
     "study": "study",
+    "tune": "tune",
 }
 
 

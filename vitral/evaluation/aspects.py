@@ -20,6 +20,7 @@ from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
+from vitral.models.model import Model
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table
@@ -203,7 +204,7 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
     for number in np.unique(nearest).tolist():
         indices = np.flatnonzero(nearest == number)
         model = copy.deepcopy(classifier.model)
-        model.resize(_size(whole.image_size, SHAPES[number], _grain(classifier)))
+        model.resize(_size(whole.image_size, SHAPES[number], grain(classifier.model)))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
         right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right
@@ -224,7 +225,8 @@ def _size(own: tuple[int, int], shape: float, grain: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _grain(classifier: Classifier) -> int:
-    patches = getattr(classifier.model.config, "patch_size", (GRAIN, GRAIN))
-    stride = getattr(classifier.model.config, "patch_stride", None) or patches
-    return max(patches[0], stride[0]) if getattr(classifier.model.config, "stem", None) is None else GRAIN
+def grain(model: Model) -> int:
+    """Return of how many pixels the sides of a network's images are multiples."""
+    patches = getattr(model.config, "patch_size", (GRAIN, GRAIN))
+    stride = getattr(model.config, "patch_stride", None) or patches
+    return max(patches[0], stride[0]) if getattr(model.config, "stem", None) is None else GRAIN

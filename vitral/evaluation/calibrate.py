@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,8 @@ def calibrate(
     result = fitted(answers, accuracy, opened.name, present=scored.calibration)
     if folder is not None and result.changed:
         kept = read(folder)
-        kept.calibration = result.calibration
+        size = None if scored.model.image_size == kept.model.image_size else scored.model.image_size
+        kept.calibration = replace(result.calibration, image_size=size)
         update_provenance(kept, folder)
     return result
 

@@ -151,7 +151,7 @@ def score_frozen(
         ModelError: the network gives no finite numbers.
     """
     ways = parse_ways(",".join(ways))
-    classifier = as_classifier(classifier, listener)
+    classifier = as_classifier(classifier, listener, tuned=False)
     if not isinstance(data, DataSet):
         data = open_data(data, classes=classes, skip_bad_images=skip_bad_images, hold_out=False, listener=listener)
         for note in data.notes:

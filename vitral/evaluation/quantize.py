@@ -1,7 +1,7 @@
 """Find a classifier's int8 form: ranges on training images, and on validation images which layers stay in float32."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.loader import load_evaluation
 from vitral.data.source import DataSet, Source
-from vitral.data.subset import Renumbered, spread_over
+from vitral.data.subset import spread_over
 from vitral.errors import DataError, ModelError
-from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
-from vitral.evaluation.exactness import apart, no_labels
-from vitral.evaluation.opening import match_classes, open_split
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.exactness import no_labels
+from vitral.evaluation.judge import VALIDATION, Judge, check_judged
+from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import INTEGERS, int8_speeds
@@ -27,7 +28,6 @@ from vitral.models.model import Images
 from vitral.models.naming import describe
 from vitral.progress import show
 from vitral.tasks.shown import Table
-from vitral.tasks.task import Probabilities, Result, Targets
 
 LOSS = 0.005  # of the headline figure that int8 may cost
 RANGE_IMAGES = 256  # on which ranges are found, spread over the training images
@@ -35,7 +35,7 @@ MOST_IMAGES = 2000  # on which layers are chosen, spread over the validation ima
 RANGE_BATCH = 8
 MOST_KEPT = 0.5  # of the layers in float32, beyond which int8 is worth nothing
 SHOWN = 8  # layers in the table
-TRAIN, VALIDATION = "train", "validation"
+TRAIN = "train"
 
 
 @dataclass(frozen=True, repr=False)
@@ -125,7 +125,7 @@ def quantize(
     if not 0 <= loss < 1:
         raise DataError(f"A loss that may be is at least 0 and below 1, such as 0.005, not {loss:g}.")
     folder = folder_that_keeps(classifier, "an int8 form") if write else None
-    exact = as_classifier(classifier, listener)
+    exact = as_classifier(classifier, listener, tuned=False)
     if not linear_layers(exact.model):
         raise ModelError(
             f"int8 computes the linear layers of a transformer's blocks, and {describe(exact.model.config)} has none; take "
@@ -134,21 +134,14 @@ def quantize(
     opened, _ = open_split(
         data, [exact], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener
     )
-    if VALIDATION not in opened.splits:
-        raise DataError(
-            f"{opened.name} has no validation images, and on others no layers are chosen; name the data that the classifier "
-            "was trained on, or put images into a val/ folder."
-        )
-    headline = opened.task.headline
-    if not (headline.is_share and headline.more_is_better):
-        raise DataError(f"What int8 may cost is a share of 1, and {headline.title} is none; take another precision.")
+    headline = check_judged(opened, "no layers are chosen")
     seen = opened.splits.get(TRAIN, opened.splits[VALIDATION])
     found = find_ranges(exact.model, _batches(seen, exact.preprocessing, workers, listener))
     whole = _quantization(exact, found, (), opened.name)
     speeds = int8_speeds(exact.model, whole)
-    judge = _Judge(exact, opened, batch_size, workers, listener)
+    judge = Judge(exact, opened, most=MOST_IMAGES, batch_size=batch_size, workers=workers, listener=listener)
     worst_first = sorted(found, key=lambda name: -found[name].error)
-    quantization, largest = _that_holds(judge, found, worst_first, loss)
+    quantization, largest = _that_holds(judge, opened.name, found, worst_first, loss)
     if quantization.kept:
         speeds = int8_speeds(exact.model, quantization)
     if folder is not None:
@@ -164,46 +157,16 @@ def quantize(
     )
 
 
-class _Judge:
-    """Scores forms of a classifier on validation images."""
-
-    def __init__(self, exact: Classifier, data: DataSet, batch_size: int, workers: int, listener: Listener) -> None:
-        self.classifier, self.data, self.listener = exact, data, listener
-        self.batch_size, self.workers = batch_size, workers
-        source = spread_over(data.splits[VALIDATION], MOST_IMAGES)
-        self.source = Renumbered(source, match_classes(data, exact.class_names))
-        self.probabilities, self.targets = self._answers(exact)
-        self.exact = self._headline(self.probabilities)
-
-    def score(self, quantization: Quantization) -> tuple[Quantization, float]:
-        """Return a form with its scores, and the largest difference of a probability."""
-        one = self.classifier
-        predictor = EnginePredictor(one.model, INTEGERS.engine, INTEGERS.precision, quantization)
-        integers = Classifier(predictor, one.preprocessing, one.class_names, calibration=one.calibration, task=one.task)
-        probabilities, _ = self._answers(integers)
-        largest, same = apart(probabilities, self.probabilities)
-        figures = {"exact": self.exact, "score": self._headline(probabilities), "same_top": same}
-        return Quantization(**{**vars(quantization), "images": len(self.source), **figures}), largest
-
-    def _answers(self, classifier: Classifier) -> tuple[Probabilities, Targets]:
-        return predict_probabilities(
-            classifier,
-            self.source,
-            task=self.data.task,
-            batch_size=self.batch_size,
-            workers=self.workers,
-            listener=self.listener,
-        )
-
-    def _headline(self, probabilities: Probabilities) -> float:
-        result: Result = self.data.task.score(
-            probabilities, self.targets, class_names=self.classifier.class_names, describe=self.source.describe
-        )
-        return result.headline()
+def _scored(judge: Judge, form: Quantization) -> tuple[Quantization, float]:
+    """Return a form with its scores, and the largest difference of a probability."""
+    predictor = EnginePredictor(judge.classifier.model, INTEGERS.engine, INTEGERS.precision, form)
+    found = judge.score(predictor)
+    scored = replace(form, images=len(judge.source), exact=judge.exact, score=found.figure, same_top=found.same_top)
+    return scored, found.largest
 
 
 def _that_holds(
-    judge: _Judge, found: Mapping[str, Found], worst_first: list[str], loss: float
+    judge: Judge, data: str, found: Mapping[str, Found], worst_first: list[str], loss: float
 ) -> tuple[Quantization, float]:
     """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers.
 
@@ -212,8 +175,8 @@ def _that_holds(
     """
     number = 0
     while True:
-        form = _quantization(judge.classifier, found, tuple(worst_first[:number]), judge.data.name)
-        scored, largest = judge.score(form)
+        form = _quantization(judge.classifier, found, tuple(worst_first[:number]), data)
+        scored, largest = _scored(judge, form)
         if scored.exact - scored.score <= loss + 1e-9:
             return scored, largest
         number = 2 * number or 1

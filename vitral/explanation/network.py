@@ -89,7 +89,7 @@ def analyze(
         ImageError: there is no image, or one cannot be read.
         ModelError: the network is neither a Vision Transformer nor T2T-ViT.
     """
-    classifier = as_classifier(classifier)
+    classifier = as_classifier(classifier, tuned=False)
     name = classifier.predictor.describe()
     model = classifier.model
     if not isinstance(model, ViT | T2TViT):

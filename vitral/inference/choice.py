@@ -32,7 +32,7 @@ from vitral.inference.runtimes import (
 )
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
-from vitral.machine import has_native_bf16, processor_name
+from vitral.machine import has_int8, has_native_bf16, processor_name
 from vitral.models.model import Model
 
 EngineChoice = Literal[Engine, "auto"]
@@ -94,7 +94,7 @@ def predictor_of(
         check_merging(model)
         check_able_to_merge(engine if engine not in (None, "auto") else PLAIN.engine)
     if precision == "fp32" and engine in (None, "torch"):
-        return _of(model, replace(PLAIN, merge=merge))
+        return predictor_in(model, replace(PLAIN, merge=merge))
     if engine is not None and engine != "auto":
         check_able(engine, precision)
         if precision != "auto" and precision != "int8":
@@ -108,13 +108,30 @@ def predictor_of(
     if not isinstance(way, Way):
         assert way is not None
         raise way
-    return _of(model, way)
+    return predictor_in(model, way)
 
 
-def _of(model: Model, way: Way, quantization: Quantization | None = None) -> Predictor:
+def predictor_in(model: Model, way: Way, quantization: Quantization | None = None) -> Predictor:
+    """Return what computes a network's logits in one way; int8 by a quantization of the network.
+
+    Raises:
+        ModelError: tokens that cannot be merged.
+    """
+    if way.merge:
+        check_merging(model)
     if way == PLAIN:
         return TorchPredictor(model)
-    return EnginePredictor(model, way.engine, way.precision, quantization, way.merge)
+    form = quantization if way.precision == "int8" else None
+    return EnginePredictor(model, way.engine, way.precision, form, way.merge)
+
+
+def can_compute(way: Way, quantization: Quantization | None) -> bool:
+    """Tell whether what a way takes is there: the runtime, the processor's instructions, and for int8 a quantization."""
+    if not is_installed(way.engine) or way.precision not in precisions_of(way.engine):
+        return False
+    if way.merge and way.engine not in MERGING:
+        return False
+    return way.precision != "int8" or (quantization is not None and has_int8())
 
 
 def _in_int8(model: Model, quantization: Quantization | None, merge: int, listener: Listener) -> Predictor:
@@ -141,7 +158,7 @@ def _in_int8(model: Model, quantization: Quantization | None, merge: int, listen
             f"{quantization.sentence()}"
         )
     )
-    return _of(model, mine, quantization)
+    return predictor_in(model, mine, quantization)
 
 
 def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Speeds:
@@ -170,7 +187,9 @@ def _best(
     model: Model, engine: EngineChoice, precision: PrecisionChoice, merge: int, listener: Listener
 ) -> Way | ModelError:
     """Return the fastest way, or why none can compute; the network itself where none of all can be measured."""
-    ways = [replace(way, merge=merge) for way in _ways(model, engine, precision) if not merge or way.engine in MERGING]
+    ways = [
+        replace(way, merge=merge) for way in ways_of(model, engine, precision) if not merge or way.engine in MERGING
+    ]
     if len(ways) == 1:
         return ways[0]
     speeds = _known(model, ways)
@@ -201,7 +220,7 @@ def _check(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ModelError(f"There is no {name} '{value}', only {', '.join(known)}.{did_you_mean(value, known)}")
 
 
-def _ways(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Way]:
+def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Way]:
     """Return what may compute; the network itself is among them wherever fp32 is.
 
     What torch.compile makes is only taken by name: to make it takes minutes.

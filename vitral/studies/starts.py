@@ -230,7 +230,7 @@ class _Comparison:
     def _load(self, name: str, listener: Listener) -> Classifier:
         if name == PIXELS:
             return load(PIXEL_MODEL, listener=ignore)
-        return load(name, image_size=self.asked.image_size, listener=listener).to(training_device())
+        return load(name, image_size=self.asked.image_size, tuned=False, listener=listener).to(training_device())
 
     def _attempt(self, name: str, work: Callable[[], object]) -> None:
         """Do something with a start; if it cannot be had, its row says so."""

@@ -164,7 +164,7 @@ class Network:
     @cached_property
     def classifier(self) -> Classifier:
         """The network, which sees whole images: what counts in many of the tasks is at the border."""
-        loaded = load(self.name, listener=ignore).to(training_device())
+        loaded = load(self.name, tuned=False, listener=ignore).to(training_device())
         whole = replace(loaded.preprocessing, resize="squash", crop_fraction=1.0)
         return Classifier(loaded.model, whole, loaded.class_names, provenance=loaded.provenance, task=loaded.task)
 

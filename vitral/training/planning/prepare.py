@@ -55,7 +55,7 @@ def load_start(request: Request, listener: Listener) -> Classifier | None:
         return None
     if request.from_name:
         _check_named((request.source,), recipe)
-    start = load(request.source, listener=listener)
+    start = load(request.source, tuned=False, listener=listener)
     if recipe.image_size is not None and not request.from_name:
         replace_config(start.model.config, image_size=(recipe.image_size, recipe.image_size))
     return start
@@ -108,7 +108,7 @@ def prepare(session: Session) -> Run:
     request = replace(session.request, several=session.request.several and not session.exactly)
     loaded = session.loaded
     if request.automatic and loaded is None:
-        loaded = load(str(request.source), listener=session.listener)
+        loaded = load(str(request.source), tuned=False, listener=session.listener)
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
     check_few_shot(plan.recipe, session.data)
@@ -128,7 +128,7 @@ def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Cl
         provenance = Provenance(source=f"random weights ({plan.start})")
         start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
     else:
-        start = loaded or load(plan.start, listener=session.listener)
+        start = loaded or load(plan.start, tuned=False, listener=session.listener)
         if plan.origin == "weights":
             said = start.provenance.source
             with_commit = is_named(plan.start) and said.startswith(plan.start)

@@ -1,0 +1,74 @@
+"""How a classifier is best computed on one machine, as `tune` has found it."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitral.described import read_described
+from vitral.errors import VitralError
+from vitral.inference.choice import Way
+from vitral.inference.runtimes import Engine, Precision
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The most accurate of the settings that answer within a time; kept in the classifier's folder.
+
+    Attributes:
+        image_size: height and width of the network's images, pixels.
+        engine: what computes it.
+        precision: in which.
+        merge: tokens that each block but the last has fewer (ToMe); 0 for none.
+        milliseconds: that one prepared image takes by it, the median.
+        limit: milliseconds that were asked for.
+        machine: the processor on which it was measured.
+        threads: that computed.
+        data: of whose validation images it was chosen.
+        images: how many.
+        exact: the headline figure on these of the network itself, at its own size in fp32, 0 to 1.
+        score: the same of this setting.
+    """
+
+    image_size: tuple[int, int]
+    engine: Engine
+    precision: Precision
+    merge: int
+    milliseconds: float
+    limit: float
+    machine: str
+    threads: int
+    data: str
+    images: int
+    exact: float
+    score: float
+
+    def __post_init__(self) -> None:
+        if self.merge < 0 or not all(math.isfinite(one) and one > 0 for one in (self.milliseconds, self.limit)):
+            raise VitralError("A setting has times above 0, and merges 0 tokens or more.")
+
+    @property
+    def way(self) -> Way:
+        """What computes, in which precision, and with how many tokens merged."""
+        return Way(self.engine, self.precision, self.merge)
+
+    def sentence(self) -> str:
+        """Return what it says, in one sentence."""
+        return (
+            f"Tuned to {self.limit:.4g} ms an image: {self.way}, at {self.image_size[0]}x{self.image_size[1]} pixels, "
+            f"{self.milliseconds:.3g} ms on {self.machine} with {self.threads} "
+            f"{'thread' if self.threads == 1 else 'threads'}; {self.score:.2%} of {self.images:,} validation images of "
+            f"{self.data}, against {self.exact:.2%} of the network itself."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: object) -> "Setting | None":
+        """Return what `to_json` gave; None for a folder that says nothing of it.
+
+        Raises:
+            VitralError: it is not of this form.
+        """
+        return None if values is None else read_described(cls, values, "Its setting")
