@@ -42,7 +42,7 @@ FLAGS = {
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),
     "convert": "--format --image-size --set --json --overwrite",
-    "export": "--data --format --image-size --json --out --verbose --overwrite",
+    "export": "--data --format --image-size --json --merge --out --precision --verbose --overwrite",
     "push": "--format --json --private",
     "models": "--weights --json",
     "recipes": "--json",

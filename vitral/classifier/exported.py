@@ -20,7 +20,8 @@ from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference.choice import EngineChoice, PrecisionChoice
-from vitral.inference.exported.graph import FORMAT, IMAGES, Graph
+from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.exported.graph import FORMAT, IMAGES, PRECISION, Graph
 from vitral.inference.exported.open import open_graph
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.models.cost import count_macs, count_parameters
@@ -55,7 +56,8 @@ class InFile(Preprocessing):
 
 def described(classifier: Classifier) -> dict[str, str]:
     """Return what goes into a file as its metadata: texts by name, of which all but the plain ones are JSON."""
-    model, calibration = classifier.model, classifier.calibration
+    model, calibration, predictor = classifier.model, classifier.calibration, classifier.predictor
+    merge, form = (predictor.merge, predictor.quantization) if isinstance(predictor, EnginePredictor) else (0, None)
     values: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -64,7 +66,9 @@ def described(classifier: Classifier) -> dict[str, str]:
         PREPROCESSING: classifier.preprocessing.to_json(),
         "network": classifier.predictor.describe(),
         "parameters": count_parameters(model),
-        "macs": count_macs(model.config),
+        "macs": 0 if merge else count_macs(model.config),
+        PRECISION: "fp32" if form is None else "int8",
+        "merge": merge,
         "fingerprint": fingerprint(classifier),
         "license": licence_of(classifier.provenance.source) or "not known",
         **needs(classifier),
@@ -83,7 +87,7 @@ def described(classifier: Classifier) -> dict[str, str]:
 
 
 def read(
-    path: Path, *, engine: EngineChoice | None = None, precision: PrecisionChoice = "fp32", listener: Listener
+    path: Path, *, engine: EngineChoice | None = None, precision: PrecisionChoice | None = None, listener: Listener
 ) -> Classifier:
     """Return the classifier in an exported file, which its own runtime computes, preprocessing included.
 
@@ -94,7 +98,7 @@ def read(
     Args:
         path: the file.
         engine: its runtime, "auto" or None.
-        precision: in which that computes; "auto" for fp32.
+        precision: in which that computes; None and "auto" for fp32, or int8 where the file's layers are of integers.
         listener: receives what was guessed.
 
     Raises:

@@ -78,7 +78,7 @@ def load(
             raise WeightsError(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
             )
-        return exported.read(file, engine=engine, precision=precision or "fp32", listener=listener)
+        return exported.read(file, engine=engine, precision=precision, listener=listener)
     size = (image_size, image_size) if isinstance(image_size, int) else image_size
     classifier = _load(source, architecture or {}, size, listener)
     if classifier.setting is not None:

@@ -262,7 +262,9 @@ def _precisions(classifier: Classifier) -> list[Precision]:
     precisions: list[Precision] = ["fp32"]
     if has_native_bf16(CPU):
         precisions.append("bf16")
-    if classifier.quantization is not None and has_int8():
+    predictor = classifier.predictor
+    is_written = isinstance(predictor, ExportedPredictor) and predictor.graph.computes_in == "int8"
+    if (classifier.quantization is not None or is_written) and has_int8():
         precisions.append("int8")
     return precisions
 
@@ -310,7 +312,7 @@ def _wanted(classifier: Classifier, precisions: Sequence[Precision], *, merge: i
     if isinstance(predictor, ExportedPredictor):  # which no peer can read
         graph = predictor.graph
         name = f"{graph.path.name} {graph.engine}"
-        return [_Wanted(name, graph.precision, lambda: predictor.logits, is_ours=False)]
+        return [_Wanted(name, graph.computes_in, lambda: predictor.logits, is_ours=False)]
     ours = list(_ours(classifier, precisions, compile=compile))
     if merge:
         ours += _merging(classifier, precisions, merge)
@@ -369,6 +371,7 @@ def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], 
     latency = {str(share): 1e3 * _percentile(seconds, share) for share in (50, 90, 99)}
     difference, same = contender.apart or (None, None)
     pace = 1e3 * size / latency["50"]
+    has_limit = bool(macs) and not contender.merges and contender.precision in limits
     return Speed(
         name=contender.name,
         precision=contender.precision,
@@ -376,7 +379,7 @@ def _speed(contender: _Contender, size: int, limits: Mapping[Precision, float], 
         images_per_second=pace,
         latency_ms=latency,
         passes=len(seconds),
-        share_of_limit=pace * 2 * macs / limits[contender.precision] if macs and not contender.merges else None,
+        share_of_limit=pace * 2 * macs / limits[contender.precision] if has_limit else None,
         memory_bytes=contender.memory,
         largest_difference=difference,
         same_top=same,

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
-from vitral.exporting.whole import Layers
+from vitral.exporting.whole import Layers, written_network
 from vitral.images.decode import Pixels
-from vitral.inference.copies import copy_in
 from vitral.inference.exported.graph import Graph
 
 SAME = 0.9999  # a cosine from which on two layers' values count as the same
@@ -28,7 +27,7 @@ def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: 
         layers: the names of the file's values by the layers that give them.
         pixels: an image.
     """
-    network = copy_in(classifier.model, torch.float32).cpu()
+    network = written_network(classifier)
     own: dict[str, np.ndarray] = {}
     for name, module in network.named_modules():
         if name in layers:

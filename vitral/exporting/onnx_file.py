@@ -11,6 +11,7 @@ import torch
 import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
+from vitral.exporting.integers import translations
 from vitral.exporting.preparation import Preparation
 from vitral.exporting.whole import (
     DECODED,
@@ -80,6 +81,7 @@ def _converted(
                 verbose=False,
                 input_names=[takes],
                 output_names=list(gives),
+                custom_translation_table=translations(),
             )
     except Exception as error:  # the exporter raises anything
         raise ModelError(f"The network cannot be written as ONNX ({one_line(error)}).") from error

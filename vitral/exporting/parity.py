@@ -17,11 +17,14 @@ from vitral.errors import one_line
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
 from vitral.inference.exported.graph import Decoded
+from vitral.inference.predictor import Predictor
 
 IMAGES = 200
 # By how much an image's shorter side is larger than that of the network's input; below 1 it has to grow.
 FACTORS = (1.1, 2.0, 8.0, 0.5)
 MOST_APART = 1e-4  # of a probability, in float32
+# Where the last digit of a value decides between two integers, or which of two pairs of tokens becomes one.
+MOST_APART_BY_STEPS = 0.02
 BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
 THINNEST = 4  # times its shorter side: no image is longer
 SHOWN = 10  # images with another answer that are named
@@ -56,9 +59,10 @@ class Parity:
         largest: the largest difference of a probability; infinite where the file gives no number, or not one for each class.
         same_top: the share of the images whose most probable class is the same.
         others: the images whose most probable class is not.
-        holds: whether it has to be, and is, within `MOST_APART`; None where it does not have to be.
+        holds: whether it has to be, and is, within `most`; None where it does not have to be.
         furthest: the number of the image whose answers differ most, counted from 0.
         error: why the runtime could not compute an image; empty if it could compute all.
+        most: the difference that is allowed.
     """
 
     computed_by: str
@@ -69,6 +73,7 @@ class Parity:
     holds: bool | None
     furthest: int = 0
     error: str = ""
+    most: float = MOST_APART
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values; a difference that is no number is None."""
@@ -78,7 +83,7 @@ class Parity:
         """Return it for people: a sentence, and a line for each of the first images with another answer."""
         if self.error:
             return (f"Not computed by {self.computed_by}: {self.error}",)
-        limit = f", and at most {MOST_APART:g} is allowed" if self.holds is False else ""
+        limit = f", and at most {self.most:g} is allowed" if self.holds is False else ""
         first = (
             f"Checked with {self.computed_by} on {self.images:,} images of all sizes: probabilities differ by at most "
             f"{self.largest:.2g}{limit}; {self.same_top:.1%} have the same most probable class."
@@ -142,31 +147,36 @@ def compare(
     computed_by: str,
     has_to_hold: bool,
     listener: Listener,
+    reference: Predictor | None = None,
+    most: float = MOST_APART,
 ) -> Parity:
     """Compare a file's probabilities with a classifier's; a runtime that fails is told, not raised.
 
     Args:
-        classifier: computed in torch in float32.
+        classifier: computed by `reference`.
         answer: the file.
         images: with their names; some are given to the file several times over, to see that it takes batches.
         computed_by: the runtime and the precision, for people.
-        has_to_hold: whether a difference above `MOST_APART` is a failure.
+        has_to_hold: whether a difference above `most` is a failure.
         listener: receives progress.
+        reference: what the file has to be like; None for the network in torch in float32.
+        most: difference of a probability that is allowed.
 
     Raises:
         ImageError: an image cannot be read.
     """
+    reference = reference or classifier.predictor.exact
     apart: list[float] = []
     others: list[Other] = []
     for number, (name, pixels) in enumerate(images):
         prepared = classifier.preprocessing(pixels)[None]
-        own = classifier.to_probabilities(classifier.predictor.exact.logits(prepared))[0]
+        own = classifier.to_probabilities(reference.logits(prepared))[0]
         count = BATCHES.get(number, 1)
         try:
             found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
         except Exception as error:  # a runtime raises anything
             failed = f"{name}, {count} at once: {one_line(error)}"
-            return Parity(computed_by, number, math.nan, 0.0, (), False if has_to_hold else None, number, failed)
+            return Parity(computed_by, number, math.nan, 0.0, (), False if has_to_hold else None, number, failed, most)
         difference = float((found - own).abs().max()) if found.shape == (count, len(own)) else math.nan
         apart.append(difference if math.isfinite(difference) else math.inf)
         mine, theirs = int(own.argmax()), int(found[0].argmax()) % len(own)
@@ -175,7 +185,6 @@ def compare(
             others.append(Other(name, labels[mine], labels[theirs], float(own[mine] - own[theirs])))
         listener(Progress("check the file", number + 1, IMAGES))
     largest = max(apart)
-    holds = largest <= MOST_APART if has_to_hold else None
-    return Parity(
-        computed_by, len(apart), largest, 1 - len(others) / len(apart), tuple(others), holds, apart.index(largest)
-    )
+    holds = largest <= most if has_to_hold else None
+    same = 1 - len(others) / len(apart)
+    return Parity(computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)

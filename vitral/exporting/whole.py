@@ -8,9 +8,12 @@ from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
+from vitral.exporting.integers import to_integer_layers
 from vitral.exporting.preparation import Preparation
 from vitral.inference.copies import copy_in
-from vitral.models.model import Images
+from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.merging import merge_tokens
+from vitral.models.model import Images, Model
 
 EXAMPLE = 2, 41, 53  # images, rows and columns that a graph is traced with; a batch of one would become a constant
 DECODED: Mapping[int, str] = {0: "batch", 1: "height", 2: "width"}  # the free axes of decoded images
@@ -18,16 +21,33 @@ PREPARED_AXES: Mapping[int, str] = {0: "batch"}
 Layers = dict[str, str]  # from the name of a layer of the network to that of the value of a file which it gives
 
 
+def written_network(classifier: Classifier) -> Model:
+    """Return the network that a file holds: a copy in float32 on the CPU.
+
+    What the classifier computes in integers is of integers in it, and the tokens that it merges are merged.
+
+    Raises:
+        VitralError: the classifier's int8 form is of another network.
+    """
+    network, predictor = copy_in(classifier.model, torch.float32).cpu(), classifier.predictor
+    if isinstance(predictor, EnginePredictor):
+        if predictor.quantization is not None:
+            to_integer_layers(network, predictor.quantization)
+        if predictor.merge:
+            merge_tokens(network, predictor.merge)
+    return network
+
+
 class Answering(nn.Module):
     """Gives what a classifier answers to prepared images.
 
     Args:
-        classifier: its network is copied, in float32 on the CPU.
+        classifier: its network is copied, see `written_network`.
     """
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self.network = copy_in(classifier.model, torch.float32).cpu()
+        self.network = written_network(classifier)
         self.task = classifier.task
         self.temperature = 1.0 if classifier.calibration is None else classifier.calibration.temperature
 

@@ -135,11 +135,7 @@ def can_compute(way: Way, quantization: Quantization | None) -> bool:
 
 
 def _in_int8(model: Model, quantization: Quantization | None, merge: int, listener: Listener) -> Predictor:
-    if quantization is None:
-        raise ModelError(
-            f"int8 takes the ranges of a network's inputs, found on training images and tried on validation images: "
-            f"{function('quantize')} with {argument('write', True)} keeps them in the classifier's folder."
-        )
+    quantization = needed_form(quantization)
     taken: Speeds | ModelError | None = None
     if distributed.rank() == 0:
         try:
@@ -159,6 +155,20 @@ def _in_int8(model: Model, quantization: Quantization | None, merge: int, listen
         )
     )
     return predictor_in(model, mine, quantization)
+
+
+def needed_form(quantization: Quantization | None) -> Quantization:
+    """Return a quantization that is there.
+
+    Raises:
+        ModelError: it is not; the message says how it is found.
+    """
+    if quantization is None:
+        raise ModelError(
+            f"int8 takes the ranges of a network's inputs, found on training images and tried on validation images: "
+            f"{function('quantize')} with {argument('write', True)} keeps them in the classifier's folder."
+        )
+    return quantization
 
 
 def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Speeds:

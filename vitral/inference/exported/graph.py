@@ -17,6 +17,7 @@ Prepared = Float32[np.ndarray, "batch 3 height width"]
 Outputs = Float32[np.ndarray, "batch classes"]
 
 FORMAT = "vitral-exported"  # the entry "format" in the metadata of a file of Vitral's
+PRECISION = "precision"  # the entry that says whether its linear layers are of integers: "int8", or "fp32"
 # The names of such a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
 IMAGES, PROBABILITIES, LOGITS, PREPARED = "images", "probabilities", "logits", "prepared"
 
@@ -41,7 +42,7 @@ class Graph(ABC):
 
     Args:
         path: the file.
-        precision: in which the network is computed.
+        precision: in which the runtime computes what is not of integers.
 
     Attributes:
         engine: the runtime.
@@ -71,6 +72,11 @@ class Graph(ABC):
     def is_ours(self) -> bool:
         """Whether Vitral wrote the file, so that it has both parts."""
         return self.metadata.get("format") == FORMAT
+
+    @property
+    def computes_in(self) -> Precision:
+        """The precision of its products: int8 where Vitral wrote layers of integers, else what the runtime was told."""
+        return "int8" if self.is_ours and self.metadata.get(PRECISION) == "int8" else self.precision
 
     def _made(self, name: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  # what the runtime makes of a part
         """Return a part of the file as the runtime computes it, which one thread makes once."""

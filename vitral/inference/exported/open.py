@@ -29,13 +29,13 @@ def exported_in(folder: Path) -> Path | None:
     return next((folder / names[0] for names in FILES.values() if is_regular(folder / names[0])), None)
 
 
-def open_graph(path: Path, engine: EngineChoice | None = None, precision: PrecisionChoice = "fp32") -> Graph:
+def open_graph(path: Path, engine: EngineChoice | None = None, precision: PrecisionChoice | None = None) -> Graph:
     """Return a file with its runtime.
 
     Args:
         path: the file.
         engine: that runtime, "auto" or None.
-        precision: in which it computes; "auto" for fp32.
+        precision: in which it computes; None and "auto" for fp32, or int8 where its layers are of integers.
 
     Raises:
         ModelError: the runtime is not installed, or another engine or a precision that it does not compute in is asked for.
@@ -49,15 +49,25 @@ def open_graph(path: Path, engine: EngineChoice | None = None, precision: Precis
         )
     if engine not in (None, "auto", own):
         raise ModelError(f"'{path}' is computed by {own}, and by no other engine; leave the engine out.")
-    if precision not in (*precisions_of(own), "auto"):
-        raise ModelError(f"'{path}' is computed in {' or '.join(precisions_of(own))}, not in {precision}.")
     check_able(own, "auto")
     exact: Precision = "fp32"
-    taken = next((one for one in precisions_of(own) if one == precision), exact)
-    if own == "openvino":
+    graph = opened_by(path, own, next((one for one in precisions_of(own) if one == precision), exact))
+    able = ("int8",) if graph.computes_in == "int8" else precisions_of(own)
+    if precision not in (*able, "auto", None):
+        raise ModelError(f"'{path}' is computed in {' or '.join(able)}, not in {precision}; leave the precision out.")
+    return graph
+
+
+def opened_by(path: Path, engine: Engine, precision: Precision) -> Graph:
+    """Return a file with its runtime, which computes in a precision what is not of integers.
+
+    Raises:
+        WeightsError: the file cannot be read.
+    """
+    if engine == "openvino":
         from vitral.inference.exported.openvino_graph import OpenVinoGraph
 
-        return OpenVinoGraph(path, taken)
+        return OpenVinoGraph(path, precision)
     from vitral.inference.exported.onnx_graph import OnnxGraph
 
-    return OnnxGraph(path, taken)
+    return OnnxGraph(path, precision)

@@ -64,7 +64,7 @@ class ExportedPredictor(Predictor):
     @property
     def computed_by(self) -> str:
         """The runtime and the precision."""
-        return f"{self.graph.engine} in {self.graph.precision}"
+        return f"{self.graph.engine} in {self.graph.computes_in}"
 
     def describe(self) -> str:
         """Return the network's name, and the file's."""
