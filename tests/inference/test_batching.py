@@ -22,7 +22,9 @@ def test_batches_hold_every_image_in_order(batch_size: int, sizes: list[int]) ->
     batches = list(in_batches(named, batch_size))
     assert [len(names) for names, _ in batches] == sizes
     assert [name for names, _ in batches for name in names] == [name for name, _ in named]
-    assert torch.equal(torch.cat([images for _, images in batches]), torch.stack([image for _, image in named]))
+    assert torch.equal(
+        torch.stack([image for _, images in batches for image in images]), torch.stack([image for _, image in named])
+    )
 
 
 def test_no_image_is_read_before_its_batch_is_asked_for() -> None:

@@ -1,9 +1,10 @@
 """`Classifier`: a predictor with its preprocessing, its class names and its provenance."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,8 +16,10 @@ from vitral.classifier.provenance import Provenance
 from vitral.classifier.setting import Setting
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
+from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.batching import in_batches
+from vitral.inference.batching import Image, in_batches
+from vitral.inference.native import NativeAspect
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
 from vitral.inference.ranking import check_finite, rank
@@ -24,7 +27,7 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.progress import show
 from vitral.tasks.registry import task_of
-from vitral.tasks.task import Task
+from vitral.tasks.task import Probabilities, Task
 
 
 class Classifier(nn.Module):
@@ -149,6 +152,7 @@ class Classifier(nn.Module):
         *,
         top: int = 5,
         batch_size: int = 16,
+        native_aspect: bool = False,
         skip_bad_images: bool = False,
         listener: Listener = show,
     ) -> list[Prediction]:
@@ -160,23 +164,39 @@ class Classifier(nn.Module):
                 image, or an array (height, width, 3) or (height, width) of uint8.
             top: how many classes to name.
             batch_size: images computed at once.
+            native_aspect: show the network each image whole and at its own shape, with about as many pixels; images of all
+                shapes are computed at once (NaViT's packing), by the network itself in float32. Only of Vision Transformers.
+                Whether that is more accurate `aspects` tells.
             skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
             listener: receives progress and warnings; they are written to the screen if left out.
 
         Raises:
             ImageError: an image cannot be read; the message names it.
             DataError: an archive, a table or a dataset cannot be read.
-            ModelError: the network gives no number, as damaged weights do; `top` or `batch_size` is below 1.
+            ModelError: the network gives no number, as damaged weights do; it takes images of one shape only; `top` or
+                `batch_size` is below 1.
         """
         listed = list_images(images, listener)
-        prepared = prepare(listed, self.preprocessing, skip_bad_images=skip_bad_images, listener=listener)
+        to_input, compute = self._at_native_aspect() if native_aspect else (self.preprocessing, self._of_one_size)
+        prepared = prepare(listed, to_input, skip_bad_images=skip_bad_images, listener=listener)
         predictions: list[Prediction] = []
         for names, batch in in_batches(prepared, batch_size):
-            probabilities = self.probabilities(batch)
+            probabilities = compute(batch)
             check_finite(probabilities, names)
             predictions += [self.prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
             listener(Progress("predict", len(predictions), len(listed)))
         return predictions
+
+    def _of_one_size(self, images: Sequence[Image]) -> Probabilities:
+        return self.probabilities(torch.stack(list(images)))
+
+    def _at_native_aspect(self) -> tuple[Callable[[Pixels], Image], Callable[[Sequence[Image]], Probabilities]]:
+        """Return what prepares images at their own shape, and what gives the probabilities of several."""
+        packing = NativeAspect(self.model)
+        return (
+            lambda image: packing.prepare(image, self.preprocessing),
+            lambda images: self.to_probabilities(packing.logits(images)),
+        )
 
     def probabilities(self, images: Images) -> Float[Tensor, "batch classes"]:
         """Return the probabilities of prepared images, in float32 on the CPU."""

@@ -1,6 +1,6 @@
 """The images that `predict` and `explain` take, in whatever form a user has them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from vitral.data.unlabelled import Unlabelled, list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb
-from vitral.images.preprocessing import Preprocessing
 
 ImageInput = str | Path | bytes | Image.Image | np.ndarray
 
@@ -36,13 +35,17 @@ def _listed(index: int, image: ImageInput, listener: Listener) -> list[Unlabelle
 
 
 def prepare(
-    images: Iterable[Unlabelled], preprocessing: Preprocessing, *, skip_bad_images: bool, listener: Listener
+    images: Iterable[Unlabelled],
+    preprocessing: Callable[[Pixels], Float[Tensor, "3 height width"]],
+    *,
+    skip_bad_images: bool,
+    listener: Listener,
 ) -> Iterator[tuple[str, Float[Tensor, "3 height width"]]]:
     """Give the name of each image and the prepared image, reading one at a time.
 
     Args:
         images: what to read.
-        preprocessing: the network's.
+        preprocessing: makes an image the network's input.
         skip_bad_images: leave out what cannot be read, with a warning to the listener, instead of an error.
         listener: receives the warnings.
 

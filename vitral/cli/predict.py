@@ -26,6 +26,7 @@ def predict(
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
     merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    native_aspect: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Say what is in images, with probabilities.
@@ -44,6 +45,8 @@ def predict(
         precision: fp32, exactly; bf16; int8, after 'quantize'; or auto, bf16 where it is faster, which is said; if left out,
             fp32, and auto with --out.
         merge: tokens that each block of a Vision Transformer merges (ToMe), for speed; 'evaluate' says what that costs.
+        native_aspect: show a Vision Transformer each image whole and at its own shape, images of all shapes at once; 'aspects'
+            says whether that is more accurate. By the network itself in fp32.
         json: print JSON for programs.
     """
     if out is None and overwrite:
@@ -52,15 +55,23 @@ def predict(
         raise VitralError(
             "With --out, an image that cannot be read is a row with its error; leave --skip-bad-images out."
         )
+    if native_aspect and (out is not None or engine is not None or merge or precision not in (None, "fp32")):
+        raise VitralError(
+            "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
+            "--merge out."
+        )
     if out is not None:
         check_out(out, images, overwrite=overwrite)
     with ConsoleListener() as listener:
+        precision = "fp32" if native_aspect else precision
         otherwise: PrecisionChoice | None = None if out is None else "auto"
         _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge, otherwise=otherwise)
         if out is not None:
             written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
         else:
-            predictions = source.predict(images, top=top, skip_bad_images=skip_bad_images, listener=listener)
+            predictions = source.predict(
+                images, top=top, native_aspect=native_aspect, skip_bad_images=skip_bad_images, listener=listener
+            )
     if out is not None and json:
         print_json(vars(written))
     elif out is not None:

@@ -20,7 +20,8 @@ from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.models.model import Model
+from vitral.inference.native import NativeAspect
+from vitral.inference.sizes import grain, size_of_shape
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table
@@ -35,7 +36,6 @@ SHAPES = (
     3 / 2,
     2.0,
 )  # height by width, one of which an image's native aspect is rounded to
-GRAIN = 32  # pixels of which a side is a multiple, where the network says nothing of patches
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,8 @@ def aspects(
 ) -> Aspects:
     """Score a classifier on validation images that are squashed, cropped, padded, and in about their native aspect ratio.
 
-    In its native aspect an image goes into a network that is resized to one of seven shapes of about as many pixels.
+    In its native aspect an image goes into a network at its own shape, with about as many pixels; where the network takes one
+    shape at once, at the nearest of seven.
 
     Args:
         classifier: itself, or whatever `load` takes.
@@ -176,7 +177,7 @@ def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Way:
 
 def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Source], Right]]:
     own = classifier.preprocessing
-    whole = replace(own, resize="squash", crop_fraction=1.0)
+    whole = own.whole()
 
     def scored(preprocessing: Preprocessing, source: Source) -> Right:
         return predict_right(classifier, source, preprocessing=preprocessing, batch_size=batch_size)
@@ -194,7 +195,26 @@ def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Sou
 
 
 def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_size: int) -> Right:
-    """Return which images are right by the network at about their own shape.
+    """Return which images are right by the network at their own shape, or at the nearest of a few where it takes one at once.
+
+    Raises:
+        ModelError: the network cannot be resized.
+    """
+    try:
+        packing = NativeAspect(classifier.model)
+    except ModelError:
+        return _at_shapes(classifier, whole, source, batch_size)
+    right = np.zeros(len(source), dtype=bool)
+    for first in range(0, len(source), batch_size):
+        indices = range(first, min(first + batch_size, len(source)))
+        images = [packing.prepare(source.image(index), classifier.preprocessing) for index in indices]
+        answers = classifier.to_probabilities(packing.logits(images)).argmax(dim=1)
+        right[first : first + batch_size] = answers.numpy() == np.array([source.label(index) for index in indices])
+    return right
+
+
+def _at_shapes(classifier: Classifier, whole: Preprocessing, source: Source, batch_size: int) -> Right:
+    """Return which images are right by the network at the nearest of a few shapes.
 
     Raises:
         ModelError: the network cannot be resized.
@@ -204,7 +224,7 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
     for number in np.unique(nearest).tolist():
         indices = np.flatnonzero(nearest == number)
         model = copy.deepcopy(classifier.model)
-        model.resize(_size(whole.image_size, SHAPES[number], grain(classifier.model)))
+        model.resize(size_of_shape(whole.image_size, SHAPES[number], grain(classifier.model)))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
         right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right
@@ -214,19 +234,3 @@ def _nearest(image: Pixels) -> int:
     """Return the index of the shape that an image's is nearest to, by ratio."""
     shape = image.shape[0] / image.shape[1]
     return int(np.argmin([abs(math.log(shape / known)) for known in SHAPES]))
-
-
-def _size(own: tuple[int, int], shape: float, grain: int) -> tuple[int, int]:
-    """Return the height and width of a shape with about as many pixels as the network's own, in whole patches."""
-    if shape == 1 and own[0] == own[1]:
-        return own
-    pixels = own[0] * own[1]
-    rows, columns = (max(1, round(math.sqrt(side) / grain)) * grain for side in (pixels * shape, pixels / shape))
-    return rows, columns
-
-
-def grain(model: Model) -> int:
-    """Return of how many pixels the sides of a network's images are multiples."""
-    patches = getattr(model.config, "patch_size", (GRAIN, GRAIN))
-    stride = getattr(model.config, "patch_stride", None) or patches
-    return max(patches[0], stride[0]) if getattr(model.config, "stem", None) is None else GRAIN

@@ -151,6 +151,10 @@ class Preprocessing:
         size = (image_size, image_size) if isinstance(image_size, int) else image_size
         return dataclasses.replace(self, image_size=size)
 
+    def whole(self) -> "Preprocessing":
+        """Return the same preprocessing of the whole image: nothing is cropped."""
+        return dataclasses.replace(self, resize="squash", crop_fraction=1.0)
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return dataclasses.asdict(self)

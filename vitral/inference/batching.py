@@ -16,11 +16,12 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.models.model import Images
 from vitral.tasks.task import Targets
 
-NamedImage = tuple[str, Float[Tensor, "3 height width"]]
+Image = Float[Tensor, "3 height width"]
+NamedImage = tuple[str, Image]
 
 
-def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[tuple[str, ...], Images]]:
-    """Give named images in batches with their names, in order; only one batch is in memory at a time.
+def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[tuple[str, ...], list[Image]]]:
+    """Give so many named images at once with their names, in order; only these are in memory.
 
     Raises:
         ModelError: `batch_size` is below 1.
@@ -29,7 +30,7 @@ def in_batches(images: Iterable[NamedImage], batch_size: int) -> Iterator[tuple[
     images = iter(images)
     while batch := list(islice(images, batch_size)):
         names, prepared = zip(*batch, strict=True)
-        yield names, torch.stack(prepared)
+        yield names, list(prepared)
 
 
 def collect(

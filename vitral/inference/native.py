@@ -1,0 +1,171 @@
+"""Images in their native aspect ratio, several sizes in one sequence (NaViT's packing, arXiv 2307.06304, section 2.1).
+
+A token attends to those of its own image alone, so that each image's logits are those of the network at that image's size,
+one by one. Packing is greedy in the images' order; there is no padding. NaViT masks the attention of the whole sequence; here
+it is computed image by image, which leaves out what a mask would.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from vitral.errors import ModelError
+from vitral.images.decode import Pixels
+from vitral.images.preprocessing import Preprocessing
+from vitral.inference.copies import copy_in, state_of
+from vitral.inference.sizes import grain, size_of_shape
+from vitral.models.attention import Attention, Mask, attend
+from vitral.models.blocks import Block
+from vitral.models.model import Logits, Model
+from vitral.models.naming import describe
+from vitral.models.rotary import Rotation
+from vitral.models.tokens import TokenGrid, Tokens
+from vitral.models.vit import ViT
+
+LONGEST = 4  # times the network's own number of tokens: of a sequence
+THINNEST = 16.0  # times its shorter side that an image's longer side counts as; what is thinner is squashed to it
+MOST_SIZES = 64  # of which the network's positions are kept
+
+SizedImage = Float[Tensor, "3 height width"]
+
+
+class _ByImage(nn.Module):
+    """Attention within each image of a sequence.
+
+    Args:
+        attention: whose layers compute.
+    """
+
+    def __init__(self, attention: Attention) -> None:
+        super().__init__()
+        self.attention = attention
+        self.lengths: Sequence[int] = ()  # of the images, in tokens
+
+    def forward(
+        self,
+        tokens: Tokens,
+        *,
+        num_queries: int | None = None,
+        mask: Mask | None = None,
+        rotation: Rotation | None = None,
+    ) -> Tokens:
+        """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
+        heads = self.attention.project(tokens, None, None)
+        images = zip(*(torch.split(one, list(self.lengths), dim=2) for one in heads), strict=True)
+        mixed = torch.cat([attend(query, key, value) for query, key, value in images], dim=2)
+        return cast(Tensor, self.attention.out(mixed.transpose(1, 2).flatten(2)))
+
+
+class NativeAspect:
+    """Computes images at about their own shape and the network's number of pixels, in float32.
+
+    Args:
+        model: a Vision Transformer whose positions are added before its blocks.
+
+    Raises:
+        ModelError: the network cannot; it says why.
+    """
+
+    def __init__(self, model: Model) -> None:
+        if reason := _no_native(model):
+            raise ModelError(f"{describe(model.config)} takes images of one shape only: {reason}.")
+        assert isinstance(model, ViT), "no other network can"
+        self.model = model
+        self._state: object = None
+        self._sized: dict[tuple[int, int], ViT] = {}
+        self._encoder: tuple[ViT, list[_ByImage]] | None = None
+
+    def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
+        """Return a whole image at its own shape, in whole patches; the rest as its network's preprocessing has it.
+
+        Args:
+            image: (height, width, 3).
+            preprocessing: of the network.
+        """
+        shape = min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
+        size = size_of_shape(self.model.image_size, shape, grain(self.model))
+        return preprocessing.whole().with_size(size)(image)
+
+    @torch.no_grad()
+    def logits(self, images: Sequence[SizedImage]) -> Logits:
+        """Return the logits of prepared images, each of any size in whole patches.
+
+        Raises:
+            ModelError: a size that is none.
+        """
+        if (state := state_of(self.model)) != self._state:
+            self._sized, self._encoder, self._state = {}, None, state
+        embedded = [self._embedded(image) for image in images]
+        return torch.cat([self._computed(part) for part in self._packed(embedded)]).float().cpu()
+
+    def _embedded(self, image: SizedImage) -> TokenGrid:
+        sized = self._at((image.shape[1], image.shape[2]))
+        like = next(sized.parameters())
+        return sized.embed(sized.patches(image[None].to(like.device, like.dtype)))
+
+    def _at(self, size: tuple[int, int]) -> ViT:
+        """Return the network at another size: a copy that shares all of its weights but the positions."""
+        if len(self._sized) >= MOST_SIZES:
+            self._sized.clear()
+        if size not in self._sized:
+            self._sized[size] = self._copy()
+            self._sized[size].resize(size)
+        return self._sized[size]
+
+    def _by_image(self) -> tuple[ViT, list[_ByImage]]:
+        """Return a copy whose attention is within images, and its layers of attention."""
+        if self._encoder is None:
+            network, layers = self._copy(), []
+            for block in cast(list[Block], network.blocks()):
+                layers.append(_ByImage(block.attention))
+                block.attention = layers[-1]  # type: ignore[assignment]
+            self._encoder = network, layers
+        return self._encoder
+
+    def _copy(self) -> ViT:
+        """Return a copy in evaluation mode that shares the weights."""
+        return cast(ViT, copy_in(self.model, next(self.model.parameters()).dtype))
+
+    def _packed(self, images: Sequence[TokenGrid]) -> Iterator[list[TokenGrid]]:
+        """Give the images of each sequence."""
+        rows, columns = self.model.config.grid
+        most = LONGEST * (rows * columns + self.model.config.num_prefix_tokens)
+        sequence: list[TokenGrid] = []
+        for image in images:
+            if sequence and sum(one.tokens.shape[1] for one in (*sequence, image)) > most:
+                yield sequence
+                sequence = []
+            sequence.append(image)
+        if sequence:
+            yield sequence
+
+    def _computed(self, images: Sequence[TokenGrid]) -> Logits:
+        lengths = [image.tokens.shape[1] for image in images]
+        tokens = torch.cat([image.tokens for image in images], dim=1)
+        network, layers = self._by_image()
+        for layer in layers:
+            layer.lengths = lengths
+        z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))
+        parts = torch.split(z.tokens, lengths, dim=1)
+        return torch.cat([_answer(network, image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
+
+
+def _answer(network: ViT, image: TokenGrid) -> Logits:
+    logits = network.head(network.pool(image))
+    if network.distillation_head is None:
+        return logits
+    return (logits + network.distillation_head(image.tokens[:, 1])) / 2
+
+
+def _no_native(network: Model) -> str:
+    if not isinstance(network, ViT):
+        return "it is no Vision Transformer"
+    config = network.config
+    if config.experts is not None:
+        return "its experts share out their slots among all tokens"
+    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
+        return "its blocks know where each token lies"
+    return ""
