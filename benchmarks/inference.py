@@ -1,20 +1,22 @@
 """Prediction on this CPU: our engines beside timm and transformers in turns, and photos end to end beside the engine alone.
 
     python benchmarks/inference.py [--networks vit-b16 vit-s16 ...] [--photos FOLDER] [--compile] [--rounds 5]
-        [--json inference.json]
+        [--zentorch PYTHON] [--json inference.json]
 
 For each network `vitral bench` measures every engine and every peer that is installed, at batches of 1 and 8, in turns, so
 that a change of the machine's pace meets all of them. A line for each precision and batch says which of ours is the fastest,
-beside the best peer (timm eager and compiled, transformers; all on random images already in memory), and the share of what
-large products in that precision allow, measured in the same turns. A line more says how many times our bf16 int8 is, with
-ranges found on random images, on which speed does not depend; what int8 costs in accuracy `vitral quantize` says. The
-runtimes that are packages of their own, OpenVINO and ONNX Runtime, compute our network as an engine of ours: where one of
-them is the fastest the line names it.
+beside the best peer (timm eager, compiled and by zentorch, transformers; all on random images already in memory), and the
+share of what large products in that precision allow, measured in the same turns. A line more says how many times our bf16
+int8 is, with ranges found on random images, on which speed does not depend; what int8 costs in accuracy `vitral quantize`
+says. The runtimes that are packages of their own, OpenVINO and ONNX Runtime, compute our network as an engine of ours: where
+one of them is the fastest the line names it.
 
 With --photos, the first network predicts the folder's photos into a file (`vitral predict FOLDER --out`, engine and precision
 its own choice) in turns with the same engine on as many images in memory; the line says the photos' share of that speed.
 
-The peers are in the extra: pip install -e '.[peers,openvino,onnxruntime]'. --compile takes minutes for each network.
+The peers are in the extra: pip install -e '.[peers,openvino,onnxruntime]'. --compile takes minutes for each network; so may
+zentorch, which takes a torch of its own: python -m venv zen; zen/bin/pip install zentorch==2.14.0.1 torch==2.14.0 timm; then
+--zentorch zen/bin/python.
 """
 
 import argparse
@@ -119,6 +121,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--photos", type=Path)
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--zentorch", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -127,7 +130,12 @@ def main() -> None:
         classifier = vitral.load(name, image_size=SIZE, listener=ignore)
         classifier.quantization = ranges(classifier)
         found = vitral.bench(
-            classifier, batch_sizes=BATCH_SIZES, compile=asked.compile, rounds=asked.rounds, listener=ignore
+            classifier,
+            batch_sizes=BATCH_SIZES,
+            compile=asked.compile,
+            zentorch=asked.zentorch,
+            rounds=asked.rounds,
+            listener=ignore,
         )
         results[name] = found.to_json()
         keep(results, asked.json)

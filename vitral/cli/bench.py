@@ -24,6 +24,7 @@ def bench(
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     merge: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     compile: Annotated[bool, Parameter(negative="")] = False,
+    zentorch: Path | None = None,
     rounds: Annotated[int, Parameter(validator=Number(gte=1))] = ROUNDS,
     plot: Path | None = None,
     overwrite: Annotated[bool, Parameter(negative="")] = False,
@@ -38,6 +39,7 @@ def bench(
         merge: measure a Vision Transformer that merges so many tokens in each block (ToMe), too; as 'tune' has set it if left
             out.
         compile: measure what torch.compile makes, too; to make it takes minutes.
+        zentorch: a Python interpreter that has zentorch and timm, such as zen/bin/python; they are measured in it, too.
         rounds: turns that each contender has.
         plot: an SVG file for images/s by batch size.
         overwrite: replace any file that is there.
@@ -52,7 +54,15 @@ def bench(
         source = load(name_of(classifier, listener), image_size=image_size, listener=listener)
         if merge is None:
             merge = source.setting.merge if source.setting is not None else 0
-        found = measure(source, batch_sizes=sizes, merge=merge, compile=compile, rounds=rounds, listener=listener)
+        found = measure(
+            source,
+            batch_sizes=sizes,
+            merge=merge,
+            compile=compile,
+            zentorch=zentorch,
+            rounds=rounds,
+            listener=listener,
+        )
     if json:
         print_json(found.to_json())
     else:

@@ -14,16 +14,20 @@ import torch
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, WeightsError
+from vitral.evaluation.elsewhere import ZentorchPeer
 from vitral.inference.runtimes import DTYPES, Compute, Precision
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
 from vitral.weights.save import formats_of, write_weights
 
 TIMM, TRANSFORMERS = "timm", "transformers"
+ZENTORCH = "timm zentorch"  # the name of a contender whose memory is another process's
 Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
 
 
-def peers(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[Peer]:
+def peers(
+    classifier: Classifier, precisions: Sequence[Precision], *, compile: bool, zentorch: Path | None = None
+) -> Iterator[Peer]:
     """Give the peers that are installed and know the classifier's architecture.
 
     timm's has random weights; transformers' reads those of the classifier, from its own format.
@@ -32,10 +36,15 @@ def peers(classifier: Classifier, precisions: Sequence[Precision], *, compile: b
         classifier: of the network.
         precisions: each peer is given once in each.
         compile: give what torch.compile makes of timm's, too.
+        zentorch: an interpreter that has zentorch and timm, to give what they make of timm's; None for none.
     """
     name, arguments = model_of(classifier.model.config)
+    settings = {**arguments, "num_classes": classifier.model.num_classes}
+    if name is not None and zentorch is not None:
+        for precision in precisions:
+            size = classifier.model.image_size
+            yield ZENTORCH, precision, partial(ZentorchPeer, zentorch, name, settings, size, precision)
     if name is not None and importlib.util.find_spec(TIMM) is not None:
-        settings = {**arguments, "num_classes": classifier.model.num_classes}
         for compiled in (False, True) if compile else (False,):
             for precision in precisions:
                 make = partial(_timm, name, settings, precision, compiled=compiled)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
-from vitral.evaluation.peers import TIMM, TRANSFORMERS, peers
+from vitral.evaluation.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
@@ -198,6 +199,7 @@ def bench(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     merge: int = 0,
     compile: bool = False,
+    zentorch: str | Path | None = None,
     rounds: int = ROUNDS,
     listener: Listener = show,
 ) -> Bench:
@@ -210,6 +212,8 @@ def bench(
         batch_sizes: images computed at once.
         merge: tokens that each block of a Vision Transformer is to have fewer (ToMe), measured too; 0 for none.
         compile: measure what torch.compile makes, too, which takes minutes to make.
+        zentorch: a Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
+            timm's network is measured too, in a process of that interpreter. None for none.
         rounds: turns that each contender has at each batch size.
         listener: receives progress and what was left out.
 
@@ -230,7 +234,8 @@ def bench(
     images = _images(max(2, *batch_sizes), predictor.image_size)  # two at least, to see whether answers differ at all
     precisions = _precisions(classifier)
     exact = classifier.to_probabilities(predictor.exact.logits(images))
-    wanted = _wanted(classifier, precisions, merge=merge, compile=compile)
+    elsewhere = None if zentorch is None else Path(zentorch)
+    wanted = _wanted(classifier, precisions, merge=merge, compile=compile, zentorch=elsewhere)
     contenders, missing = _made(classifier, wanted, exact, images, batch_sizes, listener)
     limits: dict[Precision, list[float]] = {precision: [] for precision in precisions}
     for number in range(rounds):
@@ -301,12 +306,15 @@ def _made(
             missing[f"{one.name} {one.precision}"] = one_line(error).rstrip(".")
             listener(Message(f"Left out, {one.name} in {one.precision}: {one_line(error)}", warning=True))
             continue
+        memory = None if one.name == ZENTORCH else memory  # it is another process's
         made.append(_Contender(one.name, one.precision, compute, difference, memory, one.merges, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
 
-def _wanted(classifier: Classifier, precisions: Sequence[Precision], *, merge: int, compile: bool) -> list[_Wanted]:
+def _wanted(
+    classifier: Classifier, precisions: Sequence[Precision], *, merge: int, compile: bool, zentorch: Path | None
+) -> list[_Wanted]:
     """Return the contenders: our engines, those that merge tokens, and the peers; of an exported file its runtime alone."""
     predictor = classifier.predictor
     if isinstance(predictor, ExportedPredictor):  # which no peer can read
@@ -317,7 +325,8 @@ def _wanted(classifier: Classifier, precisions: Sequence[Precision], *, merge: i
     if merge:
         ours += _merging(classifier, precisions, merge)
     theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
-    return [*ours, *(_Wanted(*one, is_ours=False) for one in peers(classifier, theirs, compile=compile))]
+    others = peers(classifier, theirs, compile=compile, zentorch=zentorch)
+    return [*ours, *(_Wanted(*one, is_ours=False) for one in others)]
 
 
 def _import_all() -> None:
