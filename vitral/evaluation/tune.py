@@ -27,7 +27,8 @@ from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import predictor_in
 from vitral.inference.predictor import Predictor
-from vitral.machine import processor_name
+from vitral.inference.quantization import linear_layers
+from vitral.machine import has_int8, processor_name
 from vitral.progress import show
 from vitral.tasks.shown import Table
 
@@ -119,8 +120,8 @@ class Tuned:
         error = math.sqrt(self.exact * (1 - self.exact) / self.images)
         return (
             *chosen,
-            f"{len(self.tried)} settings of {self.network}, by their {self.figure} on {self.images:,} validation images of "
-            f"{self.data} (standard error {error:.2%}); the network itself has {self.exact:.2%} in fp32.",
+            f"{len(self.tried)} {'setting' if len(self.tried) == 1 else 'settings'} of {self.network}, by {self.figure} on "
+            f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has {self.exact:.2%} in fp32.",
             f"Times are of the network, one image at once; to read and prepare one here takes {self.preparing:.3g} ms more.",
             *self.remarks,
         )
@@ -309,7 +310,7 @@ def _chosen(
 
 def _remarks(own: Classifier) -> list[str]:
     remarks = []
-    if own.quantization is None:
+    if own.quantization is None and has_int8() and linear_layers(own.model):
         remarks.append(
             f"int8 is not among them: {function('quantize')} with {argument('write', True)} finds a form for it first."
         )
