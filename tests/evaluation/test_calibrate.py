@@ -125,6 +125,19 @@ def test_test_images_change_nothing_of_what_is_fitted() -> None:
         fitted({"validation": (np.eye(3)[[0, 1]], np.array([1, 0]))}, 0.9, "data")
 
 
+def test_what_test_images_say_against_it_is_said() -> None:
+    validation, good, bad = noisy(400, 3, 4.0), noisy(2000, 3, 4.0, seed=1), noisy(400, 3, 0.2, seed=2)
+    worse = fitted({"validation": validation, "test": bad}, 0.9, "data")
+    effect = worse.effects["test"]
+    assert effect.nll[1] > effect.nll[0] or (effect.answered is not None and (effect.answered.accuracy or 0) < 0.9)
+    assert any(line.startswith("On the test images") for line in worse.lines())
+    assert not any(
+        "probabilities worse" in line for line in fitted({"validation": validation, "test": good}, None, "data").lines()
+    )
+    unlucky = fitted({"validation": validation, "test": bad}, 0.99, "data").lines()
+    assert any("misses its aim" in line and "99.0% were wanted" in line for line in unlucky)
+
+
 @pytest.fixture
 def classifier(tiny_config: ViTConfig) -> Classifier:
     model = build(tiny_config, seed=0)

@@ -103,3 +103,6 @@ def test_classes_that_do_not_match_are_one_line(
         "The classifier has cat, horse, zebra; the data have airplane, automobile, bird, cat, deer, … (10 in all)."
         in line
     )
+    assert (
+        "Only the data have airplane, automobile, bird, deer, dog, … (8 in all); only the classifier has zebra." in line
+    )

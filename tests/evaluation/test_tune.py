@@ -143,14 +143,15 @@ def test_everything_computes_by_the_setting_unless_it_is_told_otherwise(run: Pat
 
 @pytest.mark.usefixtures("timed")
 def test_training_goes_on_from_the_network_itself(run: Path, tmp_path: Path) -> None:
-    own = load(run, listener=ignore).model.image_size
+    own = load(run, listener=ignore).model
     tune(run, "digits", latency="4ms", write=True, listener=ignore)
-    vitral.finetune(
-        "digits", source=str(run), out=tmp_path / "next", overrides=["steps=2"], baselines=False, listener=ignore
-    )
+    still = ["steps=2", "optimizer.lr=1e-9", "optimizer.weight_decay=0"]
+    vitral.finetune("digits", source=str(run), out=tmp_path / "next", overrides=still, baselines=False, listener=ignore)
     after = load(tmp_path / "next", listener=ignore)
     assert after.setting is None
-    assert after.model.image_size == own
+    assert after.model.image_size == own.image_size
+    positions = own.state_dict()["position.embedding"]  # resized there and back they would be others
+    torch.testing.assert_close(after.model.state_dict()["position.embedding"], positions, rtol=0, atol=1e-5)
 
 
 @pytest.mark.usefixtures("timed")

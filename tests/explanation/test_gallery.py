@@ -17,6 +17,7 @@ from vitral.data.open import open_data
 from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError, ImageError, StorageError
 from vitral.events import Event, Message
+from vitral.explanation import nearest
 from vitral.explanation.explain import explain
 from vitral.explanation.gallery import Asked, explain_all, truth_of
 from vitral.explanation.nearest import TrainingImages
@@ -185,6 +186,19 @@ def test_an_image_is_not_its_own_neighbour(classifier: Classifier) -> None:
     assert first.name == training.source.describe(17)
     assert first.similarity == pytest.approx(1.0, abs=1e-3)
     np.testing.assert_array_equal(first.image, training.source.image(17))
+
+
+def test_of_many_images_some_are_looked_through_and_that_is_said(
+    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "MOST", 50)
+    events: list[Event] = []
+    training = TrainingImages.of(classifier, open_data("digits"), listener=events.append)
+    assert len(training.source) == len(training.features) == 50
+    messages = [event.text for event in events if isinstance(event, Message)]
+    assert any("among 50 of the 1," in text for text in messages)
+    shown = explain(classifier, training.source.image(17), training=training).nearest
+    assert {one.name for one in shown} <= {training.source.describe(index) for index in range(50)}
 
 
 def test_nearest_images_are_called_training_images_only_if_they_are(

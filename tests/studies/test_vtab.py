@@ -59,6 +59,14 @@ def test_a_task_is_scored_by_the_probe_on_a_thousand_images(root: Path, tmp_path
     assert score.text() == f"{100 * score.accuracies[0]:.1f}"
 
 
+def test_files_that_are_there_and_cannot_be_read_in_order_are_explained(tmp_path: Path) -> None:
+    archive = tmp_path / "caltech101" / "caltech-101" / "101_ObjectCategories.tar.gz"
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    with pytest.raises(StudyError, match="which 30 images a class TFDS trains on depends on the order"):
+        vitral.vtab(NETWORK, tmp_path, tasks="caltech101", out=tmp_path / "out")
+
+
 def test_a_missing_or_damaged_dataset_does_not_stop_the_others(root: Path, tmp_path: Path) -> None:
     said: list[Event] = []
     out = tmp_path / "out"

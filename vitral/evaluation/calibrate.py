@@ -94,7 +94,28 @@ class Calibrated:
             *([self.calibration.sentence()] if self.changed else []),
             *([self.remark] if self.remark else []),
             *([] if answered is None else [_how_sure(answered)]),
+            *self._failures(),
         )
+
+    def _failures(self) -> list[str]:
+        """Return what test images say against it."""
+        effect = self.effects.get(TEST)
+        if effect is None or not self.changed:
+            return []
+        said = []
+        if effect.nll[1] > effect.nll[0]:
+            said.append(
+                f"On the test images it makes probabilities worse: a negative log-likelihood of {effect.nll[1]:.4f} instead of "
+                f"{effect.nll[0]:.4f}, a calibration error of {effect.ece[1]:.4f} instead of {effect.ece[0]:.4f}."
+            )
+        wanted, answered = self.calibration.wanted, effect.answered
+        if wanted is not None and answered is not None and (answered.accuracy or 0.0) < wanted:
+            right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
+            said.append(
+                f"On the test images the threshold misses its aim: {right} of {answered.images:,} sure answers are right, "
+                f"where {wanted:.1%} were wanted."
+            )
+        return said
 
     def tables(self) -> tuple[Table, ...]:
         """Return what it changes, split by split, and accuracy against coverage."""

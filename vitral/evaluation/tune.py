@@ -121,7 +121,8 @@ class Tuned:
         return (
             *chosen,
             f"{len(self.tried)} {'setting' if len(self.tried) == 1 else 'settings'} of {self.network}, by {self.figure} on "
-            f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has {self.exact:.2%} in fp32.",
+            f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has "
+            f"{self.exact:.2%} in fp32.",
             f"Times are of the network, one image at once; to read and prepare one here takes {self.preparing:.3g} ms more.",
             *self.remarks,
         )

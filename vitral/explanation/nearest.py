@@ -13,16 +13,18 @@ from torch.nn import functional
 from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
+from vitral.data.subset import spread_over
 from vitral.errors import DataError
 from vitral.evaluation.features import extract_features
 from vitral.evaluation.opening import trained_on
-from vitral.events import Listener
+from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
 from vitral.progress import show
 from vitral.tasks.task import classes_of
 
 SHOWN = 5
+MOST = 5000  # images whose features are computed: minutes on two cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ class TrainingImages:
 
         Args:
             classifier: the network with its preprocessing.
-            data: what `open_data` takes, or a dataset already open.
+            data: what `open_data` takes, or a dataset already open; of more than `MOST` images so many, evenly spread.
             listener: receives progress; it is written to the screen if left out.
 
         Raises:
@@ -79,9 +81,13 @@ class TrainingImages:
         source = opened.splits["train"]
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
-        features, _ = extract_features(classifier, source, listener=listener)
         learned = bool(opened.fingerprint) and trained_on(classifier) == opened.fingerprint
         described = "training images" if learned else f"images of {opened.name}"
+        if len(source) > MOST:
+            described = f"{MOST:,} of the {len(source):,} {described}"
+            listener(Message(f"The nearest are looked for among {described}, evenly spread."))
+            source = spread_over(source, MOST)
+        features, _ = extract_features(classifier, source, listener=listener)
         return cls(source, opened.class_names, functional.normalize(features, dim=1), described)
 
     def nearest(

@@ -17,6 +17,7 @@ from vitral.classifier.load import load
 from vitral.classifier.provenance import RANDOM
 from vitral.data.assemble import Opening
 from vitral.data.vtab.open import Spec, open_task, source_of, task_named
+from vitral.data.vtab.raw.listing import why_not
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
 from vitral.evaluation.features import describe
@@ -127,14 +128,16 @@ def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[
     if not root.is_dir():
         raise StudyError(f"There is no folder '{root}'; name the one with VTAB's datasets by {argument('data')}.")
     missing = [name for name, spec in specs.items() if not source_of(spec)]
+    reasons = "".join(f" {reason}" for name in missing if (reason := why_not(root, specs[name].task)))
     if len(missing) == len(specs):
         raise StudyError(
-            f"'{root}' has no dataset of {', '.join(missing)}: none as TFDS prepares it, no folder of vtab-1k, no "
+            reasons.strip()
+            or f"'{root}' has no dataset of {', '.join(missing)}: none as TFDS prepares it, no folder of vtab-1k, no "
             "files of its authors, and no wds_vtab-* shards."
         )
     if missing:
         tasks = "1 task" if len(missing) == 1 else f"{len(missing)} tasks"
-        listener(Message(f"No images of {tasks} in '{root}': {', '.join(missing)}.", warning=True))
+        listener(Message(f"No images of {tasks} in '{root}': {', '.join(missing)}.{reasons}", warning=True))
     return missing
 
 

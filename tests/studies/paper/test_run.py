@@ -116,6 +116,7 @@ def test_a_plan_says_the_cost_and_writes_nothing(
     said = capsys.readouterr().out
     assert "5 arms, 15 runs" in said
     assert "H200" in said
+    assert "and 64 of them at best" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,7 +174,7 @@ def test_images_are_decoded_beforehand_once_and_not_anew_for_every_run(
 
 def test_a_time_too_short_says_which_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layout, "_timed", lambda setting, trial: layout._Speed(step=1.0, beside=2.0))
-    with pytest.raises(StudyError, match="60 s is too short for 9 arms of 2 runs"):
+    with pytest.raises(StudyError, match="60 s is too short for 10 arms of 2 runs"):
         study("position", "digits", runs=2, time="1m", out=tmp_path / "out", listener=ignore)
     assert not (tmp_path / "out").exists()
 

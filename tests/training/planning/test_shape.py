@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import vitral
 from vitral.cli.main import main
 from vitral.errors import DataError, ModelError, RecipeError
 from vitral.events import ignore
+from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.create import create_model
+from vitral.models.families import build
 from vitral.training.planning.network import network_config
 from vitral.training.planning.request import ask, read_request
 from vitral.training.settings.recipe import build_recipe, load_recipe
@@ -45,6 +48,15 @@ def test_none_is_no_position_embedding_and_of_other_settings_the_networks_own() 
     assert (recipe.position, recipe.depth) == ("none", None)
     assert load_recipe("pretrain").changed(["position=none"]).position == "none"
     assert network_config(recipe, 2).position == "none"
+
+
+def test_rotary_positions_are_dinov3s_and_no_embedding() -> None:
+    config = network_config(load_recipe("pretrain", ["model=vit-ti16", "position=rotary"]), 2)
+    assert (config.position, config.rotary) == ("none", "dinov3")
+    assert config.rotary == variant("dinov3-s16").rotary
+    model = build(config, seed=0)
+    assert not list(model.position.parameters())
+    assert torch.isfinite(model(torch.zeros(1, 3, *model.image_size))).all()
 
 
 @pytest.mark.parametrize("model", ["bit-r50x1", "resnet-18", "t2t-vit-7", "cvt-13", "coatnet-0", "efficientnet-b0"])

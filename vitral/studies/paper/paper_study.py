@@ -69,9 +69,11 @@ class PaperStudy:
         """Return what all runs would take a GPU, by their operations."""
         facts = [self.setting.facts(trial, self.begun.steps) for trial in self.setting.trials()]
         hours = len(self.setting.seeds) * sum(each.operations.hours(H200) for each in facts)
+        gpus = self.setting.scale.gpus
+        many = f", and {gpus} of them at best {rounded(hours * HOUR / gpus)}" if gpus > 1 else ""
         return (
-            f"By their operations all runs would take one {H200.name} about {rounded(hours * HOUR)}, at {H200.share:.0%} of "
-            f"its peak: {H200.source}."
+            f"By their operations all runs would take one {H200.name} about {rounded(hours * HOUR)}{many}, at "
+            f"{H200.share:.0%} of its peak: {H200.source}."
         )
 
     def results(self) -> tuple[Result, ...]:

@@ -1,18 +1,18 @@
-"""Position embeddings: none, 1-D, 2-D, relative; at the input, in every layer, shared (paper Table 8, appendix D.4)."""
+"""Position embeddings: none, 1-D, 2-D, relative; at the input, in every layer, shared (paper Table 8, appendix D.4).
+
+Beside them, at the input alone, fixed ones (Better plain ViT), and DINOv3's rotary ones, which are in every block.
+"""
 
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
 from vitral.studies.paper.experiment import Experiment, Results, Trial, against, best, ranked
 from vitral.studies.paper.scale import Scale
+from vitral.training.settings.recipe import ROTARY
 
 KINDS = {"learned": "1-D", "learned-2d": "2-D"}
 PLACES = {"input": "at the input", "layers": "every layer", "layers-shared": "every layer, shared"}
-NONE, RELATIVE, FIXED = (
-    "none",
-    "relative",
-    "sincos-2d",
-)  # at the input alone, as in Table 8; fixed ones are of Better plain ViT
+NONE, RELATIVE, FIXED = "none", "relative", "sincos-2d"  # at the input alone, as in Table 8
 
 
 def _trials(scale: Scale) -> Sequence[Trial]:
@@ -27,6 +27,7 @@ def _trials(scale: Scale) -> Sequence[Trial]:
         ),
         Trial(RELATIVE, first, RELATIVE, RELATIVE, (*network, "position=relative")),
         Trial(FIXED, first, "fixed 2-D", "fixed 2-D", (*network, "position=sincos-2d")),
+        Trial(ROTARY, first, ROTARY, ROTARY, (*network, f"position={ROTARY}")),
     )
 
 

@@ -73,6 +73,7 @@ class Scale:
         sizes: pixels of fine-tuning, ascending; pre-training is at the first.
         labelled: share of the images whose labels a study with few labels may use.
         shows: what runs of this size can and cannot show.
+        gpus: that share the work.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Scale:
     sizes: tuple[int, ...]
     labelled: str
     shows: str
+    gpus: int = 1
 
 
 def _network(model: str, label: str, *changes: str, name: str = "") -> Network:
@@ -173,6 +175,7 @@ CLUSTER = Scale(
     sizes=(224, 384, 512),
     labelled="1/10",
     shows="The paper's own networks and recipe; what they show depends on the images alone.",
+    gpus=64,
 )
 SCALES = {scale.name: scale for scale in (LAPTOP, H200, CLUSTER)}
 

@@ -6,7 +6,7 @@ from vitral.errors import ModelError
 from vitral.models.catalog import variant
 from vitral.models.create import configure
 from vitral.models.shape import FIELDS, encoder_changes
-from vitral.training.settings.recipe import Recipe
+from vitral.training.settings.recipe import ROTARY, Recipe
 
 DEFAULT_MODEL = "vit-ti16"
 ANY_CLASSES = 2  # how many there are is known when the data are read
@@ -49,6 +49,8 @@ def shape_changes(recipe: Recipe, name: str) -> dict[str, Any]:
         ModelError: the variant is of a family without such a shape, or its width cannot be shared out to its heads.
     """
     said = {key: value for key in SHAPE if (value := getattr(recipe, key)) is not None}
+    if said.get("position") == ROTARY:
+        said |= {"position": "none", "rotary": "dinov3"}
     encoder = {key: said.pop(key) for key in FIELDS if key in said}
     return said | encoder_changes(name, encoder)
 

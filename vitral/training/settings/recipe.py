@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import tomli_w
 from pydantic import Field, SerializeAsAny, ValidationError, field_validator, model_validator
@@ -42,6 +42,7 @@ from vitral.training.settings.sections import (
 )
 
 PACKAGE = "vitral.recipes"
+ROTARY = "rotary"  # positions of a recipe that are no embedding
 RENAMED = {  # since 0.2
     "bit-hyperrule-small-pictures": "bit-hyperrule-small-images",  # codespell:ignore pictures
     "bit-hyperrule-medium-pictures": "bit-hyperrule-medium-images",  # codespell:ignore pictures
@@ -57,7 +58,8 @@ class Recipe(Section):
         image_size: pixels; None for the network's own.
         patch_size: pixels, of a run from random weights; None for the network's own.
         patch_stride: pixels between patches of a run from random weights; None for the patch size.
-        position: position embedding of a run from random weights; None for the network's own.
+        position: position embedding of a run from random weights, or "rotary" for DINOv3's, which turn queries and keys in
+            every block instead; None for the network's own.
         position_at: where it is added: "input", "layers" or "layers-shared"; likewise.
         pooling: "token", "gap" or "map", of a run from random weights; None for the network's own.
         depth: blocks of a Vision Transformer's encoder, of a run from random weights; None for the network's own.
@@ -96,7 +98,7 @@ class Recipe(Section):
     image_size: int | None = Field(default=None, ge=1)
     patch_size: int | None = Field(default=None, ge=1)
     patch_stride: int | None = Field(default=None, ge=1)
-    position: PositionKind | None = None
+    position: PositionKind | Literal["rotary"] | None = None
     position_at: PositionAt | None = None
     pooling: Pooling | None = None
     depth: int | None = Field(default=None, ge=1)
