@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +20,10 @@ from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS, Preprocessing
 from vitral.inference import native
 from vitral.inference.native import NativeAspect
+from vitral.inference.sizes import grain
 from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.vit import ViT
-from vitral.models.vit_config import ViTConfig
 
 KNOW_PLACES = ("rotary", "pooled-norm", "positions-in-layers")
 
@@ -57,7 +58,7 @@ def able() -> list[str]:
 @pytest.mark.parametrize("name", able())
 def test_logits_are_those_of_one_by_one(name: str) -> None:
     model = make(name)
-    step = native.grain(model)
+    step = grain(model)
     images = sized(
         *((step * rows, step * columns) for rows, columns in [(4, 4), (2, 6), (5, 3), (1, 9), (4, 4), (3, 5)])
     )
@@ -73,7 +74,8 @@ def test_every_kind_of_vision_transformer_is_among_them() -> None:
 @pytest.mark.parametrize("pooling", ["token", "gap", "map", "token-gap"])
 @pytest.mark.parametrize("position", ["learned", "learned-2d", "sincos-2d", "none"])
 def test_whatever_the_pooling_and_the_positions(pooling: str, position: str) -> None:
-    config: ViTConfig = dataclasses.replace(VIT, pooling=pooling, position=position, num_classes=5)
+    changes: dict[str, Any] = {"pooling": pooling, "position": position}
+    config = dataclasses.replace(VIT, num_classes=5, **changes)
     model = build(config, seed=0)
     torch.nn.init.normal_(model.head.weight, generator=torch.Generator().manual_seed(0))
     images = sized((32, 32), (16, 64), (24, 40))
@@ -82,7 +84,7 @@ def test_whatever_the_pooling_and_the_positions(pooling: str, position: str) -> 
 
 def test_an_image_does_not_see_its_neighbours() -> None:
     model = NativeAspect(make("hybrid"))
-    step = native.grain(model.model)
+    step = grain(model.model)
     images = sized((step, 3 * step), (2 * step, 2 * step), (4 * step, step))
     before = model.logits(images)
     images[1] = images[1] * 5 + 1
@@ -118,7 +120,8 @@ def test_a_change_of_the_weights_is_seen() -> None:
     images = sized((16, 64), (64, 16))
     before = packing.logits(images)
     with torch.no_grad():
-        model.position.embedding.add_(torch.randn(model.position.embedding.shape))  # type: ignore[union-attr]
+        positions = model.get_parameter("position.embedding")
+        positions.add_(torch.randn(positions.shape))
     after = packing.logits(images)
     assert float((before - after).abs().max()) > 1e-4
     torch.testing.assert_close(after, one_by_one(model, images), rtol=1e-4, atol=1e-5)
