@@ -91,10 +91,10 @@ class Calibrated:
         """Return what a terminal shows above the tables."""
         answered = self.effects[VALIDATION].answered
         return (
+            *self._failures(),
             *([self.calibration.sentence()] if self.changed else []),
             *([self.remark] if self.remark else []),
             *([] if answered is None else [_how_sure(answered)]),
-            *self._failures(),
         )
 
     def _failures(self) -> list[str]:
