@@ -1,6 +1,7 @@
 """What this machine is, as far as it decides how to compute."""
 
 import ctypes
+import functools
 import platform
 import sys
 import time
@@ -16,6 +17,7 @@ BLOCK_LIMIT = 1 << 30  # bytes; the largest that the C library takes for either 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 FORGET_PEAK = "5"  # what CLEAR takes for the peak to begin anew (proc(5))
 PRODUCT_SIZE = 4096  # rows and columns of the products that a machine is measured by
+PROBED = 64  # rows and columns of a product that is only tried
 PRODUCTS = 3  # timed at the least, of which the fastest counts
 
 
@@ -39,9 +41,21 @@ def has_native_bf16(device: torch.device) -> bool:
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+@functools.cache
 def has_int8() -> bool:
-    """Tell whether the CPU multiplies 8-bit integers into 32-bit sums: without, kernels saturate in 16 bits, or crawl."""
-    return bool(torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported())
+    """Tell whether the CPU multiplies 8-bit integers into 32-bit sums: without, kernels saturate in 16 bits, or crawl.
+
+    What the processor has may be switched off for the library that multiplies, so that a product whose sums of two do not fit
+    16 bits is computed once.
+    """
+    if not (torch.cpu._is_vnni_supported() or torch.cpu._is_amx_tile_supported()):
+        return False
+    try:
+        one = torch.full((PROBED, PROBED), 255, dtype=torch.uint8)
+        other = torch.full((PROBED, PROBED), 127, dtype=torch.int8)
+        return bool((_int8_multiplied(one, other)() == 255 * 127 * PROBED).all())
+    except (AttributeError, RuntimeError):  # a torch without oneDNN
+        return False
 
 
 def product_speed(precision: torch.dtype, seconds: float) -> float:
@@ -67,10 +81,15 @@ def _product(precision: torch.dtype) -> Callable[[], Tensor]:
 def _int8_product() -> Callable[[], Tensor]:
     one = torch.randint(0, 256, (PRODUCT_SIZE, PRODUCT_SIZE), dtype=torch.uint8)
     other = torch.randint(-127, 128, (PRODUCT_SIZE, PRODUCT_SIZE), dtype=torch.int8)
+    return _int8_multiplied(one, other, zero=128)
+
+
+def _int8_multiplied(one: Tensor, other: Tensor, zero: int = 0) -> Callable[[], Tensor]:
+    """Return what multiplies unsigned integers, of which `zero` is 0, with the rows of signed ones, into float32."""
     packed = torch.ops.onednn.qlinear_prepack(other, None)
-    scales, zeros = torch.ones(PRODUCT_SIZE), torch.zeros(PRODUCT_SIZE, dtype=torch.int64)
+    scales, zeros = torch.ones(len(other)), torch.zeros(len(other), dtype=torch.int64)
     return lambda: torch.ops.onednn.qlinear_pointwise(
-        one, 1.0, 128, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
+        one, 1.0, zero, packed, scales, zeros, None, 1.0, 0, torch.float32, "none", [], ""
     )
 
 

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+from sklearn.datasets import load_digits
 
 import vitral
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
@@ -19,7 +23,7 @@ from vitral.errors import DataError, ModelError, WeightsError
 from vitral.evaluation import quantize as module
 from vitral.evaluation.looks import times_opened
 from vitral.evaluation.quantize import quantize
-from vitral.events import ignore
+from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import choice
 from vitral.inference.quantization import LayerRange, linear_layers
@@ -134,12 +138,55 @@ def test_a_form_of_another_size_or_network_is_not_used(run: Path, tmp_path: Path
     assert load(run, image_size=48, listener=ignore).quantization is None
     with pytest.raises(ModelError, match="int8 takes the ranges"):
         load(run, image_size=48, precision="int8", listener=ignore)
+
+
+@pytest.mark.parametrize("damage", [{"layers": {}}, {"score": 7}, {"further": 1}, {"weights": "0" * 64}])
+def test_a_damaged_form_costs_int8_alone_and_is_made_anew(run: Path, damage: dict[str, object]) -> None:
+    own = load(run, listener=ignore).predict(digit(run))[0].top
+    quantize(run, "digits", write=True, listener=ignore)
     path = run / "classifier/classifier.json"
     values = json.loads(path.read_text())
-    del values["int8"]["layers"][next(iter(values["int8"]["layers"]))]
-    path.write_text(json.dumps(values))
-    with pytest.raises(WeightsError, match=r"cannot be used: its int8 form is of a network with other layers"):
-        load(run, listener=ignore)
+    path.write_text(json.dumps({**values, "int8": {**values["int8"], **damage}}))
+    assert load(run, listener=ignore).predict(digit(run))[0].top == own
+    with pytest.raises(ModelError, match="int8 takes the ranges"):
+        load(run, precision="int8", listener=ignore)
+    quantize(run, "digits", write=True, listener=ignore)
+    assert load(run, precision="int8", listener=ignore).predictor.computed_by == "packed in int8"
+
+
+def digit(folder: Path) -> Path:
+    path = folder / "digit.png"
+    Image.fromarray((load_digits().images[7] * 15.9).astype(np.uint8)).convert("RGB").save(path)
+    return path
+
+
+def test_a_form_goes_with_its_weights(run: Path, tmp_path: Path) -> None:
+    quantize(run, "digits", write=True, listener=ignore)
+    classifier = load(run, listener=ignore)
+    assert load(save(classifier, tmp_path / "same"), listener=ignore).quantization == classifier.quantization
+    with torch.no_grad():
+        classifier.model.head.weight.mul_(1.5)
+    assert load(save(classifier, tmp_path / "other"), listener=ignore).quantization is None
+    again = load(run, listener=ignore)
+    again.model = load("vit-mu4", listener=ignore).model
+    assert again.quantization is None
+
+
+def test_without_training_images_it_is_said_that_the_score_flatters(run: Path, tmp_path: Path) -> None:
+    names = load(run, listener=ignore).class_names
+    for number in range(40):
+        folder = tmp_path / "data/val" / names[int(load_digits().target[number])]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((load_digits().images[number] * 15.9).astype(np.uint8)).convert("RGB").save(
+            folder / f"{number}.png"
+        )
+    events: list[Event] = []
+    quantize(run, tmp_path / "data", loss=0.5, listener=events.append)
+    said = [event.text for event in events if isinstance(event, Message) and event.warning]
+    assert any("score flatters" in text for text in said)
+    events.clear()
+    quantize(run, "digits", listener=events.append)
+    assert not any("flatters" in event.text for event in events if isinstance(event, Message))
 
 
 def test_what_is_trained_further_has_no_form_any_more(run: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Linear layers of 8-bit integers: the arithmetic written anew in numpy, networks of every family, and what is refused."""
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,13 @@ from torch.nn import functional
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError, VitralError
 from vitral.events import Event, Message, ignore
-from vitral.inference import choice, runtimes
+from vitral.inference import choice, ranges, runtimes
 from vitral.inference.choice import predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.int8 import Int8Linear, QuantizingNorm, quantized_weight, to_integers
-from vitral.inference.packed import EXACT, TANH
+from vitral.inference.int8 import Int8Linear, QuantizingNorm, quantize, quantized_weight, to_integers
+from vitral.inference.packed import EXACT, TANH, PackedBlock
 from vitral.inference.quantization import LayerRange, Quantization, linear_layers, written_factors
-from vitral.inference.ranges import find_ranges
+from vitral.inference.ranges import WIDTHS, find_ranges
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8
 from vitral.models.blocks import Block, LayerScale
@@ -53,7 +54,8 @@ def learned(name: str) -> Model:
 
 
 def batches(model: Model, count: int = 4) -> Iterator[Images]:
-    return (images(model, 4) for _ in range(count))
+    """Give other images in each batch; the first has the largest values, the last the least."""
+    return (drawn(4, 3, *model.image_size, seed=number, std=1.5 - 0.3 * number) for number in range(count))
 
 
 def quantization_of(model: Model, *kept: str) -> Quantization:
@@ -138,8 +140,97 @@ def test_every_family_computes_in_int8_near_fp32(name: str) -> None:
     before = {key: value.clone() for key, value in model.state_dict().items()}
     predictor = EnginePredictor(model, "packed", "int8", quantization_of(model))
     apart = (predictor.logits(batch) - exact).abs().max() / exact.std()
-    assert 0 < apart < (0.6 if "experts" in name else 0.15)  # a rounding may send a token to another expert
+    # A rounding may send a token to another expert; registers begin as noise that the first norm makes large.
+    assert 0 < apart < (0.6 if "experts" in name else 0.15 if name == "distilled-registers" else 0.05)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@needs_vnni
+def test_the_layers_of_an_mlp_hand_each_other_integers_and_factors_of_a_branch_are_folded() -> None:
+    model = learned("deit3")
+    made = quantize(model, quantization_of(model))
+    assert sum(isinstance(module, PackedBlock) for module in made.modules()) == len(model.blocks())
+    assert not any(isinstance(module, LayerScale) for module in made.modules())
+    given = [module for module in made.modules() if isinstance(module, Int8Linear) and module.outputs is not None]
+    assert len(given) == len(model.blocks())
+    for layer in given:
+        assert layer(drawn(2, 5, layer.in_features)).dtype == torch.uint8
+
+
+@needs_vnni
+@pytest.mark.parametrize("layer", ["attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2"])
+def test_factors_of_any_layer_change_no_answer(layer: str) -> None:
+    """Half the range with factors of 2 is the same form."""
+    model = learned("deit")
+    form, name = quantization_of(model), f"encoder.0.{layer}"
+    one = form.layers[name]
+    assert not one.smoothing or layer in ("attention.qkv", "mlp.fc1")
+    plain = LayerRange(one.low, one.high)
+    twice = LayerRange(
+        one.low / 2, one.high / 2, written_factors(torch.full((linear_layers(model)[name].in_features,), 2.0))
+    )
+    batch = images(model, 3)
+    answers = [
+        EnginePredictor(model, "packed", "int8", replace(form, layers={**form.layers, name: each})).logits(batch)
+        for each in (plain, twice)
+    ]
+    assert (answers[0] - answers[1]).abs().max() < 0.02 * answers[0].std()
+
+
+@needs_vnni
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("name", ["encoder.0.attention.qkv.weight", "encoder.1.norm2.bias", "head.weight"])
+def test_weights_that_are_no_numbers_are_refused(name: str, value: float) -> None:
+    model = learned("deit")
+    form = quantization_of(model)
+    with torch.no_grad():
+        model.get_parameter(name).view(-1)[0] = value
+    with pytest.raises(ModelError, match=f"'{name}' holds what is no number"):
+        EnginePredictor(model, "packed", "int8", form).logits(images(model))
+    with pytest.raises(ModelError, match=f"'{name}' holds what is no number"):
+        find_ranges(model, batches(model))
+
+
+def test_ranges_reach_over_all_batches_in_one_of_the_widths() -> None:
+    model = learned("deit")
+    name = "encoder.1.attention.out"  # which is not smoothed
+    seen: list[torch.Tensor] = []
+    hook = linear_layers(model)[name].register_forward_hook(
+        lambda layer, inputs, output: seen.append(inputs[0].flatten(0, 1))
+    )
+    with torch.no_grad():
+        for batch in batches(model):
+            model(batch)
+    hook.remove()
+    values = torch.cat(seen)
+    inputs = find_ranges(model, batches(model))[name].inputs
+    shares = {round(inputs.low / float(values.min()), 3), round(inputs.high / float(values.max()), 3)}
+    assert len(shares) == 1
+    assert shares <= set(WIDTHS)
+    weight = linear_layers(model)[name].weight.detach()
+    exact = values @ weight.T
+
+    def error(width: float) -> float:
+        rounded = by_hand(values, weight, width * float(values.min()), width * float(values.max()))
+        return float(np.sqrt(((rounded - exact.numpy()) ** 2).mean()))
+
+    assert error(shares.pop()) <= 1.1 * min(map(error, WIDTHS))  # of all rows, where it is chosen on some
+
+
+def test_every_image_of_a_class_after_the_other_has_a_say() -> None:
+    model = learned("deit")
+    layers: list[int] = []
+    observed = ranges._best
+
+    def noted(one: Any, *, smooth: bool) -> Any:  # noqa: ANN401
+        layers.append(sum(map(len, one.rows)))
+        return observed(one, smooth=smooth)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "_best", noted)
+        find_ranges(model, batches(model, 64))  # 256 images
+    assert set(layers) == {256 * ranges.ROWS_AN_IMAGE}
+    assert layers[0] <= ranges.ROWS
 
 
 @needs_vnni
@@ -189,7 +280,13 @@ def read_for(model: Model, values: object) -> None:
 DAMAGED: dict[str, Callable[[dict[str, Any]], object]] = {
     "no mapping": lambda values: [],
     "a field of another type": lambda values: {**values, "score": "high"},
-    "a range of text": lambda values: {**values, "layers": {**values["layers"], first(values): {"low": "a"}}},
+    "a range of text": lambda values: changed(values, low="a"),
+    "a range without an end": lambda values: {**values, "layers": {**values["layers"], first(values): {"low": -1.0}}},
+    "a range of no width": lambda values: changed(values, low=0.0, high=1e-320),
+    "a range beyond all numbers": lambda values: changed(values, low=-1e308, high=1e308),
+    "a layer both ways": lambda values: {**values, "kept": [first(values)]},
+    "scores that are no shares": lambda values: {**values, "score": 7.0},
+    "fewer images than none": lambda values: {**values, "images": -5},
     "a range the wrong way round": lambda values: changed(values, low=1.0),
     "an empty range": lambda values: changed(values, low=0.0, high=0.0),
     "no base64": lambda values: changed(values, smoothing="%%%"),
@@ -231,6 +328,12 @@ def test_int8_is_refused_in_one_line_where_it_cannot_be_or_does_not_pay(
         predictor_of(model, "torch", "int8", ignore, form)
     monkeypatch.setattr(choice, "measured", lambda model, way, form=None: 10.0 if way.precision == "int8" else 12.5)
     with pytest.raises(ModelError, match=r"^int8 would be slower here: 10 images/s against 12\.5 of packed in fp32"):
+        predictor_of(model, None, "int8", ignore, form)
+    speeds = {"int8": 10.0, "fp32": 5.0, "bf16": 12.5}
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    monkeypatch.setattr(choice, "measured", lambda model, way, form=None: speeds[way.precision])
+    monkeypatch.setattr(choice, "has_native_bf16", lambda device: True)
+    with pytest.raises(ModelError, match=r"^int8 would be slower here: 10 images/s against 12\.5 of packed in bf16"):
         predictor_of(model, None, "int8", ignore, form)
     monkeypatch.setattr(runtimes, "has_int8", lambda: False)
     with pytest.raises(ModelError, match=r"^int8 takes a CPU that multiplies 8-bit integers \(VNNI or AMX\)"):

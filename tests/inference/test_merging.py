@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,15 @@ from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
-from vitral.inference.choice import predictor_of
+from vitral.inference import choice
+from vitral.inference.choice import Way, predictor_in, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.merging import merged
+from vitral.inference.quantization import Quantization
+from vitral.inference.ranges import find_ranges
+from vitral.inference.runtimes import Engine, Precision
 from vitral.inference.torch_predictor import TorchPredictor
+from vitral.machine import has_int8, has_native_bf16
 from vitral.models.blocks import Block, LayerScale
 from vitral.models.model import Model
 from vitral.models.vit import ViT
@@ -134,6 +140,64 @@ def test_a_network_answers_as_one_written_token_by_token(name: str, engine: str)
     assert (logits - exact).abs().max() > 1e-3
     assert (predictor.logits(batch[:1]) - expected[:1]).abs().max() < 1e-4
     assert torch.equal(TorchPredictor(model).logits(batch), exact)  # the network itself stays as it is
+
+
+@pytest.mark.parametrize("kind", [("torch", "bf16"), ("packed", "bf16"), ("packed", "int8")])
+def test_other_precisions_merge_the_same_way(kind: tuple[Engine, Precision]) -> None:
+    if not (has_int8() if kind[1] == "int8" else has_native_bf16(torch.device("cpu"))):
+        pytest.skip(f"needs a CPU with {kind[1]}")
+    model = learned("deit")
+    batch = images(model, 3)
+    form = None
+    if kind[1] == "int8":
+        layers = {name: found.inputs for name, found in find_ranges(model, iter([batch])).items()}
+        form = Quantization(layers, (), model.image_size, "photos", 3, 1.0, 1.0, 1.0)
+    exact = EnginePredictor(model, "torch", "fp32", merge=3).logits(batch)
+    found = predictor_in(model, Way(*kind, 3), form).logits(batch)
+    plain = predictor_in(model, Way(*kind), form).logits(batch)
+    assert 1e-5 < (found - exact).abs().max() < 0.15 * exact.std()  # it is rounded, and merged
+    assert (found - plain).abs().max() > (found - exact).abs().max()
+
+
+def test_int8_that_is_asked_for_merges_and_says_what_its_score_is_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_int8():
+        pytest.skip("needs a CPU that multiplies 8-bit integers")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(choice, "measured", lambda model, way, form=None: 9.0 if way.precision == "int8" else 1.0)
+    model = learned("deit")
+    batch = images(model, 3)
+    layers = {name: found.inputs for name, found in find_ranges(model, iter([batch])).items()}
+    form = Quantization(layers, (), model.image_size, "photos", 3, 1.0, 1.0, 1.0)
+    said: list[Event] = []
+    predictor = predictor_of(model, "auto", "int8", said.append, form, 3)
+    assert torch.equal(predictor.logits(batch), predictor_in(model, Way("packed", "int8", 3), form).logits(batch))
+    assert any("That is without merging." in event.text for event in said if isinstance(event, Message))
+
+
+def test_several_threads_merge_their_own_tokens() -> None:
+    model = learned("deit")
+    predictor = EnginePredictor(model, "torch", "fp32", merge=3)
+    batches = [drawn(number, 3, *model.image_size, seed=number) for number in (1, 2, 3, 4)]
+    expected = [predictor.logits(batch) for batch in batches]
+
+    def apart(number: int) -> float:
+        return max(float((predictor.logits(batches[number]) - expected[number]).abs().max()) for _ in range(40))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(apart, range(4))) < 1e-5
+
+
+def test_sizes_are_counted_beyond_what_bf16_counts() -> None:
+    tokens, sizes = torch.ones(1, 3, 4, dtype=torch.bfloat16), None
+    keys = torch.ones(1, 3, 2)
+    tokens, sizes = merged(tokens, torch.tensor([[[1.0], [300.0], [301.0]]]), keys, count=1)
+    assert tokens.dtype == torch.bfloat16
+    assert sizes is not None
+    assert sizes.flatten().tolist() == [1.0, 601.0]
+    _, fresh = merged(tokens, None, keys[:, :2], count=1)
+    assert fresh is None or fresh.dtype == torch.float32
 
 
 def test_merging_no_token_is_the_network() -> None:

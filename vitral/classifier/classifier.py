@@ -100,6 +100,7 @@ class Classifier(nn.Module):
         super().__setattr__(name, value)
         if name == "model":
             self.predictor = TorchPredictor(value)
+            self.quantization = None  # which was another network's
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  # as nn.Module has it
         """Return a submodule, parameter or buffer.

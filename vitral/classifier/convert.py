@@ -7,6 +7,7 @@ from typing import Any
 
 from vitral.classifier import folder
 from vitral.classifier.calibration import Calibration
+from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import WeightsError, did_you_mean
 from vitral.events import Listener
@@ -79,10 +80,20 @@ def convert(
         calibration=None if calibration is None else calibration.to_json(),
         overwrite=overwrite,
     )
+    return replace(written, notes=(*written.notes, *kept_notes(classifier, format)))
+
+
+def kept_notes(classifier: Classifier, format_name: str) -> tuple[str, ...]:
+    """Return what another library's format makes of what a classifier has beside its weights, a sentence each."""
+    calibration, form, setting = classifier.calibration, classifier.quantization, classifier.setting
     return (
-        written
-        if calibration is None
-        else replace(written, notes=(*written.notes, calibration_note(calibration, format)))
+        *([] if calibration is None else [calibration_note(calibration, format_name)]),
+        *([] if form is None else [f"The format has no place for the int8 form, which is not kept: {form.sentence()}"]),
+        *(
+            []
+            if setting is None
+            else [f"The format has no place for the setting, which is not kept: {setting.sentence()}"]
+        ),
     )
 
 

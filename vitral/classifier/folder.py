@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -20,6 +21,7 @@ from vitral.inference.quantization import Quantization
 from vitral.layout import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
 from vitral.models.codec import config_from_json, config_to_json
 from vitral.models.families import build
+from vitral.models.model import Model
 from vitral.paths import is_regular
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -44,10 +46,22 @@ def save(classifier: Classifier, folder: str | Path) -> Path:
         tensors = {name: tensor.detach().cpu() for name, tensor in classifier.model.state_dict().items()}
         write_safetensors(tensors, partial / WEIGHTS)
         sync_file(partial / WEIGHTS)
-        text = _described(classifier, sha256(partial / WEIGHTS))
+        weights = sha256(partial / WEIGHTS)
+        if classifier.quantization is not None and classifier.quantization.weights not in ("", weights):
+            classifier.quantization = None  # of weights that are no longer these
+        text = _described(classifier, weights)
         write_through(partial / DESCRIPTION, text.encode())
         write_through(partial / CARD, model_card(classifier, name=path.name).encode())
     return path
+
+
+def weights_hash(folder: Path) -> str:
+    """Return the hash of a classifier folder's weights file, as its description has it.
+
+    Raises:
+        WeightsError: it is damaged.
+    """
+    return str(_description(folder / DESCRIPTION)["weights_sha256"])
 
 
 def update_provenance(classifier: Classifier, folder: Path) -> None:
@@ -125,9 +139,7 @@ def read(folder: Path) -> Classifier:
         _check_weights(folder / WEIGHTS, description["weights_sha256"])
         assign(model, read_tensors(folder / WEIGHTS), str(folder / WEIGHTS))
         calibration = Calibration.from_json(description.get(CALIBRATION))
-        quantization = Quantization.from_json(description.get(INT8))
-        if quantization is not None:
-            quantization.check(model)
+        quantization = _form(description, model)
         classifier = Classifier(
             model,
             preprocessing,
@@ -151,6 +163,18 @@ def read(folder: Path) -> Classifier:
     except (ArithmeticError, RuntimeError, ValueError) as error:  # a network that its numbers cannot make
         what = " ".join(str(error).split("\n")[0].split())
         raise WeightsError(f"'{path}' describes no network ({what}); save the classifier again.") from error
+
+
+def _form(description: Mapping[str, Any], model: Model) -> Quantization | None:
+    """Return the int8 form of a folder; None for one that is damaged or of other weights, and int8 says how one is found."""
+    try:
+        form = Quantization.from_json(description.get(INT8))
+        if form is None or (form.weights and form.weights != description["weights_sha256"]):
+            return None
+        form.check(model)
+    except VitralError:
+        return None
+    return form
 
 
 def read_setting(folder: Path) -> Setting | None:

@@ -4,8 +4,7 @@ import tempfile
 from pathlib import Path
 
 from vitral.classifier import folder
-from vitral.classifier.classifier import Classifier
-from vitral.classifier.convert import VITRAL, calibration_note
+from vitral.classifier.convert import VITRAL, kept_notes
 from vitral.classifier.load import load
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
@@ -42,10 +41,6 @@ def push(
         else:
             parts = (classifier.model, classifier.preprocessing, classifier.class_names)
             notes = write_weights(*parts, place, format, task=classifier.task).notes
-            for note in (*notes, *_lost(classifier, format)):
+            for note in (*notes, *kept_notes(classifier, format)):
                 listener(Message(note, warning=True))
         return upload(place, name, private=private)
-
-
-def _lost(classifier: Classifier, format_name: str) -> tuple[str, ...]:
-    return () if classifier.calibration is None else (calibration_note(classifier.calibration, format_name),)

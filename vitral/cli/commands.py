@@ -96,7 +96,7 @@ COMMANDS = {
         "Fitted on validation images only; test images, where there are any, show the effect.",
     ),
     "quantize": Command(
-        "Find how a classifier computes in 8-bit integers on a CPU without losing accuracy.",
+        "Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.",
         (
             ("vitral quantize --data photos/", "what int8 costs and gains; nothing is written"),
             ("vitral quantize --data photos/ --loss 0.01 --write", "'predict --precision int8' computes so"),

@@ -1,4 +1,4 @@
-"""`vitral quantize`: 8-bit integers where they are faster, and no points lost."""
+"""`vitral quantize`: 8-bit integers where they are faster, and at most half a point lost."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ def quantize(
     skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Find how a classifier computes in 8-bit integers on a CPU without losing accuracy.
+    """Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.
 
     Args:
         data: what the classifier was trained on, or any data with a validation split, as 'finetune' takes them.

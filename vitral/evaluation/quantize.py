@@ -7,7 +7,7 @@ from typing import Any
 
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import folder_that_keeps, read, update_provenance
+from vitral.classifier.folder import folder_that_keeps, read, update_provenance, weights_hash
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.loader import load_evaluation
@@ -18,7 +18,7 @@ from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.exactness import no_labels
 from vitral.evaluation.judge import VALIDATION, Judge, check_judged
 from vitral.evaluation.opening import open_split
-from vitral.events import Listener, Progress
+from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import INTEGERS, int8_speeds
 from vitral.inference.engine_predictor import EnginePredictor
@@ -36,6 +36,10 @@ RANGE_BATCH = 8
 MOST_KEPT = 0.5  # of the layers in float32, beyond which int8 is worth nothing
 SHOWN = 8  # layers in the table
 TRAIN = "train"
+ON_THE_SAME = (
+    "There are no training images: the ranges are found on the validation images by which the form is then scored, so that its "
+    "score flatters it."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,6 +140,8 @@ def quantize(
     )
     headline = check_judged(opened, "no layers are chosen")
     seen = opened.splits.get(TRAIN, opened.splits[VALIDATION])
+    if TRAIN not in opened.splits:
+        listener(Message(ON_THE_SAME, warning=True))
     found = find_ranges(exact.model, _batches(seen, exact.preprocessing, workers, listener))
     whole = _quantization(exact, found, (), opened.name)
     speeds = int8_speeds(exact.model, whole)
@@ -146,7 +152,7 @@ def quantize(
         speeds = int8_speeds(exact.model, quantization)
     if folder is not None:
         kept = read(folder)
-        kept.quantization = quantization
+        kept.quantization = quantization = replace(quantization, weights=weights_hash(folder))
         update_provenance(kept, folder)
     return Quantized(
         quantization,

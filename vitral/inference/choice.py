@@ -151,7 +151,7 @@ def _in_int8(model: Model, quantization: Quantization | None, merge: int, listen
     listener(
         Message(
             f"Computes by {mine}: {speeds[mine]:.3g} images/s in a short measurement ({others}). "
-            f"{quantization.sentence()}"
+            f"{quantization.sentence()}{' That is without merging.' if merge else ''}"
         )
     )
     return predictor_in(model, mine, quantization)

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vitral.inference.copies import copy_in
 from vitral.inference.packed import EXACT, HAS_PACKING, PLAIN, TANH, pack
-from vitral.inference.quantization import LEVELS, LayerRange, Quantization, linear_layers
+from vitral.inference.quantization import LEVELS, LayerRange, Quantization, check_weights, linear_layers
 from vitral.models.blocks import Block, LayerScale, Mlp
 from vitral.models.kernels.gelu import TanhGelu
 from vitral.models.model import Model
@@ -138,9 +138,11 @@ def quantize(network: Model, quantization: Quantization) -> Model:
 
     Raises:
         VitralError: the quantization is of another network.
+        ModelError: a weight is no number.
     """
     copied = copy_in(network, torch.float32)
     quantization.check(copied)
+    check_weights(copied)
     layers = linear_layers(copied)
     ranges: Ranges = {layers[name]: inputs for name, inputs in quantization.layers.items()}
     for module in copied.modules():
@@ -184,6 +186,8 @@ def _quantize_block(block: Block, ranges: Ranges) -> None:
         return
     after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
     outputs = None if after is None else ranges.get(mlp.fc2)
+    if outputs is not None and outputs.smoothing:
+        outputs = None  # whose factors the integers of the product would lack
     mlp.fc1 = _made(mlp.fc1, ranges, after or PLAIN, outputs)  # type: ignore[assignment]
     block.norm2 = QuantizingNorm(block.norm2, inputs)  # type: ignore[assignment]
     if after is not None:

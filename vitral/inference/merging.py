@@ -3,6 +3,7 @@
 Written from the paper's section 3; a published network needs no training for it, and gives other answers.
 """
 
+import threading
 from typing import cast
 
 import torch
@@ -24,8 +25,8 @@ from vitral.models.vit import ViT
 Sizes = Float[Tensor, "batch tokens 1"]
 
 
-class _Pass:
-    """What the blocks of one forward pass tell each other.
+class _Pass(threading.local):
+    """What the blocks of one forward pass tell each other; several threads may compute at once.
 
     Attributes:
         sizes: how many patches each token stands for; None before any were merged.
@@ -152,7 +153,8 @@ def merged(
     order = best.argsort(dim=-1, descending=True)
     gone, kept = order[:, :count], order[:, count:].sort(dim=-1).values
     into = match.gather(1, gone)
-    sizes = torch.ones_like(tokens[:, :, :1]) if sizes is None else sizes
+    # In float32: bfloat16 counts to 256.
+    sizes = torch.ones_like(tokens[:, :, :1], dtype=torch.float32) if sizes is None else sizes
 
     def gather_in(values: Float[Tensor, "batch tokens width"]) -> Float[Tensor, "batch fewer width"]:
         """Return the sums of what is merged."""
@@ -165,7 +167,7 @@ def merged(
         return torch.cat([even, odd], dim=1)
 
     totals = gather_in(sizes)
-    return gather_in(tokens * sizes) / totals, totals
+    return (gather_in(tokens * sizes) / totals).to(tokens.dtype), totals
 
 
 def check_merging(network: Model) -> None:

@@ -5,6 +5,7 @@ one by one. Packing is greedy in the images' order; there is no padding. NaViT m
 it is computed image by image, which leaves out what a mask would.
 """
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -77,6 +78,7 @@ class NativeAspect:
         self._state: object = None
         self._sized: dict[tuple[int, int], ViT] = {}
         self._encoder: tuple[ViT, list[_ByImage]] | None = None
+        self._computing = threading.Lock()
 
     def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
         """Return a whole image at its own shape, in whole patches; the rest as its network's preprocessing has it.
@@ -96,10 +98,11 @@ class NativeAspect:
         Raises:
             ModelError: a size that is none.
         """
-        if (state := state_of(self.model)) != self._state:
-            self._sized, self._encoder, self._state = {}, None, state
-        embedded = [self._embedded(image) for image in images]
-        return torch.cat([self._computed(part) for part in self._packed(embedded)]).float().cpu()
+        with self._computing:  # what the layers are told of the images is of one call
+            if (state := state_of(self.model)) != self._state:
+                self._sized, self._encoder, self._state = {}, None, state
+            embedded = [self._embedded(image) for image in images]
+            return torch.cat([self._computed(part) for part in self._packed(embedded)]).float().cpu()
 
     def _embedded(self, image: SizedImage) -> TokenGrid:
         sized = self._at((image.shape[1], image.shape[2]))

@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.described import read_described
-from vitral.errors import VitralError
+from vitral.described import LATER, read_described
+from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
 from vitral.models.kernels.linear import Linear
 from vitral.models.model import Model
 
 LEVELS = 255  # steps of an input between its least and its largest value
+LEAST_STEP, MOST_STEP = 1e-12, 1e12  # beyond which no network's inputs are
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class LayerRange:
             raise VitralError(
                 f"A range of inputs goes from at most 0 to at least 0, not from {self.low} to {self.high}."
             )
-        if not self.high - self.low > 0:
-            raise VitralError("A range of inputs is not empty.")
+        if not LEAST_STEP <= self.scale <= MOST_STEP:
+            raise VitralError(f"A range of inputs has steps from {LEAST_STEP:g} to {MOST_STEP:g}, not {self.scale:g}.")
 
     @property
     def scale(self) -> float:
@@ -88,6 +89,7 @@ class Quantization:
         exact: the headline figure on these in fp32, 0 to 1.
         score: the same in int8.
         same_top: the share of these whose most probable class is the same.
+        weights: the hash of the weights file of which it was made; empty where it was made of no file.
     """
 
     layers: Mapping[str, LayerRange]
@@ -98,6 +100,11 @@ class Quantization:
     exact: float
     score: float
     same_top: float
+    weights: str = field(default="", metadata=LATER)
+
+    def __post_init__(self) -> None:
+        if self.images < 0 or not all(0 <= share <= 1 for share in (self.exact, self.score, self.same_top)):
+            raise VitralError("An int8 form has scores between 0 and 1, of 0 images or more.")
 
     def sentence(self) -> str:
         """Return what it says, in one sentence."""
@@ -122,7 +129,7 @@ class Quantization:
             return None
         read = read_described(cls, values, "Its int8 form")
         layers = {name: read_described(LayerRange, one, "A range") for name, one in read.layers.items()}
-        return cls(**{**{field.name: getattr(read, field.name) for field in fields(cls)}, "layers": layers})
+        return cls(**{**{one.name: getattr(read, one.name) for one in fields(cls)}, "layers": layers})
 
     def check(self, network: Model) -> None:
         """Check that it is of a network.
@@ -135,6 +142,20 @@ class Quantization:
             raise VitralError("its int8 form is of a network with other layers")
         for name, one in self.layers.items():
             one.factors(known[name].in_features)
+
+
+def check_weights(network: Model) -> None:
+    """Refuse weights that are no numbers, which integers would hide.
+
+    Raises:
+        ModelError: the message names the first such tensor.
+    """
+    for name, value in (*network.named_parameters(), *network.named_buffers()):
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise ModelError(
+                f"The network's '{name}' holds what is no number (NaN): its weights are damaged, or its training diverged; "
+                "load an earlier checkpoint."
+            )
 
 
 def linear_layers(network: Model) -> dict[str, nn.Linear]:

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from vitral.inference.copies import copy_in
 from vitral.inference.int8 import quantized_weight, to_integers
-from vitral.inference.quantization import LayerRange, linear_layers, written_factors
+from vitral.inference.quantization import LayerRange, check_weights, linear_layers, written_factors
 from vitral.models.blocks import Block
 from vitral.models.model import Images, Model
 
 STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.65)  # of smoothing: SmoothQuant's alpha, 0 for none
 WIDTHS = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35)  # of a range, as a share of all that was seen
 ROWS = 512  # inputs of a layer that are kept to judge by
-ROWS_AN_IMAGE = 8  # of them, the first token's among them
+ROWS_AN_IMAGE = 2  # of them, the first token's among them: so that 256 images have a say
 LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3  # of smoothing, far inside float16
 
 
@@ -85,8 +85,12 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
     Args:
         network: the network, which stays as it is.
         batches: prepared images, neither of the test split nor of those by which layers are chosen.
+
+    Raises:
+        ModelError: a weight is no number.
     """
     copied = copy_in(network, torch.float32)
+    check_weights(copied)
     after_norm = {
         id(layer)
         for block in copied.modules()
