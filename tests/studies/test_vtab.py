@@ -59,6 +59,15 @@ def test_a_task_is_scored_by_the_probe_on_a_thousand_images(root: Path, tmp_path
     assert score.text() == f"{100 * score.accuracies[0]:.1f}"
 
 
+def test_opening_a_test_split_is_logged_in_the_run(root: Path, tmp_path: Path) -> None:
+    save(vitral.load(NETWORK), tmp_path / "run/classifier")
+    (tmp_path / "run/run.json").write_text("{}")
+    vitral.vtab(tmp_path / "run", root, tasks="dmlab,clevr-count", out=tmp_path / "out", test_images=20)
+    looks = json.loads((tmp_path / "run/run.json").read_text())["test_opened"]
+    assert {(look["by"], look["data"]) for look in looks} == {("vtab", "vtab-dmlab"), ("vtab", "vtab-clevr-count")}
+    assert all(0 < look["images"] <= 20 for look in looks)
+
+
 def test_files_that_are_there_and_cannot_be_read_in_order_are_explained(tmp_path: Path) -> None:
     archive = tmp_path / "caltech101" / "caltech-101" / "101_ObjectCategories.tar.gz"
     archive.parent.mkdir(parents=True)

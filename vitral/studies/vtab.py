@@ -21,6 +21,7 @@ from vitral.data.vtab.raw.listing import why_not
 from vitral.data.vtab.tasks import TASKS
 from vitral.errors import StudyError
 from vitral.evaluation.features import describe
+from vitral.evaluation.looks import open_test
 from vitral.evaluation.probes import fit_probe
 from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
@@ -168,8 +169,10 @@ class Network:
     def classifier(self) -> Classifier:
         """The network, which sees whole images: what counts in many of the tasks is at the border."""
         loaded = load(self.name, tuned=False, listener=ignore).to(training_device())
-        whole = replace(loaded.preprocessing, resize="squash", crop_fraction=1.0)
-        return Classifier(loaded.model, whole, loaded.class_names, provenance=loaded.provenance, task=loaded.task)
+        whole = loaded.preprocessing.whole()
+        made = Classifier(loaded.model, whole, loaded.class_names, provenance=loaded.provenance, task=loaded.task)
+        made.folder = loaded.folder  # in whose run it is logged that test splits are opened
+        return made
 
     @property
     def is_random(self) -> bool:
@@ -234,6 +237,7 @@ class Probe:
         """Fit a probe on the features of 1,000 images, and return its accuracy on the test images."""
         data = open_task(self.spec, Opening(listener=listener), most_test=self.most)
         classifier = self.network.classifier
+        open_test(classifier, data, "test", "vtab", listener)
         train, test = (
             describe(classifier, data.splits[split], context=_context, listener=named(listener, cell.name))
             for split in ("train", "test")
