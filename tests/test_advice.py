@@ -57,6 +57,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
         name
         for one in (
             vitral.finetune,
+            vitral.distill,
             vitral.pretrain,
             vitral.starts,
             vitral.explain,

@@ -12,6 +12,7 @@ vitral.predict_to_file(classifier, "photos/", "predictions.parquet")
 vitral.evaluate(classifier, "photos/")
 vitral.compare("runs/photos-2", "runs/photos", "photos/")
 vitral.explain(classifier, "photo.jpg")
+vitral.distill("runs/photos", "more-photos/")       # a smaller network that answers alike
 vitral.export("runs/photos", "photos-onnx/")        # one file for ONNX Runtime, browsers, C++
 vitral.convert("runs/photos", "for-transformers/", format="transformers")
 """
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from vitral.models.create import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
     from vitral.plugins import register as register
+    from vitral.studies.distill import distill as distill
     from vitral.studies.paper.run import study as study
     from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
@@ -63,6 +65,7 @@ _HOMES = {
     "compare": "vitral.evaluation.compare",
     "convert": "vitral.classifier.convert",
     "create_model": "vitral.models.create",
+    "distill": "vitral.studies.distill",
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
     "export": "vitral.exporting.export",
@@ -95,6 +98,7 @@ __all__ = [
     "compare",
     "convert",
     "create_model",
+    "distill",
     "evaluate",
     "explain",
     "export",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vitral.errors import VitralError, did_you_mean
+from vitral.reading import text_of
 
 MOST = 1 << 31  # any integer is below this: a size, a count or a width
 SHOWN = 60  # characters of a value that a message repeats
@@ -48,7 +49,7 @@ def read_described(
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty one where there is none, or a damaged one."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -41,6 +41,10 @@ FLAGS = {
     "explain": (
         "--classifier --data --head --json --label --layer --method --network --out --style --worst-first --overwrite"
     ),
+    "distill": (
+        "--classes --data --data-changed --image-size --json --out --recipe --resume --seed --set --skip-bad-images --student"
+        " --time --overwrite"
+    ),
     "convert": "--format --image-size --set --json --overwrite",
     "export": "--data --format --image-size --json --merge --out --precision --verbose --overwrite",
     "push": "--format --json --private",

@@ -298,3 +298,13 @@ def test_the_reading_of_nested_folders_is_kept_by_the_run(
     capsys.readouterr()
     assert main(["evaluate", "--data", "food", "--classifier", "out", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["class_names"] == ["fruit", "milk"]
+
+
+@pytest.mark.parametrize("command", ["quantize", "tune", "bench", "explain", "convert", "export", "push"])
+def test_what_works_in_one_process_refuses_several(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert main([command, "somewhere"]) == 1
+    assert f"process 1: '{command}' works in one process; run it without torchrun." in capsys.readouterr().err

@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from vitral.errors import ModelError
 from vitral.evaluation import probes
-from vitral.evaluation.probes import fit_probe, knn_accuracy, linear_probe_accuracy, nearest_accuracy
+from vitral.evaluation.probes import effective_rank, fit_probe, knn_accuracy, linear_probe_accuracy, nearest_accuracy
 
 
 def test_neighbours_by_hand() -> None:
@@ -147,3 +148,20 @@ def test_features_that_are_no_numbers_are_refused_in_one_line(count: int, broken
     with pytest.raises(ModelError, match="no finite numbers for these images: its weights are damaged") as caught:
         fit_probe(features, torch.arange(count) % 2)
     assert "\n" not in str(caught.value)
+
+
+def test_the_effective_rank_is_the_number_of_dimensions_that_are_filled_alike() -> None:
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(40, 40)))[0]
+    for dimensions in (1, 3, 10):
+        features = np.repeat(np.concatenate([basis[:dimensions], -basis[:dimensions]]), 2, axis=0) + 7 * basis[30]
+        assert effective_rank(torch.from_numpy(features)) == pytest.approx(dimensions, rel=1e-6)
+    uneven = np.concatenate([3 * basis[:1], -3 * basis[:1], basis[1:2], -basis[1:2]])
+    expected = np.exp(-(0.75 * np.log(0.75) + 0.25 * np.log(0.25)))
+    assert effective_rank(torch.from_numpy(uneven)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_features_that_are_all_alike_have_the_rank_one() -> None:
+    noise = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    assert effective_rank(5 + 1e-7 * noise) == 1
+    assert effective_rank(5 + 0.1 * noise) > 6

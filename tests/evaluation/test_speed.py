@@ -15,7 +15,7 @@ from vitral.errors import ModelError
 from vitral.evaluation import speed
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
-from vitral.inference import runtimes
+from vitral.inference import engines, runtimes
 from vitral.models.model import Model
 
 
@@ -27,7 +27,7 @@ def classifier(monkeypatch: pytest.MonkeyPatch) -> vitral.Classifier:
     monkeypatch.setattr(speed, "product_speed", lambda precision, seconds: 1e12)
     monkeypatch.setattr(speed, "has_native_bf16", lambda device: True)
     monkeypatch.setattr(
-        speed, "is_installed", lambda engine: engine not in runtimes.EXTRAS
+        speed, "is_installed", lambda engine: engine not in engines.EXTRAS
     )  # their conversions take seconds
     model = make("deit")
     return vitral.Classifier(model, PHOTOS.with_size(model.image_size))
@@ -36,7 +36,7 @@ def classifier(monkeypatch: pytest.MonkeyPatch) -> vitral.Classifier:
 def test_every_contender_has_a_row_for_each_batch_size(
     classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "is_installed", runtimes.is_installed)
+    monkeypatch.setattr(speed, "is_installed", engines.is_installed)
     found = vitral.bench(classifier, batch_sizes=(1, 3), rounds=2, listener=ignore)
     names = {"vitral torch", "vitral packed"}
     names |= {"vitral openvino"} if importlib.util.find_spec("openvino") else set()
@@ -68,7 +68,7 @@ def test_every_contender_has_a_row_for_each_batch_size(
 def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, ready = [0.0], dict[int, set[int]]()
 
-    def slow_at_first(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+    def slow_at_first(network: Model, precision: engines.Precision) -> runtimes.Compute:
         seen = ready[len(ready)] = set()
 
         def compute(images: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monk
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not tell")
 def test_memory_is_what_a_contender_takes(classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:
-    def large(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+    def large(network: Model, precision: engines.Precision) -> runtimes.Compute:
         held = torch.ones(100 << 18)  # 100 MiB
 
         def compute(images: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def test_percentiles_are_of_the_nearest_rank() -> None:
 def test_what_cannot_compute_is_said_and_left_out(
     classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+    def broken(network: Model, precision: engines.Precision) -> runtimes.Compute:
         def compute(images: Tensor) -> Tensor:
             raise RuntimeError("no kernel")
 

@@ -15,8 +15,8 @@ from vitral.classifier.exported import described
 from vitral.errors import ModelError
 from vitral.exporting.onnx_file import write_onnx
 from vitral.images.preprocessing import PHOTOS
+from vitral.inference.engines import openvino_core, openvino_hints
 from vitral.inference.exported.onnx_graph import OnnxGraph
-from vitral.inference.runtimes import openvino_core, openvino_hints
 from vitral.tasks.multi_label import MULTI_LABEL
 
 BATCHES = [(1, 90, 99), (2, 270, 189), (7, 45, 40)]  # images, rows, columns: of sizes that shrink, and that grow

@@ -1,17 +1,20 @@
 """A scene: what lies in a user's folder, and the commands typed there, as text, so that a finding is a file of the corpus."""
 
 import base64
+import contextlib
 import io
 import json
 import os
 import shutil
+import signal
 import tarfile
 import tomllib
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -31,6 +34,7 @@ from vitral.models.families import build
 Thing = Mapping[str, Any]  # what is made: its kind, its path, and what the kind needs
 CLASSES = ("a", "b", "c")  # of the classifier that scenes have
 SIDE = 16
+MAKING_SECONDS = 20  # that a thing of a scene may take to make
 
 
 @dataclass(frozen=True)
@@ -105,12 +109,27 @@ def set_up(step: Step, home: Path, *, strict: bool) -> None:
         path = home / spell(thing.get("path", "."))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_fifo():
-                continue  # to write there would wait for a reader
-            MAKERS[thing["kind"]](path, thing)
+            with _without_waiting():
+                MAKERS[thing["kind"]](path, thing)
         except (OSError, ValueError, LookupError, TypeError):
             if strict:
                 raise
+
+
+@contextlib.contextmanager
+def _without_waiting() -> Iterator[None]:
+    """Raise TimeoutError for what takes long: to write into a pipe that an earlier step made waits for a reader for ever."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError("it waits")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(MAKING_SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def encoded(seed: int, kind: str = "PNG", side: int = SIDE, **options: Any) -> bytes:  # noqa: ANN401  # Pillow's own

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageFilter
-from torchvision.transforms import ColorJitter
+from torchvision.transforms import ColorJitter, v2
 from torchvision.transforms import functional as torchvision_functional
 from torchvision.transforms.autoaugment import AutoAugment, _apply_op
 
 from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm_operation
 from vitral.errors import RecipeError
+from vitral.images import pillow_operations
 from vitral.images.augment import Augmentation, augment
 from vitral.images.policies import Policy, Settings, apply_policy, jitter
 from vitral.training.settings.recipe import list_recipes, load_recipe
@@ -249,6 +250,49 @@ def test_three_augment_turns_grey_solarises_or_blurs_like_deit_iii() -> None:
     assert kolmogorov(spreads, source) < 0.06
 
 
+def test_multi_view_is_torchvisions_chain() -> None:
+    image = photo(16, 16)
+    torch.manual_seed(0)
+    source = v2.Compose(
+        [
+            v2.RandomApply([v2.ColorJitter(0.8, 0.8, 0.8, 0.2)], p=0.8),
+            v2.RandomGrayscale(p=0.2),
+            v2.RandomApply([v2.GaussianBlur(kernel_size=7, sigma=(0.1, 2.0))]),
+            v2.RandomApply([v2.RandomSolarize(threshold=128)], p=0.2),
+        ]
+    )
+    theirs = [np.asarray(source(Image.fromarray(image))) for _ in range(DRAWS)]
+    ours = list(views(image, Settings(policy="multi-view")))
+    measures: list[Callable[[Pixels], Any]] = [
+        *(np.mean, np.std, np.max),
+        lambda view: np.ptp(view, axis=-1).mean(),
+        lambda view: np.abs(np.diff(view.astype(int), axis=0)).mean(),  # how sharp it is
+        lambda view: float(view[..., 0].mean()) - float(view[..., 2].mean()),
+    ]
+    for measure in measures:
+        assert kolmogorov([measure(view) for view in ours], [measure(view) for view in theirs]) < 2.5 / len(ours) ** 0.5
+    grey = [np.mean([np.ptp(view, axis=-1).max() == 0 for view in sample]) for sample in (ours, theirs)]
+    assert grey[0] == pytest.approx(0.2, abs=5 * (0.16 / len(ours)) ** 0.5)
+
+
+@pytest.mark.parametrize("shift", [-0.5, -0.2, -0.003, 0.0, 0.1, 0.37, 0.5])
+def test_hues_are_torchvisions(shift: float) -> None:
+    image = Image.fromarray(photo(16, 16))
+    found, source = pillow_operations.hue(image, shift), torchvision_functional.adjust_hue(image, shift)
+    assert np.array_equal(np.asarray(found), np.asarray(source))
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.5, 1.0, 2.0])
+def test_a_gaussian_blur_is_torchvisions_to_one_value(sigma: float) -> None:
+    image = photo(16, 16)
+    found = np.asarray(pillow_operations.gaussian_blur(Image.fromarray(image), sigma)).astype(int)
+    source = np.asarray(torchvision_functional.gaussian_blur(Image.fromarray(image), [7, 7], [sigma, sigma])).astype(
+        int
+    )
+    assert np.abs(found - source).max() <= 1
+    assert (found != source).mean() < 0.002
+
+
 @pytest.mark.parametrize("strength", [0.3, 0.8])
 def test_jitter_is_torchvisions(strength: float) -> None:
     image = photo(8, 8)
@@ -268,7 +312,9 @@ def kolmogorov(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float(np.abs(one - other).max())
 
 
-@pytest.mark.parametrize("policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment"])
+@pytest.mark.parametrize(
+    "policy", ["timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view"]
+)
 def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone(policy: Policy) -> None:
     image = photo(40, 40)
     how = Augmentation(crop="none", policy=policy, jitter=0.3, magnitude=9.0)

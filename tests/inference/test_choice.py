@@ -15,7 +15,7 @@ from vitral.events import Event, Message, ignore
 from vitral.inference import choice
 from vitral.inference.choice import Way, fastest, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.runtimes import EXTRAS, Engine, Precision
+from vitral.inference.engines import EXTRAS, Engine, EngineChoice, Precision, PrecisionChoice
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.models.model import Model
@@ -137,8 +137,8 @@ def test_what_is_done_once_for_a_number_of_images_is_not_timed(monkeypatch: pyte
 
 
 def test_every_engine_and_precision_can_be_asked_for() -> None:
-    assert get_args(choice.EngineChoice) == (*get_args(Engine), "auto")
-    assert get_args(choice.PrecisionChoice) == (*get_args(Precision), "auto")
+    assert get_args(EngineChoice) == (*get_args(Engine), "auto")
+    assert get_args(PrecisionChoice) == (*get_args(Precision), "auto")
 
 
 @pytest.mark.parametrize(

@@ -16,24 +16,24 @@ from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
 from vitral.events import ignore
-from vitral.inference import runtimes
+from vitral.inference import engines, runtimes
 from vitral.inference.choice import predictor_of
 from vitral.inference.copies import copy_in
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Engine
 from vitral.inference.packed import PackedLinear, pack
-from vitral.inference.runtimes import Engine
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.model import Model
 
 NEEDS = {
-    engine: pytest.mark.skipif(not runtimes.is_installed(engine), reason=f"needs the extra '{engine}'")
-    for engine in runtimes.EXTRAS
+    engine: pytest.mark.skipif(not engines.is_installed(engine), reason=f"needs the extra '{engine}'")
+    for engine in engines.EXTRAS
 }
 of_extras = pytest.mark.parametrize("engine", [pytest.param(engine, marks=NEEDS[engine]) for engine in NEEDS])
 AT_ONCE: tuple[Engine, ...] = ("torch", "packed")
 
 
-def furthest(model: Model, engine: Engine, precision: runtimes.Precision) -> float:
+def furthest(model: Model, engine: Engine, precision: engines.Precision) -> float:
     """Return how far the logits of a few images are from the network's own, in units of their deviation."""
     batch = images(model, 3)
     exact = TorchPredictor(model).logits(batch)
@@ -207,13 +207,13 @@ def test_explanations_and_features_are_the_networks_own() -> None:
 
 def test_images_of_another_size_are_refused_in_one_line() -> None:
     model = make("deit")
-    for engine in (engine for engine in get_args(Engine) if engine != "compiled" and runtimes.is_installed(engine)):
+    for engine in (engine for engine in get_args(Engine) if engine != "compiled" and engines.is_installed(engine)):
         with pytest.raises(ModelError):
             EnginePredictor(model, engine, "fp32").logits(torch.zeros(1, 3, 40, 40))
 
 
 def test_a_runtime_that_fails_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(network: Model, precision: runtimes.Precision) -> runtimes.Compute:
+    def broken(network: Model, precision: engines.Precision) -> runtimes.Compute:
         raise RuntimeError("no such\nkernel")
 
     monkeypatch.setitem(runtimes.RUNTIMES, "packed", broken)

@@ -19,10 +19,10 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.inference import choice
 from vitral.inference.choice import Way, predictor_in, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Engine, Precision
 from vitral.inference.merging import merged
 from vitral.inference.quantization import Quantization
 from vitral.inference.ranges import find_ranges
-from vitral.inference.runtimes import Engine, Precision
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import has_int8, has_native_bf16
 from vitral.models.blocks import Block, LayerScale

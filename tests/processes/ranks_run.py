@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.data.digits import open_digits
 from vitral.errors import VitralError
 from vitral.events import Event, Progress
@@ -55,7 +55,7 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
         mlp_dim=32,
         num_heads=2,
         num_classes=10,
-        stochastic_depth=0.2,
+        stochastic_depth=recipe.regularization.stochastic_depth,
         experts=ExpertsConfig(blocks=(1,), num_experts=experts, group_images=4, noise_std=0.0) if experts else None,
     )
     data = open_digits()
@@ -79,6 +79,7 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
             batches,
             recipe=recipe,
             normalize=PHOTOS.normalize,
+            class_names=data.class_names,
             folder=folder,
             validate=lambda model, listener, stop: {
                 "validation/accuracy": float(model(torch.ones(3, 3, 8, 8)).double().sum().detach())
@@ -89,7 +90,7 @@ def main(folder: Path, changes: dict[str, Any]) -> int:
     except VitralError as error:
         print(error, file=sys.stderr)
         return getattr(error, "exit_code", 1)
-    if distributed.is_main():
+    if torchrun.is_main():
         torch.save(result.model.state_dict(), folder / "final.pt")
     distributed.barrier()
     distributed.leave()

@@ -85,9 +85,11 @@ def test_however_the_work_is_laid_out_the_loss_curve_is_one(
         {"optimizer": {"name": "lamb", "lr": 0.01, "layer_decay": 0.7, "head_weight_decay": 1.0, "weight_decay": 0.1}},
         {"adaptation": {"method": "lora", "lora_rank": 2}},
         {"optimizer": {"name": "sgd", "lr": 0.1, "sam_rho": 0.2, "sam_images": 4, "weight_decay": 0.01}},
+        {"optimizer": {"name": "sgd", "lr": 0.1, "sam_rho": 0.2, "sam_images": 4, "gsam_alpha": 0.4}},
+        {"optimizer": {"name": "sgd", "lr": 0.1, "sam_rho": 0.2, "gsam_alpha": 0.4}},
         {"objective": {"name": "masked-patches"}, "regularization": {}},
     ],
-    ids=["mixing", "lamb", "lora", "sharp", "masked"],
+    ids=["mixing", "lamb", "lora", "sharp", "gap", "gap-of-all", "masked"],
 )
 def test_two_processes_learn_what_one_learns(tmp_path: Path, changes: dict[str, Any]) -> None:
     masked = "objective" in changes

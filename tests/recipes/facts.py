@@ -175,7 +175,8 @@ def idle(values: dict[str, object]) -> set[str]:
         "schedule.hold_epochs": values["schedule.hold_epochs"] != "none",
         "objective.binary_targets": values["objective.name"] == "sigmoid",
         "objective.mean_over_classes": values["objective.name"] == "sigmoid",
-        "objective.name": values["method.name"] == "supervised",
+        "objective.name": values["method.name"] in ("supervised", "distillation"),
+        "method.temperature": values.get("method.answers") == "soft",
         "method.name": values["method.name"] != "supervised",
         "steps": values["epochs"] == "none",
         "epochs": values["steps"] == "none",
@@ -199,9 +200,10 @@ RANDOM_POLICIES = ("timm-randaugment", "big-vision-randaugment")
 def defaults(recipe: Recipe) -> dict[str, object]:
     """Return the settings of a recipe that says nothing, with the sections that this one has."""
     augmentation = None if recipe.augmentation is None else Augmentation()
-    return settings(Recipe(augmentation=augmentation, method=type(recipe.method)(name=recipe.method.name))) | {
-        "method.name": "supervised"
-    }
+    teacher = getattr(recipe.method, "teacher", None)
+    required = {} if teacher is None else {"teacher": teacher}
+    method = type(recipe.method)(name=recipe.method.name, **required)
+    return settings(Recipe(augmentation=augmentation, method=method)) | {"method.name": "supervised"}
 
 
 def differences(recipe: Recipe, facts: dict[str, Fact]) -> list[str]:

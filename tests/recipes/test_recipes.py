@@ -52,7 +52,7 @@ def test_the_header_has_its_four_lines_and_a_command_that_parses(name: str) -> N
     assert function.__name__ == tokens[0]
     asked = arguments.kwargs.get("recipe")
     # The defaults are what a command takes when no recipe is named.
-    assert asked == name or (asked is None and name in ("finetune", "finetune-paper", "scratch", "pretrain"))
+    assert asked == name or (asked is None and name in ("finetune", "finetune-paper", "scratch", "pretrain", "distill"))
 
 
 @pytest.mark.parametrize("name", [name for name in list_recipes() if load_recipe(name).model])

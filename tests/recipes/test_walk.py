@@ -145,6 +145,11 @@ def typed(name: str, photos: Path, folder: Path) -> list[str]:
         start = next((model for prefix, model in STARTS.items() if name.startswith(prefix)), "vit-b16")
         config = dataclasses.replace(VARIANTS[start], num_classes=7)
         save(Classifier(build(config), PHOTOS.with_size(config.image_size), tuple("abcdefg")), folder / "start")
+    taught = next((place for place, token in enumerate(tokens) if token.endswith("TEACHER")), None)
+    if taught is not None:
+        config = dataclasses.replace(VARIANTS["resnet-10"], num_classes=len(CLASSES))
+        save(Classifier(build(config), PHOTOS.with_size(config.image_size), CLASSES), folder / "teacher")
+        tokens[taught] = tokens[taught].replace("TEACHER", str(folder / "teacher"))
     return [*tokens, "--out", str(folder / "run"), "--set", "batch_size=4", "--set", "workers=0"]
 
 
@@ -168,6 +173,8 @@ def test_every_recipe_starts_by_its_own_command(
     assert np.isfinite([row["loss"] for row in rows if "loss" in row]).all()
     made, written = load_recipe(run / "recipe.toml"), load_recipe(name)
     changes: dict[str, Any] = {"optimizer": made.optimizer} if "--sweep" in command(name) else {}
+    if any(token.endswith("TEACHER") for token in command(name)):
+        changes = {"method": made.method}
     if name == "scratch":  # its command names no recipe, so that the views are chosen, too
         changes = {"augmentation": made.augmentation}
     assert kept(made) == kept(written.model_copy(update=changes))

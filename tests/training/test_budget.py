@@ -42,6 +42,7 @@ class World:
         most: updates that the recipe asks for.
         guess: the factor by which validations were expected wrongly.
         seed: of the noise.
+        start: seconds of every validation and of the scoring, however many their images.
     """
 
     seconds: float
@@ -56,6 +57,7 @@ class World:
     most: int
     guess: float
     seed: int
+    start: float = 0.0
     now: float = 0.0
     steps: int = 0
     validations: list[int] = field(default_factory=list)
@@ -95,12 +97,12 @@ class World:
                 due = planned.next_validation
             valid = step == total or step >= due
             if valid:
-                self.now += self.validation
+                self.now += self.start + self.validation
                 validated = step
                 self.validations.append(step)
                 due = total
             budget.duties_done(validated=valid)
-        self.now += self.scoring * self.validation + self.ending
+        self.now += self.start + self.scoring * self.validation + self.ending
         self.steps = step
         return self
 
@@ -108,6 +110,13 @@ class World:
     def unavoidable(self) -> float:
         """Seconds of a run of one update."""
         return self.before + self.first * self.step + (1 + self.scoring) * self.validation + self.ending
+
+
+def test_what_a_validation_takes_to_start_is_not_expected_of_every_image_that_is_scored() -> None:
+    world = World(
+        60, 20, 0.5, 0.0, 1.0, 1.0, validation=0.4, scoring=10, ending=0.5, most=10_000, guess=1, seed=0, start=0.4
+    )
+    assert 57 < world.run().now <= 60
 
 
 WORLDS = st.builds(

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.create import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
-from vitral.training.methods.method import Method
+from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
 from vitral.training.planning import estimate
 from vitral.training.planning.cost import fit_machine
@@ -127,8 +128,8 @@ class Twins(Method):
 
     Settings = SupervisedSettings
 
-    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
-        super().__init__(network, recipe, task)
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
         self.module = nn.ModuleList([network, copy.deepcopy(network)])
 
     def optimizers(self) -> list[Optimizer]:
@@ -146,6 +147,19 @@ def test_what_is_measured_is_the_methods_own_step(monkeypatch: pytest.MonkeyPatc
     two = measure(tiny(), recipe)
     assert two.fixed_bytes == 2 * one.fixed_bytes
     assert two.image_bytes == pytest.approx(2 * one.image_bytes, rel=0.05)
+
+
+def test_what_muon_takes_beside_the_gradients_is_measured_and_said() -> None:
+    measured = measure(tiny(), load_recipe("scratch", ["optimizer.name=muon"]))
+    assert measured.update_seconds > 0
+    assert measure(tiny(), load_recipe("scratch", ["optimizer.name=adamw", "optimizer.lr=0.001"])).update_seconds == 0
+    known = replace(measured, images_per_second=100.0, update_seconds=0.5)
+    recipe = load_recipe("scratch", ["steps=10", "batch_size=50"])
+    _, cost, reasons = fit_machine(recipe, known, MachineFacts(), None)
+    assert cost.seconds == pytest.approx(10 * (50 / 100 + 0.5))
+    assert cost.images_per_second == pytest.approx(50)
+    assert reasons == []
+    assert "at 50 images/s, 50% of it Muon's own products;" in cost.sentence(None)
 
 
 @pytest.mark.parametrize(

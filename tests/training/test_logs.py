@@ -109,10 +109,10 @@ def test_a_checkpoint_that_may_not_be_read_is_not_gone_back_from(run: Run, monke
     run.train(steps=20)
     read = Path.read_text
 
-    def refuse(path: Path, *arguments: str) -> str:
+    def refuse(path: Path, *arguments: str, **how: str) -> str:
         if "step-00000020" in str(path):
             raise PermissionError(13, "Permission denied")
-        return read(path, *arguments)
+        return read(path, *arguments, **how)
 
     monkeypatch.setattr(Path, "read_text", refuse)
     with pytest.raises(StorageError, match="no permission"):

@@ -340,7 +340,7 @@ def test_sam_climbs_by_the_gradient_of_each_group_and_learns_from_where_it_leads
     model, reference = network(), network()
     step = stepper(model, recipe_of(optimizer=optimizer))
     (batch,) = batches(1)
-    figures = step.learn(batch, 0, step.statistics.copy())
+    figures = step.learn(batch, 0, step.statistics.copy(), 0.1)
     parameters = list(reference.parameters())
     starts = [p.detach().clone() for p in parameters]
     total = [torch.zeros_like(p) for p in parameters]

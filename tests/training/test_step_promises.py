@@ -76,7 +76,7 @@ def test_the_log_holds_the_norm_of_the_gradient_before_it_is_clipped(run: Run) -
     recipe = run.recipe(optimizer={"clip_norm": 1e-3})
     step, batch = make_step(recipe), make_batch(recipe)
     twin = make_step(recipe)
-    twin.learn(batch, 0, twin.statistics.copy())
+    twin.learn(batch, 0, twin.statistics.copy(), 0.1)
     norm = sum(float(p.grad.square().sum()) for p in twin.method.module.parameters() if p.grad is not None) ** 0.5
     assert norm > 0.1
     assert step(batch, 0, 0.0, 0.0).figures()["gradient_norm"] == pytest.approx(norm, rel=1e-5)

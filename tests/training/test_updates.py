@@ -84,7 +84,7 @@ def test_every_way_of_training_resumes_to_the_same_bits(run: Run, other_run: Run
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mixing": {"mixup": 0.1}, "objective": {"name": "masked-patches"}}, "no labels to mix"),
+        ({"mixing": {"mixup": 0.1}, "objective": {"name": "masked-patches"}}, "does not learn from mixed images"),
         ({"objective": {"binary_targets": True}}, "belong to the sigmoid objective"),
         ({"objective": {"mean_over_classes": True}}, "belong to the sigmoid objective"),
         ({"adaptation": {"method": "probe", "frozen_blocks": 2}}, "freezes all blocks anyway"),
@@ -96,6 +96,8 @@ def test_every_way_of_training_resumes_to_the_same_bits(run: Run, other_run: Run
         ({"optimizer": {"name": "lamb", "momentum_dtype": "bfloat16"}}, "momentum_dtype belongs to 'sgd'"),
         ({"optimizer": {"factored_from": 33}}, "factored_from belongs to 'adafactor'"),
         ({"optimizer": {"sam_images": 4}}, "set sam_rho, too"),
+        ({"optimizer": {"gsam_alpha": 0.4}}, "gsam_alpha belongs to SAM"),
+        ({"optimizer": {"sam_final_rho": 0.1}}, "sam_final_rho belongs to SAM"),
         ({"optimizer": {"sam_rho": 0.1}, "compute": {"expert_parallel": True}}, "SAM needs every gradient"),
         ({"optimizer": {"sam_rho": 0.1, "sam_images": 4}, "compute": {"sharding": "full"}}, "needs whole gradients"),
     ],

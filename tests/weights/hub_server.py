@@ -116,6 +116,8 @@ class Handler(BaseHTTPRequestHandler):
         """Write an answer's body: all at once, in slow pieces, or only the first half."""
         if fault == "held":
             self.server.release.wait()
+        # Counted first: who asked may have all of it, and go on, before this thread does.
+        self.server.sent += len(data) // 2 if fault in ("cut", "stalled") else len(data)
         if fault == "stalled":
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()
@@ -130,7 +132,6 @@ class Handler(BaseHTTPRequestHandler):
                 time.sleep(SLOW_SECONDS)
         else:
             self.wfile.write(data)
-        self.server.sent += len(data) // 2 if fault in ("cut", "stalled") else len(data)
         self.close_connection = True
 
     def send_on(self, address: str, headers: dict[str, str]) -> None:

@@ -28,6 +28,7 @@ from vitral.models.model import Features, Images, Logits, Model
 from vitral.progress import show
 from vitral.tasks.registry import task_of
 from vitral.tasks.task import Probabilities, Task
+from vitral.tasks.unlabelled import check_knows_classes
 
 
 class Classifier(nn.Module):
@@ -175,15 +176,16 @@ class Classifier(nn.Module):
             ImageError: an image cannot be read; the message names it.
             DataError: an archive, a table or a dataset cannot be read.
             ModelError: the network gives no number, as damaged weights do; it takes images of one shape only; `top` or
-                `batch_size` is below 1.
+                `batch_size` is below 1; or it learned without labels.
         """
+        check_knows_classes(self.task)
         listed = list_images(images, listener)
         to_input, compute = self._at_native_aspect() if native_aspect else (self.preprocessing, self._of_one_size)
         prepared = prepare(listed, to_input, skip_bad_images=skip_bad_images, listener=listener)
         predictions: list[Prediction] = []
         for names, batch in in_batches(prepared, batch_size):
             probabilities = compute(batch)
-            check_finite(probabilities, names)
+            check_finite(probabilities.numpy(), names)
             predictions += [self.prediction(*row, top=top) for row in zip(names, probabilities, strict=True)]
             listener(Progress("predict", len(predictions), len(listed)))
         return predictions
@@ -213,11 +215,9 @@ class Classifier(nn.Module):
 
     def name_top(self, probabilities: Float[Tensor, " classes"], top: int) -> tuple[tuple[str, float], ...]:
         """Return the names of one image's most probable classes with their probabilities, highest first."""
-        return tuple((self.class_names[index], probability) for index, probability in rank(probabilities, top))
+        return tuple((self.class_names[index], probability) for index, probability in rank(probabilities.numpy(), top))
 
     def prediction(self, name: str, probabilities: Float[Tensor, " classes"], *, top: int) -> Prediction:
         """Return what one image's probabilities say, with the names of its `top` most probable classes."""
-        ranked = self.name_top(probabilities, top)
         threshold = None if self.calibration is None else self.calibration.threshold
-        sure = None if threshold is None else ranked[0][1] >= threshold
-        return Prediction(source=name, label=ranked[0][0], probability=ranked[0][1], top=ranked, sure=sure)
+        return Prediction.ranked(name, self.name_top(probabilities, top), threshold)

@@ -9,22 +9,22 @@ from typing import Any
 from jaxtyping import Float32
 from torch import Tensor
 
-from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
-from vitral.classifier.folder import CALIBRATION, read_class_names, read_provenance
-from vitral.classifier.needs import KEY, check_needs, needs
+from vitral.classifier.needs import needs
 from vitral.classifier.provenance import Provenance
-from vitral.errors import VitralError, WeightsError
+from vitral.classifier.told import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_told
+from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import PHOTOS, Preprocessing
-from vitral.inference.choice import EngineChoice, PrecisionChoice
 from vitral.inference.engine_predictor import EnginePredictor
-from vitral.inference.exported.graph import FORMAT, IMAGES, PRECISION, Graph
+from vitral.inference.engines import EngineChoice, PrecisionChoice
+from vitral.inference.exported.graph import FORMAT, PRECISION, Graph
 from vitral.inference.exported.open import open_graph
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.models.cost import count_macs, count_parameters
+from vitral.models.families import family
 from vitral.tasks.registry import described_task
 from vitral.weights.named.find import licence_of
 
@@ -32,7 +32,6 @@ VERSION = "1"
 LONGEST = 1 << 20  # characters of all that is said, beyond which what is known of the training is left out
 LONGEST_NUMBER = 18  # digits
 LARGEST_SIDE = 4096  # pixels of prepared images
-CLASSES, PREPROCESSING, PROVENANCE = "class_names", "preprocessing", "provenance"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ def described(classifier: Classifier) -> dict[str, str]:
         "merge": merge,
         "fingerprint": fingerprint(classifier),
         "license": licence_of(classifier.provenance.source) or "not known",
-        **needs(classifier),
+        **needs(family(model.config), classifier.task.name),
         PROVENANCE: dataclasses.asdict(classifier.provenance),
     }
     if calibration is not None:
@@ -107,40 +106,28 @@ def read(
         PluginError: it needs a plugin that was not loaded.
     """
     graph = open_graph(path, engine, precision)
-    told = graph.metadata
     if not graph.is_ours:
         return _foreign(graph, listener)
-    if [(port.name, port.dtype, port.shape[3:]) for port in graph.inputs] != [(IMAGES, "uint8", (3,))]:
-        raise WeightsError(f"'{path}' does not take decoded images, as Vitral's files do; export the classifier again.")
-    try:
-        check_needs({KEY: json.loads(told.get(KEY, "[]"))}, path)
-        preprocessing = Preprocessing.from_json(json.loads(told[PREPROCESSING]))
-        names = read_class_names(json.loads(told[CLASSES]))
-        task = described_task(told)
+    told = read_told(graph)
+    with naming_damage(graph):
+        preprocessing = Preprocessing.from_json(json.loads(graph.metadata[PREPROCESSING]))
+        task = described_task(graph.metadata)
         predictor = ExportedPredictor(
             graph,
-            name=told["network"],
+            name=graph.metadata["network"],
             image_size=preprocessing.image_size,
-            num_classes=task.outputs(len(names)),
-            num_parameters=_count(told["parameters"]),
-            macs=_count(told["macs"]),
+            num_classes=task.outputs(len(told.class_names)),
+            num_parameters=_count(graph.metadata["parameters"]),
+            macs=_count(graph.metadata["macs"]),
         )
         return Classifier(
             predictor,
             InFile(**vars(preprocessing), predictor=predictor, settings=preprocessing),
-            names,
-            provenance=read_provenance(json.loads(told[PROVENANCE])),
-            calibration=Calibration.from_json(json.loads(told.get(CALIBRATION, "null"))),
+            told.class_names,
+            provenance=told.provenance,
+            calibration=told.calibration,
             task=task,
         )
-    except KeyError as error:
-        raise WeightsError(f"'{path}' lacks the entry {error} in its metadata; export the classifier again.") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise WeightsError(f"'{path}' has damaged metadata ({error}); export the classifier again.") from error
-    except WeightsError:
-        raise
-    except VitralError as error:
-        raise WeightsError(f"'{path}' cannot be used: {error}") from error
 
 
 def _count(text: str) -> int:

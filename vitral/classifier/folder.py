@@ -5,24 +5,25 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.card import model_card
 from vitral.classifier.classifier import Classifier
+from vitral.classifier.names import read_class_names
 from vitral.classifier.needs import check_needs, needs
-from vitral.classifier.provenance import Provenance
+from vitral.classifier.provenance import read_provenance
 from vitral.classifier.setting import Setting
-from vitral.described import fits
 from vitral.errors import VitralError, WeightsError
 from vitral.files import new_folder, restore_swapped, sha256, sync_file, write_file, write_through
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.quantization import Quantization
 from vitral.layout import CARD, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, WEIGHTS
 from vitral.models.codec import config_from_json, config_to_json
-from vitral.models.families import build
+from vitral.models.families import build, family
 from vitral.models.model import Model
 from vitral.paths import is_regular
+from vitral.reading import text_of
 from vitral.tasks.registry import described_task
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.weights.containers import assign, read_tensors, write_safetensors
@@ -99,7 +100,7 @@ def _described(classifier: Classifier, weights: str) -> str:
         "format": FORMAT,
         "version": SINGLE_LABEL_VERSION if classifier.task == SINGLE_LABEL else FORMAT_VERSION,
         "architecture": config_to_json(classifier.model.config),
-        **needs(classifier),
+        **needs(family(classifier.model.config), classifier.task.name),
         "preprocessing": classifier.preprocessing.to_json(),
         "class_names": list(classifier.class_names),
         "task": classifier.task.name,
@@ -191,34 +192,9 @@ def read_setting(folder: Path) -> Setting | None:
         raise WeightsError(f"'{folder / DESCRIPTION}' cannot be used: {error}") from error
 
 
-def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
-    """Return a provenance from its entries.
-
-    Raises:
-        VitralError: they are others.
-    """
-    hints = get_type_hints(Provenance)
-    if not isinstance(described, dict) or not described.keys() <= hints.keys():
-        raise VitralError(f"its provenance has other entries than {', '.join(hints)}.")
-    if wrong := [name for name, value in described.items() if not fits(hints[name], value)]:
-        raise VitralError(f"its provenance has an entry of the wrong type, '{wrong[0]}'.")
-    return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
-
-
-def read_class_names(described: Any) -> list[str]:  # noqa: ANN401  # a JSON value
-    """Return class names in order.
-
-    Raises:
-        VitralError: they are no list of texts.
-    """
-    if not fits(list[str], described):
-        raise VitralError("its class_names are no list of names in UTF-8.")
-    return list(described)
-
-
 def _description(path: Path) -> dict[str, Any]:
     try:
-        description = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(text_of(path))
     except OSError as error:
         raise WeightsError(f"'{path}' cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,8 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 
-from vitral.data.unlabelled import Unlabelled, list_unlabelled
+from vitral.data.image_files import Unlabelled
+from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels, read_image, to_rgb

@@ -15,7 +15,8 @@ from vitral.classifier.setting import Setting
 from vitral.errors import ModelError, VitralError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
-from vitral.inference.choice import EngineChoice, PrecisionChoice, can_compute, predictor_in, predictor_of
+from vitral.inference.choice import can_compute, predictor_in, predictor_of
+from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.inference.exported.open import SUFFIXES, exported_in, is_exported
 from vitral.layout import CLASSIFIER, DESCRIPTION, RUNS
 from vitral.machine import processor_name

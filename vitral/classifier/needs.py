@@ -5,19 +5,19 @@ from pathlib import Path
 from typing import Any
 
 from vitral import plugins
-from vitral.classifier.classifier import Classifier
 from vitral.errors import PluginError
-from vitral.models.families import family
 
 KEY = "plugins"
 
 
-def needs(classifier: Classifier) -> dict[str, Any]:
-    """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none."""
-    parts: tuple[tuple[plugins.Kind, str], ...] = (
-        ("network", family(classifier.model.config)),
-        ("task", classifier.task.name),
-    )
+def needs(network: str, task: str) -> dict[str, Any]:
+    """Return the entry of a classifier's description that names the plugins it needs; nothing if it needs none.
+
+    Args:
+        network: the family of its network.
+        task: its task's name.
+    """
+    parts: tuple[tuple[plugins.Kind, str], ...] = (("network", network), ("task", task))
     needed = [
         {"file": plugin.path.name, "sha256": plugin.digest, "kind": kind, "name": name}
         for kind, name in parts

@@ -22,6 +22,18 @@ class Prediction:
     top: tuple[tuple[str, float], ...]
     sure: bool | None = None
 
+    @classmethod
+    def ranked(cls, source: str, top: tuple[tuple[str, float], ...], threshold: float | None) -> "Prediction":
+        """Return what the most probable classes of an image say.
+
+        Args:
+            source: see above.
+            top: see above.
+            threshold: the probability from which on the answer is sure; None for a classifier that has none.
+        """
+        (label, probability), *_ = top
+        return cls(source, label, probability, top, None if threshold is None else probability >= threshold)
+
     def to_json(self) -> dict[str, Any]:
         """Return the prediction as JSON values."""
         top = [{"label": label, "probability": probability} for label, probability in self.top]

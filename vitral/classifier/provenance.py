@@ -3,8 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
+from vitral.described import fits
+from vitral.errors import VitralError
 from vitral.tasks.chance import Standing
 
 RANDOM = "random weights"  # prefix of an untrained network's source
@@ -54,6 +56,20 @@ class Provenance:
             return ""
         plain = BASELINES.get(baseline, baseline.replace("_", " "))
         return f"Doubtful: {own:.1%} of its {split} images right, where a simple {plain} got {self.scores[best]:.1%}."
+
+
+def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
+    """Return a provenance from its entries.
+
+    Raises:
+        VitralError: they are others.
+    """
+    hints = get_type_hints(Provenance)
+    if not isinstance(described, dict) or not described.keys() <= hints.keys():
+        raise VitralError(f"its provenance has other entries than {', '.join(hints)}.")
+    if wrong := [name for name, value in described.items() if not fits(hints[name], value)]:
+        raise VitralError(f"its provenance has an entry of the wrong type, '{wrong[0]}'.")
+    return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
 
 
 def _split(name: str) -> str:

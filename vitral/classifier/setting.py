@@ -7,7 +7,7 @@ from typing import Any
 from vitral.described import read_described
 from vitral.errors import VitralError
 from vitral.inference.choice import Way
-from vitral.inference.runtimes import Engine, Precision
+from vitral.inference.engines import Engine, Precision
 
 
 @dataclass(frozen=True)

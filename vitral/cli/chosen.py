@@ -5,7 +5,7 @@ from vitral.classifier.load import load, setting_of
 from vitral.cli.console import ConsoleListener
 from vitral.errors import WeightsError
 from vitral.events import Message
-from vitral.inference.choice import EngineChoice, PrecisionChoice
+from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.layout import RUNS
 from vitral.training.records.run_folder import newest_classifier
 
@@ -39,11 +39,7 @@ def choose(
     source = load(name, engine=engine, precision=precision, merge=merge, listener=listener)
     if classifier is None:
         listener(Message(f"Answered by {name}, the newest run ({_facts(source)}); --classifier names another."))
-    listener.note(source)
-    for warning in (source.doubt(), source.shortfall()):
-        if warning and warning not in source.provenance.notes:
-            listener(Message(warning, warning=True))
-            break
+    listener.note(source.provenance)
     return name, source
 
 

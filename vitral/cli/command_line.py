@@ -66,6 +66,8 @@ def next_commands(result: RunResult) -> list[str]:
     example = result.run.data.splits[result.split].describe(0)
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
     data, folder = shlex.quote(result.run.session.request.asked.required_data()), shlex.quote(str(result.run.folder))
+    if not result.run.data.task.scored:
+        return ["Next:", f"  vitral finetune --data LABELLED --from {folder}"]
     scores = f"  vitral evaluate --data {data} --classifier {folder}"
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)

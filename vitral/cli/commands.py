@@ -11,11 +11,13 @@ class Command:
         line: what it does; the first line of its function's docstring says the same.
         examples: commands to type, each with its purpose.
         more: text below the line in its own help.
+        alone: whether it does not share its work out, so that several processes would do and write the same.
     """
 
     line: str
     examples: tuple[tuple[str, str], ...]
     more: str = ""
+    alone: bool = False
 
     def help(self) -> str:
         """Return the beginning of the command's help."""
@@ -102,6 +104,7 @@ COMMANDS = {
             ("vitral quantize --data photos/ --loss 0.01 --write", "'predict --precision int8' computes so"),
         ),
         "Ranges from training images, layers chosen on validation images; refused where int8 would be slower.",
+        alone=True,
     ),
     "tune": Command(
         "Find the most accurate setting of a classifier that answers within a time on this machine.",
@@ -110,6 +113,7 @@ COMMANDS = {
             ("vitral tune --latency 10ms --data photos/ --no-write --plot curve.svg", "only the curve"),
         ),
         "Over image size, precision, merged tokens and runtime; timed one image at once, scored on validation images.",
+        alone=True,
     ),
     "aspects": Command(
         "Compare squashing, cropping, padding and the native aspect ratio on validation images.",
@@ -147,7 +151,7 @@ COMMANDS = {
     "study": Command(
         "Repeat an experiment of the paper on your data; the paper's figure and yours on one page.",
         (
-            ("vitral study", "the nine experiments, and what each asks"),
+            ("vitral study", "the experiments, and what each asks"),
             ("vitral study position --data photos/ --plan", "its arms, and what it costs here and on a GPU"),
             ("vitral study data-size --data cifar10/ --time 40m", "where a ViT overtakes a ResNet"),
             ("vitral study shapes --data photos/ --transfer pets:pets/", "scored as in the paper: five images a class"),
@@ -173,6 +177,7 @@ COMMANDS = {
             ("vitral bench vit-b16 --compile", "torch.compile's kernels too, in minutes"),
         ),
         "All take turns in one run. The limit is that of large products in the same precision, measured in the same run.",
+        alone=True,
     ),
     "explain": Command(
         "Show where the model looked in an image, or what its network has learned.",
@@ -187,6 +192,7 @@ COMMANDS = {
         ),
         "auto: attention rollout, the paper's appendix D.8; weight times input for a linear model, Grad-CAM for others. "
         "deletion and insertion (0 to 1) say how faithful the map is: low deletion and high insertion are best.",
+        alone=True,
     ),
     "pretrain": Command(
         "Pre-train a model from random weights, on generated images or a large labelled dataset.",
@@ -194,6 +200,14 @@ COMMANDS = {
             ("vitral pretrain --model vit-ti16 --time 8h", "on generated images, overnight"),
             ("vitral pretrain --data imagenet/ --recipe vit-b16-imagenet", "a published recipe"),
         ),
+    ),
+    "distill": Command(
+        "Train a small network to answer as a large classifier does, on images that need no labels.",
+        (
+            ("vitral distill runs/photos --data more-photos/", "into a ViT-Ti/16, and both side by side"),
+            ("vitral distill ViT-B_16.npz --data photos/ --student vit-s32 --time 8h", "a file's network, overnight"),
+        ),
+        "Ends in a table of accuracy, latency and size beside the teacher; of images without labels, how often both agree.",
     ),
     "convert": Command(
         "Write a classifier in another library's format, or read one from it.",
@@ -206,6 +220,7 @@ COMMANDS = {
             ("vitral convert ViT-B_16.npz vit-b16/ --format vitral", "a classifier folder from a published file"),
         ),
         "The source's format and architecture are recognised automatically.",
+        alone=True,
     ),
     "export": Command(
         "Write a classifier as one file that takes decoded images, and check its answers.",
@@ -215,6 +230,7 @@ COMMANDS = {
             ("vitral export runs/photos --format openvino --out served/photos", "for OpenVINO, in that folder"),
         ),
         "The file does it all: resize, crop, normalise, network, probabilities. If its answers differ, the exit status is 1.",
+        alone=True,
     ),
     "push": Command(
         "Upload a classifier to the Hugging Face Hub.",
@@ -223,6 +239,7 @@ COMMANDS = {
             ("vitral push runs/photos my-name/my-photos --format transformers --private", "for transformers, private"),
         ),
         "Log in first: 'hf auth login'.",
+        alone=True,
     ),
     "models": Command(
         "List the models: size, cost, formats of published weights.",

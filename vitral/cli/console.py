@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 
-from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
 from vitral.cli.wording import spoken
-from vitral.distributed import is_main
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 from vitral.printable import printable, printable_json
 from vitral.progress import PlainLines, readable
 from vitral.tasks.shown import THIN_SPACE, Table
+from vitral.torchrun import is_main
 
 
 class Shown(Protocol):
@@ -79,10 +79,14 @@ class ConsoleListener:
         elif isinstance(event, ProgressEvent):
             self._advance(event)
 
-    def note(self, classifier: Classifier) -> None:
-        """Show what a user should know of a classifier."""
-        for note in classifier.provenance.notes:
+    def note(self, provenance: Provenance) -> None:
+        """Show what a user should know of a classifier: its notes, and why its own scores cast doubt on it."""
+        for note in provenance.notes:
             self(Message(note, warning=True))
+        for doubt in (provenance.doubt(), provenance.shortfall()):
+            if doubt and doubt not in provenance.notes:
+                self(Message(doubt, warning=True))
+                break
 
     def _advance(self, event: ProgressEvent) -> None:
         figures = readable(event.figures)

@@ -16,7 +16,7 @@ from vitral.evaluation.evaluate import Scored, score
 from vitral.evaluation.frozen import parse_ways, score_frozen
 from vitral.evaluation.looks import opened
 from vitral.evaluation.slices import slices
-from vitral.inference.choice import EngineChoice, PrecisionChoice
+from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict

@@ -10,7 +10,8 @@ from cyclopts import CycloptsError, Parameter
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.wording import flag, spoken
-from vitral.data.unlabelled import Unlabelled, list_unlabelled
+from vitral.data.image_files import Unlabelled
+from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation

@@ -12,8 +12,8 @@ from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.cli.starts import compare
 from vitral.data.classes import Reading
-from vitral.distributed import is_main
 from vitral.studies.sweep import finetune as train
+from vitral.torchrun import is_main
 from vitral.training.plan import plan as make_plan
 
 

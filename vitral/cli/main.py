@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)
-        with _job():
+        with _job(tokens):
             tokens = _load_plugins(tokens)
             run, arguments_given, _ = app.parse_args(tokens, exit_on_error=False, print_error=False)
             interrupts.restore()  # the imports are done
@@ -117,11 +117,18 @@ def _load_plugins(tokens: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _job() -> Iterator[None]:
-    """Join the processes of the job if torchrun started this one."""
+def _job(tokens: Sequence[str]) -> Iterator[None]:
+    """Join the processes of the job if torchrun started this one.
+
+    Raises:
+        VitralError: the command does not share its work out.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield
         return
+    command = next((token for token in tokens if token in COMMANDS), "")
+    if command and COMMANDS[command].alone:
+        raise VitralError(f"'{command}' works in one process; run it without torchrun.")
     from vitral import distributed  # imports torch, which takes a while
 
     distributed.join()

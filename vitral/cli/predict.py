@@ -1,4 +1,7 @@
-"""`vitral predict`: what is in these images?"""
+"""`vitral predict`: what is in these images?
+
+What imports torch is imported where it is needed: an exported file answers by its own runtime, before torch would be there.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,12 +9,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
+from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
-from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.errors import VitralError
-from vitral.inference.choice import EngineChoice, PrecisionChoice
+from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 
 def predict(
@@ -60,27 +62,79 @@ def predict(
             "--native-aspect computes by the network itself in fp32, and prints; leave --out, --engine, --precision and "
             "--merge out."
         )
+    precision = "fp32" if native_aspect else precision
     if out is not None:
-        check_out(out, images, overwrite=overwrite)
+        _to_file(
+            images,
+            classifier,
+            out,
+            top,
+            overwrite=overwrite,
+            engine=engine,
+            precision=precision,
+            merge=merge,
+            json=json,
+        )
+        return
     with ConsoleListener() as listener:
-        precision = "fp32" if native_aspect else precision
-        otherwise: PrecisionChoice | None = None if out is None else "auto"
-        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge, otherwise=otherwise)
-        if out is not None:
-            written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
-        else:
+        predictions = None
+        if classifier is not None and not native_aspect and not merge:
+            predictions = _alone(images, classifier, top, engine, precision, listener, skip_bad_images=skip_bad_images)
+        if predictions is None:
+            from vitral.cli.chosen import choose
+
+            _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
             predictions = source.predict(
                 images, top=top, native_aspect=native_aspect, skip_bad_images=skip_bad_images, listener=listener
             )
-    if out is not None and json:
-        print_json(vars(written))
-    elif out is not None:
-        for line in written.lines():
-            print_line(line)
-    elif json:
+    if json:
         print_json([prediction.to_json() for prediction in predictions])
     else:
         _print(predictions)
+
+
+def _alone(
+    images: list[str],
+    classifier: str,
+    top: int,
+    engine: EngineChoice | None,
+    precision: PrecisionChoice | None,
+    listener: ConsoleListener,
+    *,
+    skip_bad_images: bool,
+) -> list[Prediction] | None:
+    """Return an exported file's predictions of image files; None for another classifier, or other images."""
+    listed = all_plain(images)
+    if listed is None or (file := exported_file(classifier, engine, precision)) is None:
+        return None
+    listener.note(file.told.provenance)
+    return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
+
+
+def _to_file(
+    images: list[str],
+    classifier: str | None,
+    out: Path,
+    top: int,
+    *,
+    overwrite: bool,
+    engine: EngineChoice | None,
+    precision: PrecisionChoice | None,
+    merge: int | None,
+    json: bool,
+) -> None:
+    from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
+    from vitral.cli.chosen import choose
+
+    check_out(out, images, overwrite=overwrite)
+    with ConsoleListener() as listener:
+        _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge, otherwise="auto")
+        written = predict_to_file(source, images, out, top=top, overwrite=overwrite, listener=listener)
+    if json:
+        print_json(vars(written))
+    else:
+        for line in written.lines():
+            print_line(line)
 
 
 def _print(predictions: list[Prediction]) -> None:

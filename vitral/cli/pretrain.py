@@ -10,7 +10,7 @@ from vitral.cli.console import ConsoleListener
 from vitral.cli.reporting import announce, show_plan, write_run_report
 from vitral.cli.started import began
 from vitral.data.classes import Reading
-from vitral.distributed import is_main
+from vitral.torchrun import is_main
 from vitral.training.plan import plan as make_plan
 from vitral.training.pretrain import pretrain as train
 

@@ -28,9 +28,9 @@ def recipes(
         _print_whole(exact, json=json)
         return
     matching = [header for header in headers if header.mentions(name or "")]
-    matching.sort(
-        key=lambda header: (name or "").lower() not in header.name
-    )  # those with the word in their name come first
+    word = (name or "").lower()
+    # Those that begin with the word come first, then those that have it elsewhere in their name.
+    matching.sort(key=lambda header: (not header.name.startswith(word), word not in header.name))
     if not matching:
         hint = did_you_mean(name or "", [header.name for header in headers])
         raise RecipeError(f"No recipe mentions '{name}'.{hint} 'vitral recipes' lists them all.")

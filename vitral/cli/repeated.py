@@ -6,9 +6,9 @@ from typing import Any
 
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.wording import flag
-from vitral.distributed import is_main
 from vitral.errors import StudyError
 from vitral.studies.repeated import repeat
+from vitral.torchrun import is_main
 from vitral.training.planning.request import ask
 
 

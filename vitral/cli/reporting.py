@@ -30,7 +30,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     return target
 
 
-def _result_json(result: RunResult, report: Path) -> dict[str, Any]:
+def result_json(result: RunResult, report: Path) -> dict[str, Any]:
     """Return a run's result as JSON values, with the commands that would help."""
     diagnosis = [
         {
@@ -48,7 +48,7 @@ def announce(result: RunResult, report: Path, *, json: bool) -> None:
     """Print the problems, the scores, and the commands that one would want next; or all of it as JSON."""
     result = result.at_its_end()
     if json:
-        print_json(_result_json(result, report))
+        print_json(result_json(result, report))
         return
     for finding in merged(result.diagnosis):
         print_line(f"{'Failed' if finding.failed else 'Note'}: {finding.problem}")

@@ -7,7 +7,6 @@ from cyclopts import Parameter
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.distributed import is_main
 from vitral.errors import StudyError
 from vitral.report.study import table_rows
 from vitral.studies.paper.pages import PAGE
@@ -15,6 +14,7 @@ from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.paper.registry import EXPERIMENTS
 from vitral.studies.paper.run import RUNS_EACH
 from vitral.studies.paper.run import study as carry_out
+from vitral.torchrun import is_main
 
 Budget = Literal["laptop", "h200", "cluster"]
 
@@ -35,8 +35,8 @@ def study(
     """Repeat an experiment of the paper on your data; the paper's figure and yours on one page.
 
     Args:
-        name: data-size, scaling, shapes, patches, position, head, optimizer, resolution or self-supervision; the list with the
-            questions if left out.
+        name: data-size, scaling, shapes, patches, position, head, optimizer, resolution, self-supervision or starts; the list
+            with the questions if left out.
         data: what the networks learn: a folder, file, address or built-in set.
         transfer: other data: five images a class of it then say how good the features are, as in the paper's ablations.
         budget: which networks and how long: "laptop", "h200" or "cluster".

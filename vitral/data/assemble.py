@@ -86,6 +86,7 @@ class Opening:
     classes: Reading | None = None
     hold_out: bool = True
     part: Fraction | None = None
+    labelled: bool = True
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:

@@ -20,15 +20,16 @@ IMAGES = (
 )
 CLASSES = ("label", "labels", "class", "class_name", "category", "target", "fine_label")
 SPLIT = ("split", "subset")
+UNREAD = ("",)  # the classes of an image whose label is not read
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of a table's columns."""
+    """The names of a table's columns; None for classes that are not read, and for a split that the rows do not name."""
 
     image: str
-    classes: str
+    classes: str | None
     split: str | None
 
 
@@ -37,17 +38,22 @@ def known_column(names: Sequence[str], known: Sequence[str]) -> str | None:
     return next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
 
 
-def find_columns(title: str, names: Sequence[str]) -> Columns:
+def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> Columns:
     """Return which columns contain what.
 
+    Args:
+        title: the table's name in messages.
+        names: of its columns.
+        labelled: whether the classes are read.
+
     Raises:
-        DataError: there is no column of images or of classes.
+        DataError: there is no column of images, or of classes that are to be read.
     """
-    image, classes = known_column(names, IMAGES), known_column(names, CLASSES)
+    image, classes = known_column(names, IMAGES), known_column(names, CLASSES) if labelled else None
     have = ", ".join(names) or "none"
     if image is None:
         raise DataError(f"'{title}' has no column of images (its columns: {have}); name one of them 'image'.")
-    if classes is None:
+    if labelled and classes is None:
         raise DataError(f"'{title}' has no column of classes (its columns: {have}); name one of them 'label'.")
     return Columns(image, classes, known_column(names, SPLIT))
 

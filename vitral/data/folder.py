@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from vitral.data.assemble import Listing, Opening, assemble
 from vitral.data.classes import Reading, arrange
-from vitral.data.names import ALL, some
+from vitral.data.names import ALL, some, split_named
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Strings
 from vitral.errors import DataError
@@ -94,6 +94,33 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
             *arranged.notes,
             *_notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
         ),
+        bad=tuple(_broken(folder, walked)),
+    )
+
+
+def list_images(folder: Path) -> Listing:
+    """Return the images of a folder in whatever sub-folders, without splits or classes.
+
+    Beside a folder of training images one of test images is left out.
+
+    Raises:
+        DataError: it cannot be read, or was written by Vitral.
+    """
+    walked = walk(folder)
+    _refuse(folder, walked)
+    paths = [file for file in walked.files if _is_image(file.path)]
+    splits = [split_named(PurePosixPath(file.path).parts[0]) if "/" in file.path else None for file in paths]
+    held = "test" in splits and "train" in splits
+    notes = _notes(folder, walked, [], len(walked.files) - len(paths), 0)
+    if held:
+        notes.append(f"{splits.count('test')} images in the test folder of '{folder}' are left out.")
+        paths = [file for file, split in zip(paths, splits, strict=True) if split != "test"]
+    return Listing(
+        title=str(folder),
+        name=folder.resolve().name or "folder",
+        store=Files(folder, [file.path for file in paths]),
+        entries={ALL: [Entry(index, file.path, (), file.size) for index, file in enumerate(paths)]},
+        notes=tuple(notes),
         bad=tuple(_broken(folder, walked)),
     )
 

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabl
 
 from vitral.data.address import find
 from vitral.data.assemble import Listing
-from vitral.data.columns import CLASSES, IMAGES
+from vitral.data.columns import CLASSES, IMAGES, UNREAD
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry
 from vitral.data.table import class_names, list_tables, split_of_file
@@ -63,11 +63,11 @@ def is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED)
 
 
-def list_hub(spec: str) -> Listing:
+def list_hub(spec: str, *, labelled: bool = True) -> Listing:
     """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", downloaded whole into the cache of `datasets`.
 
     Raises:
-        DataError: there is no such dataset, or it has no images with classes.
+        DataError: there is no such dataset, or it has no images, or none with classes where it is `labelled`.
     """
     import datasets
 
@@ -77,7 +77,7 @@ def list_hub(spec: str) -> Listing:
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
-    return _list(spec, name.split("/")[-1], loaded)
+    return _list(spec, name.split("/")[-1], loaded, labelled=labelled)
 
 
 @contextmanager
@@ -98,11 +98,11 @@ def _offline_if_out_of_reach(name: str) -> Iterator[None]:
         datasets.config.HF_HUB_OFFLINE = before
 
 
-def list_saved(folder: Path) -> Listing:
+def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
     """Return the images of a folder that `save_to_disk` wrote.
 
     Raises:
-        DataError: it is damaged, or has no images with classes.
+        DataError: it is damaged, or has no images, or none with classes where it is `labelled`.
     """
     import datasets
 
@@ -110,10 +110,10 @@ def list_saved(folder: Path) -> Listing:
         loaded = datasets.load_from_disk(str(folder))
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{folder}' cannot be read as a saved dataset ({one_line(error)}).") from error
-    return _list(str(folder), folder.resolve().name, loaded)
+    return _list(str(folder), folder.resolve().name, loaded, labelled=labelled)
 
 
-def list_stream(spec: str) -> Listing:
+def list_stream(spec: str, *, labelled: bool = True) -> Listing:
     """Return the images of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
 
     The Hub keeps every dataset as Parquet files too; their row groups are the shards.
@@ -122,10 +122,11 @@ def list_stream(spec: str) -> Listing:
         DataError: there is no such dataset.
     """
     name, _, config = spec.removeprefix(STREAM).partition(":")
-    return list_parquet_tree(spec, f"hf://datasets/{name}@~parquet/{config or 'default'}", name.split("/")[-1])
+    root = f"hf://datasets/{name}@~parquet/{config or 'default'}"
+    return list_parquet_tree(spec, root, name.split("/")[-1], labelled=labelled)
 
 
-def list_parquet_tree(title: str, root: str, name: str) -> Listing:
+def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True) -> Listing:
     """Return the images of all Parquet files below an address, by split.
 
     Raises:
@@ -139,10 +140,10 @@ def list_parquet_tree(title: str, root: str, name: str) -> Listing:
     files: dict[str, list[str]] = {}
     for file in addresses:
         files.setdefault(split_of_file(file.removeprefix(base).lstrip("/")), []).append(file)
-    return list_tables(title, name, files)
+    return list_tables(title, name, files, labelled=labelled)
 
 
-def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # `datasets` is imported only when needed
+def _list(title: str, name: str, loaded: Any, *, labelled: bool) -> Listing:  # noqa: ANN401  # `datasets` is imported late
     import datasets
 
     splits: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {ALL: loaded}
@@ -153,15 +154,17 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # `da
     column = ""
     first = 0
     for split, rows in splits.items():
-        column, classes = _columns(title, rows.features)
-        feature = rows.features[classes]
+        column, classes = _columns(title, rows.features, labelled=labelled)
+        feature = None if classes is None else rows.features[classes]
         several = several or isinstance(feature, datasets.Sequence | datasets.List | datasets.LargeList | list)
         inner = getattr(feature, "feature", feature)
         declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else declared
         part = rows.cast_column(column, datasets.Image(decode=False))
         parts.append(part)
         listed = entries.setdefault(split_named(split) or (ALL if len(splits) == 1 else split), [])
-        for row, value in enumerate(rows[classes]):
+        for row in range(len(rows) if classes is None else 0):
+            listed.append(Entry(first + row, f"{split}[{row}]", UNREAD, 0))
+        for row, value in enumerate(() if classes is None else rows[classes]):
             if value is None or (isinstance(value, int) and value < 0 and declared is not None):
                 raise DataError(f"'{title}' {split}[{row}] has no class; choose a split in which every image has one.")
             names = class_names(list(value) if isinstance(value, tuple) else value, declared, title)
@@ -180,14 +183,14 @@ def _list(title: str, name: str, loaded: Any) -> Listing:  # noqa: ANN401  # `da
     )
 
 
-def _columns(title: str, features: Mapping[str, Any]) -> tuple[str, str]:
+def _columns(title: str, features: Mapping[str, Any], *, labelled: bool) -> tuple[str, str | None]:
     import datasets
 
     images = [name for name, feature in features.items() if isinstance(feature, datasets.Image)]
     images += [name for name in features if name.lower() in IMAGES]
     classes = [name for name in features if name.lower() in CLASSES]
     classes += [name for name, feature in features.items() if isinstance(feature, datasets.ClassLabel)]
-    if not images or not classes:
+    if not images or (labelled and not classes):
         what = "images" if not images else "classes"
         raise DataError(f"'{title}' has no column of {what} (its columns: {', '.join(features)}).")
-    return images[0], classes[0]
+    return images[0], classes[0] if labelled else None

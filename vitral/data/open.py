@@ -10,9 +10,12 @@ from vitral import plugins
 from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import Listing, Opening, assemble
+from vitral.data.blank import BLANK, open_blank
 from vitral.data.classes import Reading, check_reading
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
+from vitral.data.frequent import PREFIX as FREQUENT
+from vitral.data.frequent import is_frequent, list_frequent, read_frequent
 from vitral.data.generated import PRESETS, open_generated
 from vitral.data.hub import HUB, STREAM, is_saved, list_hub, list_parquet_tree, list_saved, list_stream
 from vitral.data.part import cut, divided, is_part, read_part
@@ -23,6 +26,8 @@ from vitral.data.table import SUFFIXES, list_files, list_tables, split_of_file, 
 from vitral.data.text_table import LIST_SUFFIX
 from vitral.data.vtab.open import BOTH, open_task, read_spec
 from vitral.data.vtab.open import PREFIX as VTAB
+from vitral.data.without_labels import PREFIX as UNLABELLED
+from vitral.data.without_labels import is_unlabelled, list_without_labels, source_in
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
 from vitral.paths import Walk, from_home, is_folder, look_at, refuse_endless, walk
@@ -49,7 +54,7 @@ def open_data(
 
     | what | how it is written |
     |---|---|
-    | built-in | digits, visualatom and its presets |
+    | built-in | digits, visualatom and its presets, blank (black images, for what needs none) |
     | one folder per class, inside split folders or not | photos/, photos.zip, photos.tar, photos.tar.gz |
     | table with paths or bytes | photos.csv, photos.tsv, photos.parquet, or a folder of train.csv, test.csv, ... |
     | list of paths and classes | photos.txt, or a folder with train.txt, test.txt, ... next to the images |
@@ -58,6 +63,8 @@ def open_data(
     | WebDataset shards | shards/train-{000..099}.tar, a folder of them, or an address such as s3://bucket/{000..099}.tar |
     | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.open` |
     | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
+    | the classes of more than 500 images of any other | frequent:500:photos/ (`vitral.data.frequent`) |
+    | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.without_labels`) |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
@@ -89,12 +96,27 @@ def open_data(
         return data if how.part is None else cut(data, how.part)
     if name.startswith(VTAB):
         return open_task(read_spec(name), how)
+    if is_unlabelled(name):
+        return assemble(list_without_labels(name, how, _list_labelled), how)
+    if is_frequent(name):
+        return assemble(list_frequent(name, how, _list_labelled), how)
     return assemble(list_data(name, how), how)
+
+
+def _list_labelled(spec: str, how: Opening) -> Listing:
+    """Return the images of data that another name is a selection of."""
+    if is_built_in(spec) or is_part(spec) or is_unlabelled(spec) or is_frequent(spec) or spec.startswith(VTAB):
+        raise DataError(
+            f"'{_short(spec)}' is opened as it is; name it without '{UNLABELLED}' or '{FREQUENT}' before it."
+        )
+    return list_data(spec, how)
 
 
 def _built_in(name: str) -> DataSet:
     if name == DIGITS:
         return open_digits()
+    if name == BLANK:
+        return open_blank()
     own = plugins.registered("data").get(name.partition(":")[0])
     return open_generated(name) if own is None else _of_plugin(own, name)
 
@@ -108,14 +130,21 @@ def _of_plugin(own: Callable[[str], object], name: str) -> DataSet:
 
 def is_built_in(spec: str) -> bool:
     """Tell whether a name is of a dataset that comes with Vitral, or with a plugin."""
-    return spec == DIGITS or spec in PRESETS or spec.partition(":")[0] in plugins.registered("data")
+    return spec in (DIGITS, BLANK, *PRESETS) or spec.partition(":")[0] in plugins.registered("data")
 
 
 def is_data_name(spec: str) -> bool:
     """Tell whether a name is spelled like a dataset, not like a folder or an image file."""
     if look_at(spec) is not None:
         return spec.lower().endswith(SUFFIXES)
-    if is_part(spec) or is_built_in(spec) or is_published(spec) or is_address(spec):
+    if (
+        is_part(spec)
+        or is_unlabelled(spec)
+        or is_frequent(spec)
+        or is_built_in(spec)
+        or is_published(spec)
+        or is_address(spec)
+    ):
         return True
     return spec.startswith((HUB, STREAM, VTAB)) or RANGE.search(spec) is not None
 
@@ -129,6 +158,13 @@ def parts_of_name(spec: str) -> tuple[str, str, str]:
         share, source = divided(spec)
         before, path, after = parts_of_name(source)
         return f"{share}{before}", _at_home(path), after
+    if is_unlabelled(spec) and spec != UNLABELLED:
+        before, path, after = parts_of_name(source_in(spec))
+        return f"{UNLABELLED}{before}", _at_home(path), after
+    if is_frequent(spec):
+        source = read_frequent(spec).source
+        before, path, after = parts_of_name(source)
+        return f"{spec[: len(spec) - len(spec.split(':', 2)[2])]}{before}", _at_home(path), after
     if look_at(spec) is None and spec.startswith(VTAB):
         root = spec.removeprefix(VTAB).removesuffix(f":{BOTH}").rpartition(":")[0]
         return VTAB, _at_home(root), spec[len(VTAB) + len(root) :]
@@ -165,13 +201,13 @@ def list_data(spec: str, how: Opening) -> Listing:
     if is_published(spec) and look_at(spec) is None:
         return list_published(spec, how)
     if spec.startswith(HUB):
-        return list_hub(spec)
+        return list_hub(spec, labelled=how.labelled)
     if spec.startswith(STREAM):
-        return list_stream(spec)
+        return list_stream(spec, labelled=how.labelled)
     if RANGE.search(spec):
-        return list_shards(spec, _expand(spec), how.listener)
+        return list_shards(spec, _expand(spec), how.listener, labelled=how.labelled)
     if is_address(spec):
-        return _list_address(spec, how.listener)
+        return _list_address(spec, how)
     path = Path(spec)
     if look_at(path) is None:
         built_in = (DIGITS, *PRESETS, *(f"{name}:FOLDER" for name in PUBLISHED), *plugins.registered("data"))
@@ -185,15 +221,15 @@ def list_data(spec: str, how: Opening) -> Listing:
 
 def _list_folder(folder: Path, how: Opening) -> Listing:
     if is_saved(folder):
-        return list_saved(folder)
+        return list_saved(folder, labelled=how.labelled)
     walked = walk(folder)
     refuse_unnamed(folder, walked.files)
     # Tables and shards describe what is next to them, which may well be folders of images.
     if files := _tables_alone(folder, walked):
-        return list_tables(str(folder), folder.resolve().name, files)
+        return list_tables(str(folder), folder.resolve().name, files, labelled=how.labelled)
     shards = shard_files(folder, walked)
-    if shards and is_shard(shards[0]):
-        return list_shards(str(folder), shards, how.listener)
+    if shards and (is_shard(shards[0]) or not how.labelled):
+        return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
     return list_folder(folder, walked, how=how)
 
 
@@ -209,9 +245,9 @@ def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
 def _list_file(path: Path, how: Opening) -> Listing:
     name = path.name.lower()
     if name.endswith((*SUFFIXES, LIST_SUFFIX)):
-        return list_tables(str(path), path.stem, {"all": [str(path)]})
+        return list_tables(str(path), path.stem, {"all": [str(path)]}, labelled=how.labelled)
     if name.endswith(".tar") and is_shard(str(path)):
-        return list_shards(str(path), [str(path)], how.listener)
+        return list_shards(str(path), [str(path)], how.listener, labelled=how.labelled)
     if is_archive(path):
         return list_archive(path, how)
     raise DataError(
@@ -220,17 +256,18 @@ def _list_file(path: Path, how: Opening) -> Listing:
     )
 
 
-def _list_address(spec: str, listener: Listener) -> Listing:
+def _list_address(spec: str, how: Opening) -> Listing:
     lower = spec.lower()
     if lower.endswith(".tar"):
-        return list_shards(spec, [spec], listener)
+        return list_shards(spec, [spec], how.listener, labelled=how.labelled)
     name = PurePosixPath(spec.split("://", 1)[1]).stem
     if lower.endswith(".parquet"):
-        return list_tables(spec, name, {split_of_file(spec.rpartition("/")[2]): [spec]})
+        files = {split_of_file(spec.rpartition("/")[2]): [spec]}
+        return list_tables(spec, name, files, labelled=how.labelled)
     shards, _ = find(spec, "**/*.tar")
     if shards:
-        return list_shards(spec, shards, listener)
-    return list_parquet_tree(spec, spec.rstrip("/"), name)
+        return list_shards(spec, shards, how.listener, labelled=how.labelled)
+    return list_parquet_tree(spec, spec.rstrip("/"), name, labelled=how.labelled)
 
 
 def _expand(spec: str) -> list[str]:

@@ -25,6 +25,7 @@ import numpy as np
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.assemble import Listing
+from vitral.data.columns import UNREAD
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
 from vitral.data.stored import Entry, Handles, Strings
 from vitral.data.table import split_of_file
@@ -43,7 +44,7 @@ CACHE = cache("shards")
 
 @dataclass(frozen=True)
 class Example:
-    """An image in a shard: the example's name, the image's offset and size, and its label file's kind and text."""
+    """An image in a shard: the example's name, the image's offset and size, and its label file's kind and text, if any."""
 
     name: str
     offset: int
@@ -94,11 +95,17 @@ class ShardImages:
         return int(np.searchsorted(self._ends, index, side="right"))
 
 
-def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listing:
+def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:
     """Return the images of shards, by the split that each shard's name begins with.
 
+    Args:
+        title: the data's name in messages.
+        shards: paths or addresses.
+        listener: hears of the reading.
+        labelled: whether their classes are read.
+
     Raises:
-        DataError: a shard cannot be read, or an example has no class.
+        DataError: a shard cannot be read, or an example has no class that is to be read.
     """
     examples = []
     for done, shard in enumerate(shards, 1):
@@ -114,7 +121,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
     for shard, listed in zip(shards, examples, strict=True):
         split = split_of_file(shard[len(base) :].lstrip("/"))
         for example in listed:
-            classes, plural = _classes(example, declared, shard)
+            classes, plural = _classes(example, declared, shard) if labelled else (UNREAD, False)
             several = several or plural
             name = f"{shard[len(base) :]}:{example.name}"
             entries.setdefault(split, []).append(Entry(store_index, name, classes, example.size))
@@ -122,7 +129,7 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
         ends.setdefault(split, []).append(len(entries.get(split, [])))
     if not store_index:
         raise DataError(f"'{title}' holds no examples with an image ({', '.join(EXTENSIONS)}).")
-    numbered = all(example.kind == ".cls" for listed in examples for example in listed)
+    numbered = labelled and all(example.kind == ".cls" for listed in examples for example in listed)
     names = declared
     if numbered and names is None:
         most = max(int(entry.classes[0]) for listed in entries.values() for entry in listed)
@@ -141,11 +148,12 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener) -> Listin
 
 
 def is_shard(path: str) -> bool:
-    """Tell whether a tar is a shard: whether a label file accompanies an image."""
+    """Tell whether a tar is a shard: whether a label file accompanies every image."""
     try:
-        return bool(_index(path))
+        examples = _index(path)
     except DataError:
         return False
+    return bool(examples) and all(example.kind for example in examples)
 
 
 def shard_files(folder: Path, walked: Walk) -> list[str]:
@@ -196,9 +204,7 @@ def _read_index(shard: str) -> list[Example]:
         raise DataError(
             f"The shard '{shard}' cannot be read as a tar file ({one_line(error)}); fetch it again."
         ) from error
-    if unlabelled := next((key for key in images if key not in labels), None):
-        raise DataError(f"'{shard}:{unlabelled}' has an image without a class ({', '.join(LABELS)}).")
-    return [Example(key, *images[key], *labels[key]) for key in images]
+    return [Example(key, *images[key], *labels.get(key, ("", ""))) for key in images]
 
 
 def _label(file: Any, offset: int, size: int) -> str:  # noqa: ANN401  # fsspec's own file
@@ -220,6 +226,8 @@ def _parts(name: str) -> tuple[str, str]:
 def _classes(example: Example, declared: tuple[str, ...] | None, shard: str) -> tuple[tuple[str, ...], bool]:
     """Return an example's classes, and whether it may have several."""
     where = f"{shard}:{example.name}"
+    if not example.kind:
+        raise DataError(f"'{where}' has an image without a class ({', '.join(LABELS)}).")
     if example.kind == ".txt":
         return (example.label.strip(),), False
     try:

@@ -48,10 +48,15 @@ def share_out(
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
     elif "train" in entries and "validation" not in entries and held_out:
         train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
-        share = f"{held_out * 100:.0f} %"
-        notes.append(f"No val/ folder, so {share} of the training images of each class became the validation split.")
+        share = f"{held_out * 100:.2g} %"
+        if len(names) > 1:
+            notes.append(
+                f"No val/ folder, so {share} of the training images of each class became the validation split."
+            )
+        elif validation:
+            notes.append(f"{share} of the images are held out; by them training is followed.")
         splits = {**entries, "train": train, "validation": validation}
-    if "test" not in splits:
+    if "test" not in splits and len(names) > 1:
         notes.append("No test/ folder: scores are on the validation split.")
     return {split: images for split, images in splits.items() if images}
 

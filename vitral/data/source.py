@@ -126,6 +126,10 @@ class DataSet:
         """Return the split to score on: test, else validation; train if there is neither."""
         return next((split for split in ("test", "validation") if split in self.splits), "train")
 
+    def what(self) -> str:
+        """Return what there is to tell apart, for people: "10 classes"."""
+        return f"{len(self.class_names)} classes" if self.task.scored else "no labels"
+
     def counts(self) -> dict[str, str]:
         """Return how many images each split has, for people."""
         return {name: "endless" if split.endless else str(len(split)) for name, split in self.splits.items()}

@@ -156,6 +156,43 @@ class Renumbered:
         return self._source.describe(index)
 
 
+class Relabelled:
+    """A source whose images have other labels.
+
+    Args:
+        source: images.
+        labels: the class of each, in order.
+    """
+
+    def __init__(self, source: Source, labels: Int64[np.ndarray, " examples"]) -> None:
+        self._source, self._labels = source, labels
+        self.endless, self.shards = source.endless, source.shards
+
+    def __len__(self) -> int:
+        """Return how many images there are."""
+        return len(self._source)
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels."""
+        return self._source.image(index, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        return self._source.encoded(index)
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        return int(self._labels[index])
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order."""
+        return self._labels
+
+    def describe(self, index: int) -> str:
+        """Return what the source calls the image."""
+        return self._source.describe(index)
+
+
 class Redrawn:
     """A source whose images are changed, and nothing else.
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.assemble import Listing
-from vitral.data.columns import Columns, find_columns, in_order, split_of_row
+from vitral.data.columns import UNREAD, Columns, find_columns, in_order, split_of_row
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
@@ -30,19 +30,20 @@ SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
 
 
-def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
     """Return the images of tables.
 
     Args:
         title: the data's name in messages.
         name: short, for people and folder names.
         files: paths or addresses by split, or under "all" where a column may name the split.
+        labelled: whether their classes are read.
 
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.
     """
     texts = any(path.lower().endswith((*TEXT_SUFFIXES, LIST_SUFFIX)) for paths in files.values() for path in paths)
-    listing = (list_text if texts else _list_parquet)(title, name, files)
+    listing = (list_text if texts else _list_parquet)(title, name, files, labelled=labelled)
     if not any(listing.entries.values()) and not listing.bad:
         raise DataError(f"'{title}' has no rows; give it one for each image, with the image and its class.")
     return listing
@@ -120,7 +121,7 @@ def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # any cell
     return value if isinstance(value, bytes | str) and value else None
 
 
-def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
+def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool) -> Listing:
     listed: list[str] = []
     groups: list[tuple[int, int, int]] = []
     names: list[str] = []
@@ -133,10 +134,11 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]]) -> 
         for path in paths:
             with _parquet(path) as opened:
                 table = pq.ParquetFile(opened)
-                columns = find_columns(path, table.schema_arrow.names)
+                columns = find_columns(path, table.schema_arrow.names, labelled=labelled)
                 declared_here = _declared_names(table.schema_arrow, columns.classes)
                 declared = declared or declared_here
-                several = several or _is_list(table.schema_arrow.field(columns.classes).type)
+                if columns.classes is not None:
+                    several = several or _is_list(table.schema_arrow.field(columns.classes).type)
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path, declared_here)
                     groups.append((len(listed), group, len(names)))
@@ -224,23 +226,23 @@ def _group_rows(
     own = (
         f"{columns.image}.path" if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0 else None
     )
-    wanted = [columns.classes, *([columns.split] if columns.split else []), *([own] if own else [])]
+    wanted = [column for column in (columns.classes, columns.split, own) if column is not None]
     if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
         wanted.append(columns.image)
         own = columns.image
     try:
-        rows = table.read_row_group(group, columns=wanted)
-        classes = rows.column(columns.classes).to_pylist()
-        splits = rows.column(columns.split).to_pylist() if columns.split else [None] * len(classes)
-        cells = rows.column(columns.image).to_pylist() if own else [None] * len(classes)
+        rows, count = table.read_row_group(group, columns=wanted), table.metadata.row_group(group).num_rows
+        classes = rows.column(columns.classes).to_pylist() if columns.classes else [None] * count
+        splits = rows.column(columns.split).to_pylist() if columns.split else [None] * count
+        cells = rows.column(columns.image).to_pylist() if own else [None] * count
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
     listed = []
     for row, (value, split, cell) in enumerate(zip(classes, splits, cells, strict=True)):
-        if value is None:
+        if value is None and columns.classes:
             raise DataError(f"'{path}', row {row} of row group {group}, has no class; fill it in or remove the row.")
         name = cell.get("path") if isinstance(cell, dict) else cell
-        listed.append((name, class_names(value, declared, path), split))
+        listed.append((name, class_names(value, declared, path) if columns.classes else UNREAD, split))
     return listed
 
 
@@ -259,7 +261,7 @@ def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tup
     return (str(value),)
 
 
-def _declared_names(schema: pa.Schema, column: str) -> tuple[str, ...] | None:
+def _declared_names(schema: pa.Schema, column: str | None) -> tuple[str, ...] | None:
     """Return the class names that Hugging Face's datasets wrote into a schema, or None."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"][column]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vitral.data.assemble import Listing
-from vitral.data.columns import CLASSES, IMAGES, Columns, find_columns, in_order, known_column, split_of_row
+from vitral.data.columns import CLASSES, IMAGES, UNREAD, Columns, find_columns, in_order, known_column, split_of_row
 from vitral.data.folder import Files
 from vitral.data.names import NAMES_FILE, names_in, split_named
 from vitral.data.source import BadImage
@@ -42,8 +42,8 @@ class Row(NamedTuple):
     split: str | None
 
 
-def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> Listing:
-    """Return the images of text tables, by split.
+def list_text(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool = True) -> Listing:
+    """Return the images of text tables, by split, their classes only if they are `labelled`.
 
     Raises:
         DataError: a table cannot be read, a column is missing, or none of its images exists.
@@ -55,7 +55,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]]) -> List
     several = False
     for split, tables in files.items():
         for table in tables:
-            rows = list(read_rows(Path(table)))
+            rows = list(read_rows(Path(table), labelled=labelled))
             folder, suffix = find_images(Path(table), [row.image for row in rows])
             for row in rows:
                 several = several or len(row.classes) != 1
@@ -88,8 +88,8 @@ def is_list(table: Path) -> bool:
     return True
 
 
-def read_rows(table: Path) -> Iterator[Row]:
-    """Yield every row of a text table.
+def read_rows(table: Path, *, labelled: bool = True) -> Iterator[Row]:
+    """Yield every row of a text table, with its classes if it is `labelled`.
 
     Raises:
         DataError: it cannot be read, or a row is incomplete.
@@ -97,7 +97,8 @@ def read_rows(table: Path) -> Iterator[Row]:
     refuse_endless(table, DataError)
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            yield from _listed(table, file) if table.suffix.lower() == LIST_SUFFIX else _tabled(table, file)
+            read = _listed if table.suffix.lower() == LIST_SUFFIX else _tabled
+            yield from read(table, file, labelled)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"'{table}' cannot be read as a table of text in UTF-8 ({one_line(error)}).") from error
 
@@ -126,16 +127,16 @@ def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
     return best
 
 
-def _tabled(table: Path, lines: Iterable[str]) -> Iterator[Row]:
+def _tabled(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[Row]:
     """Read a table whose first line names the columns, or is a row like the others."""
     lines = iter(lines)
     first = next(lines, "")
     delimiter = "\t" if table.suffix.lower() == ".tsv" else max(DELIMITERS, key=first.count)
     names = next(csv.reader([first], delimiter=delimiter), [])
     if not _is_header(names):
-        yield from _bare(table, csv.reader(_with_first(first, lines), delimiter=delimiter), names)
+        yield from _bare(table, csv.reader(_with_first(first, lines), delimiter=delimiter), names, labelled)
         return
-    columns = find_columns(str(table), [name for name in names if name])
+    columns = find_columns(str(table), [name for name in names if name], labelled=labelled)
     reader = csv.DictReader(lines, fieldnames=names, delimiter=delimiter)
     for row in reader:
         yield _row(table, reader.line_num + 1, row, columns)
@@ -153,17 +154,19 @@ def _is_header(names: Sequence[str]) -> bool:
 
 
 def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> Row:
-    image, classes = (row[columns.image] or "").strip(), (row[columns.classes] or "").strip()
+    image, split = (row[columns.image] or "").strip(), row[columns.split] if columns.split else None
     if not image:
         raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
-    several = columns.classes.strip().lower() == "labels"
+    if columns.classes is None:
+        return Row(line, image, UNREAD, split)
+    classes, several = (row[columns.classes] or "").strip(), columns.classes.strip().lower() == "labels"
     if not several and not classes:
         raise DataError(f"'{table}', line {line}, gives '{image}' no class.")
     names = tuple(part.strip() for part in classes.split(SEPARATOR) if part.strip()) if several else (classes,)
-    return Row(line, image, names, row[columns.split] if columns.split else None)
+    return Row(line, image, names, split)
 
 
-def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str]) -> Iterator[Row]:
+def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str], labelled: bool) -> Iterator[Row]:
     """Read rows without column names: the columns of image and split are recognised by the first row."""
     image = next(column for column, cell in enumerate(first) if cell.strip().lower().endswith(EXTENSIONS))
     others = [column for column in range(len(first)) if column != image]
@@ -176,10 +179,11 @@ def _bare(table: Path, rows: Iterator[list[str]], first: Sequence[str]) -> Itera
         if len(cells) < len(first):
             raise DataError(f"'{table}', line {line}, has {len(cells)} columns where the first has {len(first)}.")
         split_name = None if split is None else cells[split]
-        yield _named(table, line, cells[image], None if classes is None else cells[classes], split_name)
+        label = None if classes is None else cells[classes]
+        yield _named(table, line, cells[image], label, split_name, labelled=labelled)
 
 
-def _listed(table: Path, lines: Iterable[str]) -> Iterator[Row]:
+def _listed(table: Path, lines: Iterable[str], labelled: bool) -> Iterator[Row]:
     """Read a list: an image per line, and its class after it or in the folder's name."""
     names = names_in(table.parent / NAMES_FILE)
     for line, text in enumerate(lines, 1):
@@ -189,7 +193,7 @@ def _listed(table: Path, lines: Iterable[str]) -> Iterator[Row]:
         image, label = _parted(written)
         if names is not None and label is not None and label.isdecimal() and len(label) < len(str(len(names))) + 1:
             label = names[int(label)] if int(label) < len(names) else label
-        yield _named(table, line, image, label, None)
+        yield _named(table, line, image, label, None, labelled=labelled)
 
 
 def _parted(line: str) -> tuple[str, str | None]:
@@ -203,7 +207,9 @@ def _parted(line: str) -> tuple[str, str | None]:
     return parts[0], parts[1]
 
 
-def _named(table: Path, line: int, image: str, label: str | None, split: str | None) -> Row:
+def _named(table: Path, line: int, image: str, label: str | None, split: str | None, *, labelled: bool) -> Row:
+    if image and not labelled:
+        return Row(line, image, UNREAD, split)
     label = PurePosixPath(image).parent.name if label is None else label
     if not image or not label:
         raise DataError(f"'{table}', line {line}, gives '{image}' no class.")

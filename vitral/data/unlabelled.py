@@ -1,39 +1,22 @@
 """Images regardless of labels: from any dataset, and from files and folders of images."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
 from vitral.data.assemble import Opening
+from vitral.data.image_files import Arrange, Unlabelled, files_in, of_file, read_ahead, require
 from vitral.data.open import is_built_in, is_data_name, list_data, open_data
 from vitral.data.part import is_part
 from vitral.data.source import BadImage, Source
 from vitral.data.stored import Store, StoredImages
 from vitral.errors import DataError, ImageError
 from vitral.events import Listener, ignore
-from vitral.images.decode import EXTENSIONS, Pixels, read_image
-from vitral.paths import files_below, is_folder, is_regular
-
-CHUNK = 1 << 20  # bytes
-Arrange = Callable[[Iterable[str]], Iterable[str]]
-
-
-@dataclass(frozen=True)
-class Unlabelled:
-    """An image that is read when it is needed.
-
-    Attributes:
-        name: for people: its path, or archive and member.
-        read: returns its RGB pixels, or raises ImageError.
-        fetch: reads the encoded image and returns what decodes it, or raises ImageError; None where nothing is encoded.
-    """
-
-    name: str
-    read: Callable[[], Pixels]
-    fetch: Callable[[], Callable[[], Pixels]] | None = None
+from vitral.images.decode import Pixels
+from vitral.paths import is_folder, is_regular
 
 
 def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
@@ -78,34 +61,24 @@ def check_named(spec: str) -> None:
 def _stream(spec: str, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
     path = Path(spec)
     if is_folder(path):
-        yield from _require(_of_folder(path, listener, arrange), path)
+        yield from require(_of_folder(path, listener, arrange), path)
     elif is_archive(path) and is_regular(path):
         store, indices = archive_images(path)
-        yield from _require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
+        yield from require(_of_store(store, indices) if indices else _of_data(spec, listener), path)
     elif is_data_name(spec):
         yield from _of_data(spec, listener)
     else:
-        yield _of_file(path, spec)
+        yield of_file(path, spec)
 
 
 def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[Unlabelled]:
-    # A broken link is reported when it is read.
-    names = iter(arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS)))
-    first = next(names, None)
+    files = files_in(folder, arrange)
+    first = next(files, None)
     if first is not None:
-        yield _of_file(folder / first)
-        yield from (_of_file(folder / name) for name in names)
+        yield from chain([first], files)
         return
     with contextlib.suppress(DataError):
         yield from _of_data(str(folder), listener)
-
-
-def _require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
-    first = next(images, None)
-    if first is None:
-        raise ImageError(f"'{path}' holds no images; their names end in {', '.join(EXTENSIONS)}.")
-    yield first
-    yield from images
 
 
 def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
@@ -137,28 +110,11 @@ def _of_source(source: Source, index: int) -> Unlabelled:
     return Unlabelled(source.describe(index), partial(source.image, index))
 
 
-def _of_file(path: Path, name: str = "") -> Unlabelled:
-    return Unlabelled(name or str(path), partial(read_image, path), partial(_fetch_file, path))
-
-
 def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:
     content = source.encoded(index)
     if isinstance(content, Path):
-        _read_ahead(content)
+        read_ahead(content)
     return partial(source.decoded, index, content)
-
-
-def _fetch_file(path: Path) -> Callable[[], Pixels]:
-    _read_ahead(path)
-    return partial(read_image, path)
-
-
-def _read_ahead(path: Path) -> None:
-    """Let the system read a file, so that what decodes it finds it in memory; why one cannot be read is told there."""
-    if is_regular(path):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            while file.read(CHUNK):
-                pass
 
 
 def _refuse(reason: str) -> Pixels:

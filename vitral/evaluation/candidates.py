@@ -14,9 +14,10 @@ from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.inference.choice import INTEGERS, Way, predictor_in, ways_of
+from vitral.inference.engines import Precision
 from vitral.inference.merging import check_merging
 from vitral.inference.predictor import Predictor
-from vitral.inference.runtimes import MERGING, Precision
+from vitral.inference.runtimes import MERGING
 from vitral.inference.sizes import grain
 from vitral.machine import has_int8
 from vitral.models.model import Model

@@ -13,7 +13,8 @@ from typing import IO, Any
 import torch
 
 from vitral.errors import ModelError
-from vitral.inference.runtimes import DTYPES, Precision
+from vitral.inference.engines import Precision
+from vitral.inference.runtimes import DTYPES
 from vitral.models.model import Images, Logits
 
 # Run by the other Python, which has no Vitral: the first line describes the network, each further one asks for a pass of so

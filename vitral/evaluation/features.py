@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
+from vitral.data.loader import CLASS_NUMBERS, Encode
 from vitral.data.source import Source
 from vitral.data.subset import Subset
 from vitral.evaluation.evaluate import BATCH_SIZE
@@ -121,6 +122,7 @@ def extract_features(
     workers: int = 0,
     limit: int | None = None,
     listener: Listener = ignore,
+    encode: Encode = CLASS_NUMBERS,
     stop: Callable[[], bool] | None = None,
 ) -> tuple[Features, Labels]:
     """Return the network's pooled representation and the label of every image of a source, in order.
@@ -132,6 +134,7 @@ def extract_features(
         workers: processes that decode; 0 decodes here.
         limit: images to take of an endless source; a finite one is always taken whole.
         listener: receives progress.
+        encode: makes a tensor of labels; class numbers if left out.
         stop: asked after every batch, as often by every process, whether to stop.
 
     Raises:
@@ -147,6 +150,7 @@ def extract_features(
         limit=limit,
         purpose=PURPOSE,
         listener=listener,
+        encode=encode,
         stop=stop,
     )
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vitral import distributed
+from vitral import torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.data.fingerprint import whole
 from vitral.data.source import DataSet
@@ -61,7 +61,7 @@ def open_test(classifier: Classifier, data: DataSet, split: str, by: str, listen
     Nothing is done for another split, or a classifier of no run. Where the run's folder cannot be written, that is said.
     """
     folder = _run_of(classifier)
-    if split != TEST or folder is None or not distributed.is_main():
+    if split != TEST or folder is None or not torchrun.is_main():
         return
     try:
         times = note_look(folder, data, by)

@@ -15,7 +15,8 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, WeightsError
 from vitral.evaluation.elsewhere import ZentorchPeer
-from vitral.inference.runtimes import DTYPES, Compute, Precision
+from vitral.inference.engines import Precision
+from vitral.inference.runtimes import DTYPES, Compute
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
 from vitral.weights.save import formats_of, write_weights

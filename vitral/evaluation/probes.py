@@ -13,6 +13,7 @@ from vitral.errors import ModelError
 Features = Float[Tensor, "examples features"]
 
 NEIGHBOURS = 20
+ALIKE = 1e-9  # share of the squares of features by which they differ where they are all alike
 BIAS = 100.0  # so large a constant feature that the penalty hardly touches the bias
 # The penalties that the original's few-shot evaluation swept (Scenic's port of it).
 PENALTIES = tuple(2.0**exponent for exponent in range(-10, 20))
@@ -47,6 +48,21 @@ def knn_accuracy(
     return _accuracy(
         vote, test_features, test_labels, at_once=max(1, min(QUERIES_AT_ONCE, COSINES_AT_ONCE // len(train)))
     )
+
+
+def effective_rank(features: Features) -> float:
+    """Return how many dimensions features fill: the exponential of the entropy of their normalised singular values.
+
+    As RankMe (arXiv 2210.02885), but about their mean, which every network's features share. Of features that differ no more
+    than rounding does it is 1.
+    """
+    wide = features.double()
+    centred = wide - wide.mean(dim=0)
+    if float(centred.square().sum()) <= ALIKE * float(wide.square().sum()):
+        return 1.0
+    values = torch.linalg.svdvals(centred)
+    shares = values / values.sum()
+    return float(torch.exp(torch.special.entr(shares).sum()))
 
 
 def nearest_accuracy(

@@ -19,21 +19,10 @@ from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
 from vitral.evaluation.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.events import Listener, Message, Progress
+from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
 from vitral.inference.merging import check_merging
-from vitral.inference.runtimes import (
-    DTYPES,
-    EXTRAS,
-    MERGING,
-    RUNTIMES,
-    Compute,
-    Engine,
-    Precision,
-    integers,
-    is_installed,
-    merging,
-    precisions_of,
-)
+from vitral.inference.runtimes import DTYPES, MERGING, RUNTIMES, Compute, integers, merging
 from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_memory_of, processor_name, product_speed
 from vitral.models.cost import count_macs
 from vitral.models.model import Images, Logits

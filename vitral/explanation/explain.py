@@ -26,6 +26,7 @@ from vitral.inference.ranking import check_finite
 from vitral.notebook import image
 from vitral.outputs import check_file
 from vitral.progress import show
+from vitral.tasks.unlabelled import check_knows_classes
 
 MARK = b"Vitral explain"  # in every drawing: what bears it may be replaced by another
 DIGITS = 16  # of the hash of the image
@@ -224,9 +225,11 @@ def explain(
 
     Raises:
         ImageError: the image cannot be read.
-        ModelError: the network does not allow the method, has no such class, layer or head, or its weights are damaged.
+        ModelError: the network does not allow the method, has no such class, layer or head, learned without labels, or its
+            weights are damaged.
     """
     classifier = as_classifier(classifier)
+    check_knows_classes(classifier.task)
     predictor = classifier.predictor
     index = None if label is None else _class_index(classifier, label)
     chosen = choose_method(predictor, method, of_class=index is not None, layer=layer, head=head)
@@ -234,7 +237,7 @@ def explain(
     prepared = classifier.preprocessing(pixels)
     maps = compute(predictor, prepared[None], Request(chosen, index, layer, head))
     probabilities = classifier.to_probabilities(maps.logits)[0]
-    check_finite(probabilities[None], [str(image) if isinstance(image, str | Path) else "the image"])
+    check_finite(probabilities[None].numpy(), [str(image) if isinstance(image, str | Path) else "the image"])
     named = classifier.name_top(probabilities, top)
     index = classifier.class_names.index(named[0][0]) if index is None else index
     relevance = maps.values[0].relu().numpy()

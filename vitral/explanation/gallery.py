@@ -9,7 +9,7 @@ import numpy as np
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.prediction import Prediction
-from vitral.data.unlabelled import Unlabelled
+from vitral.data.image_files import Unlabelled
 from vitral.errors import ImageError
 from vitral.events import Listener, Message, Progress, ignore
 from vitral.explanation.explain import Explanation, explain

@@ -13,7 +13,7 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.inputs import list_images
 from vitral.classifier.load import as_classifier
-from vitral.data.unlabelled import Unlabelled
+from vitral.data.image_files import Unlabelled
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance

@@ -23,16 +23,17 @@ from vitral.exporting.whole import written_network
 from vitral.files import new_folder, sync_file, write_through
 from vitral.inference.choice import INTEGERS, PLAIN, needed_form, predictor_in
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import check_able
 from vitral.inference.exported.graph import Decoded
-from vitral.inference.exported.open import ENGINES, FILES, Format, open_graph, opened_by
+from vitral.inference.exported.open import ENGINES, FILES, OWN, Format, open_graph, opened_by
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import check_able
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import CARD
 from vitral.machine import has_int8, has_native_bf16
 from vitral.outputs import check_folder
 from vitral.progress import show
+from vitral.tasks.unlabelled import check_knows_classes
 
 WrittenPrecision = Literal["fp32", "int8"]
 WRITERS: dict[Format, tuple[str, str]] = {  # imported where they are needed, for the packages that they need
@@ -40,7 +41,6 @@ WRITERS: dict[Format, tuple[str, str]] = {  # imported where they are needed, fo
     "openvino": ("vitral.exporting.openvino_file", "write_openvino"),
     "torch": ("vitral.exporting.torch_file", "write_torch_package"),
 }
-OWN = {CARD, *(name for names in FILES.values() for name in names)}  # all that an export may leave in its folder
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ def export(
     elif layers:
         raise ModelError("The values within torch's package cannot be read; compare layers in another format.")
     loaded = _loaded(classifier, image_size, precision, merge, format, listener)
+    check_knows_classes(loaded.task)
     own_images = None if data is None else list_images(data, listener)
     if own_images is not None and not own_images:
         raise ImageError(f"There is no image in '{data}' to check the file on.")

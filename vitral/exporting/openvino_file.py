@@ -11,8 +11,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.exporting.onnx_file import write_onnx
 from vitral.exporting.whole import Layers
+from vitral.inference.engines import openvino_core
 from vitral.inference.exported.openvino_graph import METADATA
-from vitral.inference.runtimes import openvino_core
 
 
 def write_openvino(classifier: Classifier, metadata: Mapping[str, str], path: Path) -> Layers:

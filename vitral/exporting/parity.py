@@ -12,7 +12,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.unlabelled import Unlabelled
+from vitral.data.image_files import Unlabelled
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels

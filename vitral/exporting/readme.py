@@ -50,7 +50,7 @@ print(names[int(probabilities.argmax())], float(probabilities.max()))""",
 
 CPP = {
     "onnx": """\
-// pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images
+// uint8_t* pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images; int64_t rows, columns
 #include <onnxruntime_cxx_api.h>
 
 Ort::Env env;
@@ -62,7 +62,7 @@ const char *in[] = {"images"}, *out[] = {"probabilities"};
 auto answers = session.Run(Ort::RunOptions(), in, &images, 1, out, 1);
 const float *probabilities = answers[0].GetTensorData<float>();  // one for each class""",
     "openvino": """\
-// pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images
+// uint8_t* pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images; size_t rows, columns
 #include <openvino/openvino.hpp>
 
 ov::Core core;
@@ -72,7 +72,7 @@ request.set_tensor("images", ov::Tensor(ov::element::u8, {1, rows, columns, 3}, 
 request.infer();
 const float *probabilities = request.get_tensor("probabilities").data<float>();  // one for each class""",
     "torch": """\
-// pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images
+// uint8_t* pixels: rows * columns * 3 bytes, red, green, blue, from whatever decodes your images; int64_t rows, columns
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/torch.h>
 

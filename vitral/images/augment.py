@@ -62,7 +62,8 @@ class Augmentation:
         rotate: the largest turn, degrees.
         scale: the largest zoom in or out, as a share.
         policy: "timm-randaugment" (timm's "rand-m9-mstd0.5-inc1" and its like), "big-vision-randaugment" (AugReg's, CoAtNet's
-            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's), "none", or a plugin's.
+            and V-MoE's), "autoaugment" (torchvision's, for ImageNet), "three-augment" (DeiT III's),
+            "multi-view" (LeJEPA's: colours with the hue, grey, blur, solarisation), "none", or a plugin's.
         operations: of a RandAugment, how many one after another.
         magnitude: of a RandAugment; 10 is as strong as AutoAugment at most. timm's goes no further, big_vision's up to 30.
         magnitude_std: of timm's, the standard deviation of the magnitude from operation to operation.

@@ -1,4 +1,4 @@
-"""Image operations by Pillow, bit-identical to those of timm's and torchvision's pipelines on Pillow images.
+"""Image operations by Pillow, bit-identical to those of timm's and torchvision's pipelines on Pillow images, but for one blur.
 
 Every operation takes the image, a value in the operation's own unit and a `Canvas`; those that need no value ignore it.
 """
@@ -7,12 +7,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import cv2
+import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 from vitral.images.geometry import Affine, Steps, shear_or_shift
 
 Colour = tuple[int, int, int]
 HALF = 128  # brightness from which an image is solarised
+BLUR_SIDE = 7  # pixels of the window of a Gaussian that is cut off
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,23 @@ def grey(image: Image.Image) -> Image.Image:
 def blur(image: Image.Image, radius: float) -> Image.Image:
     """Blur an image by Pillow's approximation of a Gaussian of that standard deviation, pixels."""
     return image.filter(ImageFilter.GaussianBlur(radius))
+
+
+def hue(image: Image.Image, shift: float) -> Image.Image:
+    """Turn the hue by a share of the circle, -0.5 to 0.5, as torchvision's `adjust_hue` of a Pillow image."""
+    tone, saturation, value = image.convert("HSV").split()
+    turned = np.asarray(tone) + np.int32(shift * 255).astype(np.uint8)  # wraps around
+    return Image.merge("HSV", (Image.fromarray(turned), saturation, value)).convert("RGB")
+
+
+def gaussian_blur(image: Image.Image, sigma: float) -> Image.Image:
+    """Blur an image by a Gaussian of that standard deviation, pixels, cut to 7 x 7, the image mirrored beyond its edge.
+
+    As torchvision's `gaussian_blur`: computed in float32, and rounded.
+    """
+    exact = np.asarray(image, dtype=np.float32)
+    blurred = cv2.GaussianBlur(exact, (BLUR_SIDE, BLUR_SIDE), sigma, borderType=cv2.BORDER_REFLECT_101)
+    return Image.fromarray(np.rint(blurred).astype(np.uint8))
 
 
 def _affine(image: Image.Image, matrix: tuple[float, ...], canvas: Canvas) -> Image.Image:

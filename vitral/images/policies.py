@@ -15,7 +15,7 @@ from vitral.images.decode import Pixels
 from vitral.images.geometry import Steps
 from vitral.images.pillow_operations import OPERATIONS, Canvas, Colour
 
-POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment")
+POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view")
 Policy = str  # one of these, or of a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
 Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
@@ -31,6 +31,10 @@ PROBABILITY = 0.5  # with which timm applies an operation that it has drawn
 TRANSLATE, CUTOUT = 100, 40  # pixels at magnitude 10 in big_vision's RandAugment
 GREY = (128, 128, 128)  # fills what is beyond the edge in AutoAugment's paper
 BLUR_RADIUS = (0.1, 2.0)  # pixels, of three-augment
+# Of multi-view: shares of the views that are changed, and by how much. The source solarises one in five by RandomSolarize,
+# which itself leaves out one in two.
+JITTERED, GREYED, BLURRED, SOLARISED = 0.8, 0.2, 0.5, 0.2 * 0.5
+JITTER, HUE, SIGMA = 0.8, 0.2, (0.1, 2.0)
 RESAMPLING = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
 
@@ -191,6 +195,7 @@ def apply_policy(image: Pixels, settings: Settings, rng: np.random.Generator) ->
         "timm-randaugment": _timm_randaugment,
         "autoaugment": _autoaugment,
         "three-augment": _three_augment,
+        "multi-view": _multi_view,
     }[settings.policy]
     changed, steps = change(Image.fromarray(image), settings, rng)
     return np.asarray(changed), steps
@@ -209,10 +214,15 @@ def jitter(image: Pixels, strength: float, rng: np.random.Generator) -> Pixels:
     """Change brightness, contrast and saturation in random order, each by up to the fraction `strength` (torchvision's)."""
     changed = Image.fromarray(image)
     factors = rng.uniform(max(0.0, 1 - strength), 1 + strength, 3)
-    names = ("Brightness", "Contrast", "Color")
     for index in rng.permutation(3):
-        changed = OPERATIONS[names[index]](changed, float(factors[index]), Canvas(GREY, RESAMPLING["bilinear"]))
+        changed = _enhance(changed, int(index), float(factors[index]))
     return np.asarray(changed)
+
+
+def _enhance(image: Image.Image, number: int, factor: float) -> Image.Image:
+    """Change brightness (0), contrast (1) or saturation (2) by a factor."""
+    name = ("Brightness", "Contrast", "Color")[number]
+    return OPERATIONS[name](image, factor, Canvas(GREY, RESAMPLING["bilinear"]))
 
 
 def _timm_randaugment(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
@@ -266,6 +276,24 @@ def _three_augment(image: Image.Image, settings: Settings, rng: np.random.Genera
     if choice == 1:
         return OPERATIONS["Solarize"](image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"])), ()
     return pillow_operations.blur(image, rng.uniform(*BLUR_RADIUS)), ()
+
+
+def _multi_view(image: Image.Image, settings: Settings, rng: np.random.Generator) -> Moved:
+    """Change colours, grey, blur and solarise, each at random (LeJEPA's MINIMAL.md, which takes them from torchvision)."""
+    if rng.random() < JITTERED:
+        factors = rng.uniform(1 - JITTER, 1 + JITTER, 3)
+        shift = rng.uniform(-HUE, HUE)
+        for index in rng.permutation(4):
+            image = (
+                _enhance(image, int(index), float(factors[index])) if index < 3 else pillow_operations.hue(image, shift)
+            )
+    if rng.random() < GREYED:
+        image = pillow_operations.grey(image)
+    if rng.random() < BLURRED:
+        image = pillow_operations.gaussian_blur(image, rng.uniform(*SIGMA))
+    if rng.random() < SOLARISED:
+        image = OPERATIONS["Solarize"](image, pillow_operations.HALF, Canvas(GREY, RESAMPLING["bilinear"]))
+    return image, ()
 
 
 def _sign(rng: np.random.Generator) -> int:

@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 from importlib import metadata
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
@@ -16,27 +16,25 @@ from vitral.errors import ModelError, StorageError, did_you_mean
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.inference.engine_predictor import EnginePredictor, said_of_merging
+from vitral.inference.engines import (
+    EXTRAS,
+    Engine,
+    EngineChoice,
+    Precision,
+    PrecisionChoice,
+    check_able,
+    is_installed,
+    precisions_of,
+)
 from vitral.inference.merging import check_merging
 from vitral.inference.packed import HAS_PACKING
 from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import (
-    EXTRAS,
-    MERGING,
-    Engine,
-    Precision,
-    check_able,
-    check_able_to_merge,
-    is_installed,
-    precisions_of,
-)
+from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_int8, has_native_bf16, processor_name
 from vitral.models.model import Model
-
-EngineChoice = Literal[Engine, "auto"]
-PrecisionChoice = Literal[Precision, "auto"]
 
 IMAGES = 4  # computed at once where speeds are measured
 SECONDS = 0.3  # that a runtime is measured for, after a first pass

@@ -2,9 +2,10 @@
 
 from vitral.errors import ModelError, VitralError, one_line
 from vitral.inference.copies import state_of
+from vitral.inference.engines import Engine, Precision
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
 from vitral.inference.quantization import Quantization
-from vitral.inference.runtimes import RUNTIMES, Compute, Engine, Precision, integers, merging
+from vitral.inference.runtimes import RUNTIMES, Compute, integers, merging
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.machine import keep_freed_memory
 from vitral.models.model import Features, Images, Logits, Model

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-import torch
+import numpy as np
 from jaxtyping import Float
-from torch import Tensor
 
 from vitral.errors import ModelError
 
 
-def rank(probabilities: Float[Tensor, " classes"], top: int) -> list[tuple[int, float]]:
+def rank(probabilities: Float[np.ndarray, " classes"], top: int) -> list[tuple[int, float]]:
     """Return the `top` most probable classes with their probabilities, highest first; ties in the order of the classes.
 
     All classes if there are fewer than `top`.
@@ -19,17 +18,17 @@ def rank(probabilities: Float[Tensor, " classes"], top: int) -> list[tuple[int, 
     """
     if top < 1:
         raise ModelError(f"At least one class must be asked for, not {top}; set top to 1 or more.")
-    values, indices = probabilities.sort(descending=True, stable=True)
-    return list(zip(indices[:top].tolist(), values[:top].tolist(), strict=True))
+    order = np.argsort(-probabilities, kind="stable")[:top]
+    return list(zip(order.tolist(), probabilities[order].tolist(), strict=True))
 
 
-def check_finite(values: Float[Tensor, "images classes"], names: Sequence[str]) -> None:
+def check_finite(values: Float[np.ndarray, "images classes"], names: Sequence[str]) -> None:
     """Refuse the output of a network with damaged weights.
 
     Raises:
         ModelError: a value is not finite; the message names the first such image.
     """
-    broken = (~torch.isfinite(values)).any(dim=1).nonzero()
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise ModelError(
             f"The network gives no number (NaN) for '{names[int(broken[0])]}': its weights are damaged, or its training "

@@ -3,19 +3,18 @@
 A further runtime is a function here, or in a file of its own where it is longer.
 """
 
-import functools
 import importlib
 import importlib.util
 import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, get_args
 
 import torch
 
 from vitral.errors import ModelError
 from vitral.inference.copies import copy_in
+from vitral.inference.engines import Engine, Precision, check_able, onnxruntime_session, openvino_core, openvino_hints
 from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
@@ -23,12 +22,6 @@ from vitral.inference.quantization import Quantization
 from vitral.machine import has_int8
 from vitral.models.model import Images, Logits, Model
 
-Engine = Literal["torch", "packed", "compiled", "openvino", "onnxruntime"]
-Precision = Literal["fp32", "bf16", "int8"]
-EXTRAS: dict[Engine, tuple[str, ...]] = {  # engines that are packages of their own, with an extra of that name
-    "openvino": ("openvino", "onnxscript"),  # the second for files of its own
-    "onnxruntime": ("onnxruntime", "onnxscript"),
-}
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
@@ -130,24 +123,6 @@ def openvino(network: Model, precision: Precision) -> Compute:
     return lambda images: torch.from_numpy(compute(images.numpy())[0].copy())
 
 
-def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
-    """Return what OpenVINO's plugin for the CPU is told; untold it computes in bf16 wherever the CPU does."""
-    return {
-        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
-        "INFERENCE_NUM_THREADS": threads,
-    }
-
-
-@functools.cache
-def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
-    """Return the one core of this process.
-
-    Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
-    there when it came. Of two the second leaves behind the first one's, whose memory is gone: the next Ctrl-C is a crash.
-    """
-    return importlib.import_module("openvino").Core()
-
-
 def onnxruntime(network: Model, precision: Precision) -> Compute:
     """Return the network as ONNX Runtime runs it on the CPU, in fp32.
 
@@ -167,17 +142,6 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
     return lambda images: torch.from_numpy(session.run(None, {name: images.numpy()})[0])
 
 
-def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
-    """Return what computes an ONNX model, a file or its bytes, on the CPU."""
-    module = importlib.import_module("onnxruntime")
-    options = module.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3  # errors; they are raised, too
-    # Others wait for the cores between two batches.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-
-
 RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
     "torch": plain,
     "packed": packed,
@@ -185,36 +149,6 @@ RUNTIMES: dict[Engine, Callable[[Model, Precision], Compute]] = {
     "openvino": openvino,
     "onnxruntime": onnxruntime,
 }
-
-
-def precisions_of(engine: Engine) -> tuple[Precision, ...]:
-    """Return the precisions that an engine computes in: ONNX Runtime has no kernels for bf16 on a CPU."""
-    if engine == "packed":
-        return get_args(Precision)
-    return ("fp32",) if engine == "onnxruntime" else ("fp32", "bf16")
-
-
-def is_installed(engine: Engine) -> bool:
-    """Tell whether what an engine needs is there."""
-    return all(importlib.util.find_spec(package) is not None for package in EXTRAS.get(engine, ()))
-
-
-def check_able(engine: Engine, precision: str) -> None:
-    """Refuse an engine whose package is missing, or that does not compute in a precision.
-
-    Args:
-        engine: the engine.
-        precision: one of its own, or "auto" for any.
-
-    Raises:
-        ModelError: it says what to install, or what to take.
-    """
-    if not is_installed(engine):
-        raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
-    if precision not in (*precisions_of(engine), "auto"):
-        raise ModelError(
-            f"The engine '{engine}' computes in {' or '.join(precisions_of(engine))}; take another engine."
-        )
 
 
 def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:

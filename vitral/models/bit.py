@@ -14,7 +14,7 @@ from vitral.models.convolution import Maps, StandardizedConvolution
 from vitral.models.initialization import init_norm, lecun_normal_, seeded
 from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps
+from vitral.models.tokens import FeatureMaps, TokenGrid
 
 GROUPS = 32
 WIDTH = 64
@@ -108,7 +108,12 @@ class BiT(Model):
 
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the mean of the last feature map."""
-        return self.encode(images, part).maps.mean(dim=(2, 3))
+        return self.pool(self.encode(images, part))
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the mean of the feature map."""
+        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
+        return encoded.maps.mean(dim=(2, 3))
 
     def blocks(self) -> list[nn.Module]:
         """Return the residual units in order."""

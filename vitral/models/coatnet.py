@@ -21,7 +21,7 @@ from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
 from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, Tokens
+from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 EXPANSION = 4
 SQUEEZE = 0.25  # of the width out
@@ -220,7 +220,12 @@ class CoAtNet(Model):
 
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the normalised mean of the last map, through the tanh layer where there is one."""
-        pooled = self.norm(self.encode(images, part).maps.mean(dim=(2, 3)))
+        return self.pool(self.encode(images, part))
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the normalised mean of the map, through the tanh layer where there is one."""
+        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
+        pooled = self.norm(encoded.maps.mean(dim=(2, 3)))
         return self.dropout(pooled if self.pre_logits is None else self.pre_logits(pooled))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:

@@ -17,7 +17,7 @@ from vitral.models.initialization import init_linear_deit, init_norm, init_torch
 from vitral.models.kernels.gelu import Gelu
 from vitral.models.model import Features, Images, Model, ModelConfig, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, depth_rate
-from vitral.models.tokens import TokenGrid, Tokens
+from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 NORM_EPS = 1e-5
 MLP_RATIO = 4
@@ -199,6 +199,11 @@ class CvT(Model):
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the class token after the last stage and its norm."""
         return self.norm(self._transform(images, part).tokens[:, 0])
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the class token."""
+        assert isinstance(encoded, TokenGrid), "it is not what this network gives"
+        return encoded.tokens[:, 0]
 
     def _transform(self, images: Images, part: BatchPart | None) -> TokenGrid:
         first, *others = self.stages

@@ -15,7 +15,7 @@ from vitral.models.convolution import Convolution, Maps, SqueezeExcite, fan_out,
 from vitral.models.initialization import seeded
 from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
-from vitral.models.tokens import FeatureMaps
+from vitral.models.tokens import FeatureMaps, TokenGrid
 
 NORM_EPS = 1e-3
 NORM_MOMENTUM = 0.01  # torch's sense: the share of the new batch
@@ -123,7 +123,12 @@ class EfficientNet(Model):
 
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the mean of the last feature map."""
-        return self.dropout(self.encode(images, part).maps.mean(dim=(2, 3)))
+        return self.pool(self.encode(images, part))
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the mean of the feature map."""
+        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
+        return self.dropout(encoded.maps.mean(dim=(2, 3)))
 
     def blocks(self) -> list[nn.Module]:
         """Return the inverted bottlenecks in order."""

@@ -119,6 +119,14 @@ class Model(nn.Module, ABC):
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the pooled representation, the head's input."""
 
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the pooled representation of what `encode` gave: what `features` returns, where a caller needs both.
+
+        Raises:
+            ModelError: the network does not say how.
+        """
+        raise ModelError(f"{type(self).__name__} does not say how it pools what its backbone gives.")
+
     def forward(self, images: Images) -> Logits:
         """Return the logits."""
         return self.head(self.features(images))

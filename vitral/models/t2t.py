@@ -20,7 +20,7 @@ from vitral.models.model import Features, Images, Model, ModelConfig
 from vitral.models.position import resize_position_embedding
 from vitral.models.precision import full_precision
 from vitral.models.stochastic_depth import BatchPart, depth_rate
-from vitral.models.tokens import TokenGrid, Tokens
+from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
 NORM_EPS = 1e-5  # torch's default, in all of T2T-ViT
 TOKEN_DIM = 64
@@ -174,7 +174,12 @@ class T2TViT(Model):
 
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the class token after the backbone and its norm."""
-        return self.encode(images, part, num_queries=1).tokens[:, 0]
+        return self.pool(self.encode(images, part, num_queries=1))
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the class token."""
+        assert isinstance(encoded, TokenGrid), "it is not what this network gives"
+        return encoded.tokens[:, 0]
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
         """Take images of another size: the sinusoids are interpolated, bicubic, as in the original (utils.py)."""

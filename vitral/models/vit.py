@@ -23,7 +23,7 @@ from vitral.models.position import PositionEmbedding
 from vitral.models.rotary import RotaryPosition, Rotation
 from vitral.models.stem import ResNetStem, StemConfig
 from vitral.models.stochastic_depth import BatchPart, depth_rate
-from vitral.models.tokens import TokenGrid
+from vitral.models.tokens import FeatureMaps, TokenGrid
 from vitral.models.vit_config import ViTConfig
 from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig
 
@@ -174,8 +174,9 @@ class ViT(Model):
         """Return the tokens after the encoder's norm (the LN of equation 4); as they are, if that norm comes later."""
         return z if self.config.norm_pooled else z.with_tokens(self.norm(z.tokens))
 
-    def pool(self, encoded: TokenGrid) -> Features:
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return one vector an image, the head's input: y of equation 4, or another pooling, through the tanh layer."""
+        assert isinstance(encoded, TokenGrid), "it is not what this network gives"
         if self.config.pooling == "token":
             pooled = encoded.tokens[:, 0]
         elif self.config.pooling == "map":

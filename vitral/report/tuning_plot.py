@@ -5,7 +5,7 @@ from typing import get_args
 
 from vitral.evaluation.tune import Tried, Tuned
 from vitral.files import write_file
-from vitral.inference.runtimes import Precision
+from vitral.inference.engines import Precision
 from vitral.printable import printable
 from vitral.report.chart import Axis, Chart, Point, Series
 from vitral.report.chart_plot import chart_plot

@@ -17,6 +17,7 @@ from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.outputs import check_folder
 from vitral.progress import show
+from vitral.reading import text_of
 from vitral.report.page import write_report
 from vitral.report.results import Curve, CurveGroup, RunReport
 from vitral.report.study import Study, StudyArm
@@ -145,7 +146,7 @@ def _begin(folder: Path) -> None:
 
 def _mark(folder: Path) -> object:
     try:
-        return json.loads((folder / MARK).read_text(encoding="utf-8"))
+        return json.loads(text_of(folder / MARK))
     except (OSError, ValueError, RecursionError):
         return None
 

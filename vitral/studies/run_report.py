@@ -86,7 +86,7 @@ def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
         ("Network", f"{describe(model.config)}, {count_parameters(model):,} parameters"),
         ("Multiply-accumulates", f"{count_macs(model.config) / 1e9:.2f} G an image of {height}x{width} pixels"),
         ("Started from", run.classifier.provenance.source),
-        ("Data", f"{run.data.name}: {len(run.data.class_names)} classes; {counts}"),
+        ("Data", f"{run.data.name}: {run.data.what()}; {counts}"),
         ("Recipe", f"{run.recipe.name}: {run.recipe.summary()}, seed {run.recipe.seed}"),
         *(("Kept", line) for line in result.choice_lines()),
         ("Length", _length(training)),

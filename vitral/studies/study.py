@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.errors import StudyError, TrainingInterrupted, VitralError
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.outputs import check_location
 from vitral.progress import show
+from vitral.reading import text_of
 from vitral.report.study import Failure, Study, StudyArm
 from vitral.report.study_page import write_study
 from vitral.studies.claims import claimed, in_turn
@@ -130,7 +131,7 @@ def _begin(design: Design, folder: Path) -> None:
 
 def _begun(folder: Path) -> dict[str, Any]:
     try:
-        arms = json.loads((folder / STUDY_FILE).read_text(encoding="utf-8"))["arms"]
+        arms = json.loads(text_of(folder / STUDY_FILE))["arms"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}
     return arms if isinstance(arms, dict) else {}
@@ -269,7 +270,7 @@ def _done(row: Row | None) -> bool:
 def by_main(decide: Callable[[], Value]) -> Value:
     """Return in every process what the main one decides, or raise what it raises."""
     outcome: tuple[Any, VitralError | None] = (None, None)
-    if distributed.is_main():
+    if torchrun.is_main():
         try:
             outcome = (decide(), None)
         except VitralError as error:

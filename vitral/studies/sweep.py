@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, ParamSpec
 
-from vitral import distributed
+from vitral import torchrun
 from vitral.advice import argument
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
@@ -53,7 +53,7 @@ def sweep(session: Session) -> RunResult:
     if share is not None and not session.resume:
         trials.check_time()
     folder = session.folder / SWEEP
-    if distributed.is_main() and (session.further or session.data_changed):
+    if torchrun.is_main() and (session.further or session.data_changed):
         reopen(folder)  # every trial goes on: with more time, or noting that its data changed
     headline = session.data.task.headline
     try:

@@ -8,8 +8,9 @@ from vitral.errors import PluginError, VitralError, did_you_mean
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Task
+from vitral.tasks.unlabelled import UNLABELLED
 
-_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL)}
+_TASKS: dict[str, Task] = {task.name: task for task in (SINGLE_LABEL, MULTI_LABEL, UNLABELLED)}
 
 
 def _add(name: str, thing: object) -> None:

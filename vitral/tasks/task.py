@@ -149,6 +149,7 @@ class Task(ABC):
         exclusive: whether each image has exactly one of the classes, so that simple classifiers can be compared with the
             network, and a sure answer that differs from the label makes the label doubtful.
         fewest_classes: that a network can learn to tell.
+        scored: whether there are labels, by which a network can be scored.
     """
 
     name: ClassVar[str]
@@ -158,6 +159,7 @@ class Task(ABC):
     objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
     exclusive: ClassVar[bool] = False
     fewest_classes: ClassVar[int] = 2
+    scored: ClassVar[bool] = True
 
     @abstractmethod
     def label(self, classes: Sequence[int]) -> Label:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.data.batch import Batch
 from vitral.data.loader import TrainingBatches, load_training
@@ -20,6 +20,7 @@ from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
+from vitral.training.methods.method import Context
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle
@@ -71,6 +72,7 @@ def train(
     recipe: Recipe,
     normalize: Normalize,
     folder: Path,
+    class_names: Sequence[str] = (),
     validate: Validate | None = None,
     resume: bool = False,
     further: bool = False,
@@ -94,6 +96,7 @@ def train(
         recipe: the settings; `steps` must be set.
         normalize: from values 0 to 255 to the network's input.
         folder: the run folder.
+        class_names: of the labels, in order, for a method that has to know them.
         validate: gives figures of the (averaged) network, the first of which says how good it is, or None if it was asked to
             stop.
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
@@ -113,7 +116,8 @@ def train(
     with distributed.losing_a_process():
         longer = claim_recipe(folder, recipe, remarks, resume=resume)
         adapt(model, recipe.adaptation, seed=derive(recipe.seed, "adaptation"))
-        trainer = _Trainer(model, batches, recipe, normalize, folder, validate, listener)
+        context = Context(tuple(class_names), normalize, listener)
+        trainer = _Trainer(model, batches, recipe, normalize, context, folder, validate, listener)
         with stop_on_signals() as request:
             if resume:
                 trainer.restore(longer=longer, further=further)
@@ -129,13 +133,14 @@ class _Trainer:
         batches: TrainingBatches,
         recipe: Recipe,
         normalize: Normalize,
+        context: Context,
         folder: Path,
         validate: Validate | None,
         listener: Listener,
     ) -> None:
         self.model, self.batches, self.recipe = model, batches, recipe
         self.folder, self.validate, self.listener = folder, validate, listener
-        self.step = Step(build_method(model, recipe, batches.task), recipe, normalize)
+        self.step = Step(build_method(model, recipe, batches.task, context), recipe, normalize)
         self.writer = Writer(
             folder / CHECKPOINTS,
             keep=recipe.checkpoint.keep,
@@ -185,7 +190,7 @@ class _Trainer:
 
     def remark(self, text: str) -> None:
         """Say in the recipe's file why running it again would not give the same weights."""
-        if distributed.is_main():
+        if torchrun.is_main():
             write_recipe(self.folder, self.recipe, (text,))
 
     def run(self, budget: Budget, request: StopRequest) -> TrainingResult:
@@ -363,8 +368,8 @@ class _Trainer:
             return False
 
         def listen(event: Event) -> None:
-            if isinstance(event, Progress):
-                self.listener(replace(event, task="validate"))
+            if not isinstance(event, Scalars):
+                self.listener(replace(event, task="validate") if isinstance(event, Progress) else event)
 
         def stop() -> bool:
             return self.state.step < self.state.total_steps and request.asked()
@@ -404,7 +409,7 @@ class _Trainer:
         model = self.step.engine.whole_network()
         settle(model)
         model.eval()
-        if distributed.is_main() and self.state.bends:
+        if torchrun.is_main() and self.state.bends:
             write_recipe(self.folder, self.recipe.with_changes({"schedule.bends": self.state.bends}))
         distributed.barrier()  # the log is whole
         return TrainingResult(

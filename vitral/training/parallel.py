@@ -51,6 +51,7 @@ class Engine:
         if settings.expert_parallel:
             self._share_experts()
         self.rows = shared_rows(self.module)
+        self._apart = set(method.apart())
         self.sharded = settings.sharding != "none" and distributed.world() > 1
         self.call: Callable[..., Any] = self.module
         if settings.checkpointing:
@@ -128,7 +129,7 @@ class Engine:
             block.compile()
 
     def _copies(self) -> DistributedDataParallel:
-        own = [name for name, parameter in self.module.named_parameters() if parameter in self.rows]
+        own = [name for name, one in self.module.named_parameters() if one in self.rows or one in self._apart]
         if own:
             DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(  # type: ignore[no-untyped-call]
                 self.module, own

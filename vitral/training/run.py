@@ -21,7 +21,7 @@ that is finished, and at the end the run gets the recipe and the log of the best
 
 from dataclasses import replace
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
@@ -43,6 +43,7 @@ from vitral.training.result import RunResult
 from vitral.training.scoring.baselines import run_baselines
 from vitral.training.scoring.validation import run_validation
 
+JUDGING = "evaluation"  # as further data are named in a run's record, beside those of its method
 UNSCORED = (
     "There are no images to validate or score on, so the scores will be of the training images themselves: give a class at "
     "least three images, or put some into a val/ folder."
@@ -61,7 +62,8 @@ def execute(whole: Run) -> RunResult:
     rehearsed = within_time(whole, listener, judging=images_judged(whole))
     run = rehearsed.run
     _check_possible(rehearsed)
-    further = open_further(run.recipe, listener)
+    skip = run.session.request.asked.skip_bad_images
+    further = open_further(run.recipe, run.data.class_names, skip_bad_images=skip, listener=listener)
     batches = training_batches(
         run.data.splits["train"],
         run.recipe,
@@ -73,9 +75,10 @@ def execute(whole: Run) -> RunResult:
         further=further,
         listener=listener,
     )
-    check_resumed(run, further, listener)
-    if distributed.is_main():
-        write_description(whole, further)
+    beside = further if run.judging is None else {**further, JUDGING: run.judging}
+    check_resumed(run, beside, listener)
+    if torchrun.is_main():
+        write_description(whole, beside)
         if run.session.resume:
             note_what_is_new(run.session)
         write_training_images(run.folder, run.data, batches, keep=run.session.resume)
@@ -95,8 +98,9 @@ def execute(whole: Run) -> RunResult:
         batches,
         recipe=run.recipe,
         normalize=run.classifier.preprocessing.normalize,
+        class_names=run.data.class_names,
         folder=run.folder,
-        validate=run_validation(run, rehearsed.validating),
+        validate=run_validation(run, rehearsed.validating, rehearsed.live),
         resume=run.session.resume,
         further=run.session.further,
         remarks=(*remarks_on(run), *remarks),

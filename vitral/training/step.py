@@ -15,7 +15,7 @@ from vitral.training.methods.views import Normalize, Preparation
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import set_learning_rate
 from vitral.training.optimization.precision import autocast
-from vitral.training.optimization.sharpness import Figures, sharp_gradients, weighted
+from vitral.training.optimization.sharpness import Figures, radius, sharp_gradients, weighted
 from vitral.training.optimization.state import OptimizerState, Stateful, Weights
 from vitral.training.optimization.statistics import Statistics
 from vitral.training.parallel import Engine
@@ -72,7 +72,7 @@ class Step:
     def __call__(self, batch: Batch, step: int, rate: float, backbone_rate: float) -> Outcome:
         """Learn from one batch at a learning rate; a loss or gradient that is not finite changes nothing."""
         statistics = self.statistics.copy()  # a batch norm learns in the forward pass already
-        figures = self.learn(batch, step, statistics)
+        figures = self.learn(batch, step, statistics, rate)
         norm = self.engine.clip(self.recipe.optimizer.clip_norm)
         outcome = over_all_processes(figures, norm)
         if outcome.finite:
@@ -87,8 +87,8 @@ class Step:
         self.method.module.zero_grad()
         return outcome
 
-    def learn(self, batch: Batch, step: int, statistics: list[Tensor]) -> Figures:
-        """Add up a batch's gradients; return the means of this process's loss and figures."""
+    def learn(self, batch: Batch, step: int, statistics: list[Tensor], rate: float) -> Figures:
+        """Add up a batch's gradients at a learning rate; return the means of this process's loss and figures."""
         gradients, settings = partial(self.gradients, step=step), self.recipe.optimizer
         if settings.sam_rho is None:
             return gradients(batch)
@@ -99,8 +99,9 @@ class Step:
             optimizers=self.optimizers,
             statistics=self.statistics,
             before=statistics,
-            rho=settings.sam_rho,
+            rho=radius(rate, settings, self.recipe.schedule.final_lr),
             images=settings.sam_images,
+            alpha=settings.gsam_alpha,
         )
 
     def gradients(self, batch: Batch, *, step: int, share: float = 1.0, together: bool = True) -> Figures:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from vitral.files import sha256, write_file
+from vitral.reading import text_of
 
 SUFFIX = ".vitral.json"
 FORMAT = "vitral-weights-description"
@@ -48,7 +49,7 @@ def read_description(weights: Path) -> tuple[str | None, str]:
         return None, ""
     if path.stat().st_size > SIZE_LIMIT:
         raise ValueError(f"'{path}' next to it has {path.stat().st_size:,} bytes")
-    text = path.read_text(encoding="utf-8")
+    text = text_of(path)
     description = json.loads(text)
     if not isinstance(description, dict) or description.get("format") != FORMAT:
         return None, f"'{path}' is not a description of weights and was ignored."

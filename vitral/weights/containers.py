@@ -80,7 +80,7 @@ def open_container(path: str | Path) -> Iterator[Container]:
     """
     path = Path(path)
     with weights_errors(path):
-        _check_file(path)
+        check_file(path)
         yield _open(path)
 
 
@@ -184,7 +184,12 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())[:160] or type(error).__name__
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Refuse what is not a regular file of some bytes.
+
+    Raises:
+        WeightsError: it is none, or cannot be read.
+    """
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:
@@ -203,7 +208,7 @@ def _open(path: Path) -> Container:
             members = archive.infolist()
         if not any(member.filename.endswith("data.pkl") for member in members):
             return _Npz(path)
-        _check_total(path, sum(member.file_size for member in members))
+        check_total(path, sum(member.file_size for member in members))
         return _Torch(path)
     if len(start) == 9 and start[8:] == b"{":
         return _Safetensors(path, int.from_bytes(start[:8], "little"))
@@ -216,8 +221,18 @@ def _open(path: Path) -> Container:
     )
 
 
-def _check_total(path: Path, declared: int) -> None:
-    size = path.stat().st_size
+def check_total(path: Path, declared: int, *, held: int | None = None) -> None:
+    """Refuse a file that would take far more memory than it has bytes.
+
+    Args:
+        path: the file.
+        declared: bytes of its tensors.
+        held: bytes that it has, if not only in itself.
+
+    Raises:
+        WeightsError: it would.
+    """
+    size = path.stat().st_size if held is None else held
     if declared > INFLATION * size + ALLOWANCE:
         raise WeightsError(
             f"'{path}' would unpack from {size:,} to {declared:,} bytes, far more than weights do; it is not read."
@@ -250,7 +265,7 @@ class _Npz(Container):
                 raise WeightsError(f"'{path}' holds the tensor '{name}' twice.")
             self._members[name] = self._header(info)
         self.shapes = {name: member.shape for name, member in self._members.items()}
-        _check_total(path, sum(member.size for member in self._members.values()))
+        check_total(path, sum(member.size for member in self._members.values()))
 
     def _header(self, info: zipfile.ZipInfo) -> _Member:
         with self._archive.open(info) as member:
@@ -320,7 +335,7 @@ class _Torch(Container):
         for name, tensor in self._tensors.items():
             _check_plain(tensor, name, path)
         # A view may claim any number of values over a storage that holds one.
-        _check_total(path, sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values()))
+        check_total(path, sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values()))
         self.shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> Tensor:

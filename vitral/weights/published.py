@@ -2,7 +2,7 @@
 
 Sources: README and models pages of google-research/vision_transformer and big_transfer, facebookresearch/deit,
 yitu-opensource/T2T-ViT, microsoft/CvT; torchvision's and timm's lists of weights; the Hugging Face Hub. Two V-MoE models of
-8 experts are published as shards of a checkpoint library that Vitral does not read.
+8 experts are published as shards of their own library's checkpoints (vmoe_shards.py), which are read but not fetched by name.
 """
 
 _DEIT3 = (

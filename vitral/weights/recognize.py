@@ -10,8 +10,9 @@ from typing import Any
 
 from vitral.advice import function
 from vitral.errors import WeightsError
+from vitral.reading import text_of
 from vitral.weights.beside import read_description
-from vitral.weights.containers import COUNTER, Container, Shape, Shards, open_container
+from vitral.weights.containers import COUNTER, Container, Shape, Shards, check_file, open_container, weights_errors
 from vitral.weights.dialect import BROKEN, DESCRIPTION, Dialect, Reading, Stored, broken, described
 from vitral.weights.names import (
     bit,
@@ -29,6 +30,7 @@ from vitral.weights.names import (
     vit_torch,
     vit_transformers,
 )
+from vitral.weights.vmoe_shards import VMoEShards, is_shard_index
 
 DIALECTS: tuple[Dialect, ...] = (
     *vit.DIALECTS,
@@ -94,18 +96,24 @@ def weights_in(folder: Path) -> Path | None:
     known = [folder / name for name in WEIGHT_FILES if (folder / name).is_file()]
     if known:
         return known[0]
-    single = [path for pattern in ("*.npz", "*.safetensors") for path in folder.glob(pattern)]
+    single = [path for pattern in ("*.npz", "*.safetensors", "*.index") for path in folder.glob(pattern)]
     return single[0] if len(single) == 1 else None
 
 
 @contextmanager
 def open_weights(path: Path) -> Iterator[Container]:
-    """Open a weights file, or the index of several.
+    """Open a weights file, or the index of several; their content decides, but of an index of safetensors or torch files.
 
     Raises:
         WeightsError: it cannot be read, or a part is missing.
     """
     if not path.name.endswith(".index.json"):
+        check_file(path)
+        if is_shard_index(path):
+            with weights_errors(path):
+                checkpoint = VMoEShards(path)
+            yield checkpoint
+            return
         with open_container(path) as container:
             yield container
         return
@@ -200,7 +208,7 @@ def read_json(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > CONFIG_LIMIT:
             raise ValueError(f"it has {path.stat().st_size:,} bytes")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(text_of(path))
     except (OSError, ValueError, RecursionError) as error:
         raise WeightsError(f"'{path}' cannot be read as JSON ({error}); fetch it again.") from error
     if not isinstance(content, dict):

@@ -197,3 +197,20 @@ def test_unknown_names_are_answered_with_the_nearest() -> None:
 
 def test_a_result_without_runs_has_no_mean() -> None:
     assert math.isnan(result("none", "a").mean)
+
+
+def test_starts_are_compared_at_each_number_of_labels() -> None:
+    results = [
+        result(f"{name}-{share.replace('/', 'of')}", label, *values, share=share, train_images=images)
+        for share, images, rows in (
+            ("1/10", 50, {"scratch": (0.30, 0.32, 0.31), "mae": (0.40, 0.42, 0.41), "lejepa": (0.33, 0.31, 0.32)}),
+            ("1", 500, {"scratch": (0.50, 0.54, 0.52), "mae": (0.53, 0.51, 0.55)}),
+        )
+        for name, values in rows.items()
+        for label in [{"scratch": "random weights", "mae": "MAE", "lejepa": "LeJEPA"}[name]]
+    ]
+    said = EXPERIMENTS["starts"].conclude(results)
+    assert "With 50 labelled images: Best is MAE with 41.0 ± 1.0 %" in said
+    assert "MAE beat random weights by more than two deviations." in said
+    assert "With 500 labelled images: Best is MAE with 53.0" in said
+    assert said.endswith("No start beats random weights by two deviations.")

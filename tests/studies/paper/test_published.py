@@ -20,8 +20,10 @@ STUDIES = {
     "optimizer",
     "resolution",
     "self-supervision",
+    "starts",
 }
-WORDS_ONLY = {"shapes", "head"}  # figures whose values are printed nowhere
+PRINTED_NOWHERE = {"shapes", "head"}  # figures whose values stand only in the drawing
+WORDS_ONLY = PRINTED_NOWHERE | {"starts"}  # the last one is a question that the paper leaves open
 
 
 def table(number: int) -> list[dict[str, object]]:
@@ -50,7 +52,7 @@ def test_every_study_has_a_source_and_says_where_there_are_no_values() -> None:
         assert any(word in said.source for word in ("Table", "Figure", "ection"))
         assert said.note.endswith(".")
         assert (said.chart is None) == (name in WORDS_ONLY)
-        assert said.chart is not None or "only in the drawing" in said.note
+        assert name not in PRINTED_NOWHERE or "only in the drawing" in said.note
 
 
 def test_accuracies_are_shares() -> None:

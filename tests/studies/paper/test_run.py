@@ -183,8 +183,45 @@ def test_the_time_is_shared_out_over_all_runs(monkeypatch: pytest.MonkeyPatch) -
     speed = layout._Speed(step=0.01, beside=5.0)
     monkeypatch.setattr(layout, "_timed", lambda setting, trial: speed)
     setting = layout.Setting(SCALING, scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
-    steps, seconds = layout.paced(setting, 3600.0, ignore)
-    whole = 3 * sum(seconds.values())
+    pace = layout.paced(setting, 3600.0, ignore)
+    whole = 3 * sum(pace.seconds.values())
     assert 0.8 * 3600 < whole < 3600
-    assert str(steps).rstrip("0").isdigit()
-    assert len(str(steps).rstrip("0")) <= 2
+    assert str(pace.steps).rstrip("0").isdigit()
+    assert len(str(pace.steps).rstrip("0")) <= 2
+    assert not pace.lengths
+
+
+def test_starts_take_equally_long_however_many_steps_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"visualatom-start": 0.01, "lejepa-start": 0.04, "mae-start": 0.005}
+    monkeypatch.setattr(
+        layout, "_timed", lambda setting, trial: layout._Speed(step=costs.get(trial.name, 0.01), beside=5.0)
+    )
+    setting = layout.Setting(EXPERIMENTS["starts"], scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
+    pace = layout.paced(setting, 7200.0, ignore)
+    assert pace.lengths == {
+        **dict.fromkeys(("visualatom-start", "procedural-start", "masked-start"), 1.0),
+        "mae-start": 2.0,
+        "lejepa-start": 0.25,
+    }
+    timed = replace(setting, lengths=pace.lengths)
+    steps = {trial.name: timed.steps(trial, pace.steps) for trial in timed.trials()}
+    taken = {name: steps[name] * costs.get(name, 0.01) for name in pace.lengths}
+    assert max(taken.values()) == pytest.approx(min(taken.values()), rel=0.02)
+    assert 3 * sum(pace.seconds.values()) < 7200
+
+
+def test_starts_learn_from_what_they_need_and_end_in_the_same_fine_tuning() -> None:
+    for chosen in scale.SCALES.values():
+        setting = layout.Setting(EXPERIMENTS["starts"], chosen, "digits", digits(), None, (0, 1))
+        asked = {trial.name: setting.asked(trial, 100) for trial in setting.trials()}
+        assert asked["procedural-start"].data == "blank"
+        assert asked["visualatom-start"].data == chosen.generated
+        assert asked["mae-start"].data == "digits"
+        for share in chosen.few:
+            ending = f"-{share.replace('/', 'of')}"
+            tuned = [one for name, one in asked.items() if name.endswith(ending) and not name.startswith("scratch")]
+            assert len(tuned) == 5
+            assert len({(one.data, one.source, one.recipe, one.overrides) for one in tuned}) == 1
+            bare = asked[f"scratch{ending}"]
+            assert (bare.data, bare.recipe, bare.source) == (tuned[0].data, tuned[0].recipe, None)
+            assert set(bare.overrides) - set(tuned[0].overrides) == set(chosen.vits[-1].changes)

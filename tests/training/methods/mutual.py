@@ -27,7 +27,7 @@ from vitral.models.model import Model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.seeds import derive
 from vitral.tasks.task import Task
-from vitral.training.methods.method import Method
+from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import ExtraSource, Part, View
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import build_optimizer
@@ -78,8 +78,8 @@ class Mutual(Method):
     Settings = MutualSettings
     module: Pair
 
-    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
-        super().__init__(network, recipe, task)
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
         self.settings = cast(MutualSettings, recipe.method)
         other = build(network.config, seed=derive(recipe.seed, "the other network")).train()
         self.module = Pair(network, other.to(next(network.parameters()).device))

@@ -19,7 +19,7 @@ from vitral.objectives.classification import softmax_cross_entropy
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.supervised import Supervised
 from vitral.training.optimization.optimizers import build_optimizer
-from vitral.training.optimization.sharpness import perturbed
+from vitral.training.optimization.sharpness import perturbed, radius
 from vitral.training.settings.recipe import build_recipe
 from vitral.training.settings.sections import OptimizerSettings
 from vitral.training.step import Step
@@ -36,7 +36,7 @@ def sharp_update(groups: int, *, shared: bool, decay: float) -> tuple[Model, Ten
     recipe = build_recipe({"batch_size": 8, "precision": "fp32", "optimizer": optimizer}, "test")
     step = Step(Supervised(model, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)
     batch = Batch(images, labels, labels, 0)
-    step.learn(batch, 0, step.statistics.copy())
+    step.learn(batch, 0, step.statistics.copy(), 0.1)
     inputs = PHOTOS.normalize(images)
     ours = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
@@ -110,3 +110,44 @@ def test_batch_norms_move_once_an_update_however_many_groups_climb(run: Run) -> 
     whole = statistics(16)
     assert float(whole.abs().max()) > 1e-3
     torch.testing.assert_close(statistics(4), whole, rtol=1e-2, atol=1e-3 * float(whole.abs().max()))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("alpha", [0.2, 0.6])
+def test_the_surrogate_gap_takes_away_what_the_climb_leaves(groups: int, alpha: float) -> None:
+    torch.manual_seed(0)
+    model = build(dataclasses.replace(CONFIG, dropout=0.0), seed=0)
+    torch.nn.init.normal_(model.head.weight, std=0.3)
+    images, labels = torch.randint(0, 256, (8, 3, 8, 8), dtype=torch.uint8), torch.arange(8)
+    optimizer = {"name": "adam", "lr": 0.003, "sam_rho": 0.6, "sam_final_rho": 0.1, "gsam_alpha": alpha}
+    optimizer |= {"sam_images": 8 // groups} if groups > 1 else {}
+    settings = {"batch_size": 8, "precision": "fp32", "optimizer": optimizer, "schedule": {"final_lr": 0.0003}}
+    recipe = build_recipe(settings, "test")
+    step = Step(Supervised(model, recipe, SINGLE_LABEL), recipe, PHOTOS.normalize)
+    step.learn(Batch(images, labels, labels, 0), 0, step.statistics.copy(), 0.002)
+    ours = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    inputs = PHOTOS.normalize(images)
+
+    def gradient(rows: slice) -> Tensor:
+        loss = softmax_cross_entropy(model(inputs[rows]), labels[rows])
+        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+
+    rho = 0.1 + (0.6 - 0.1) * (0.002 - 0.0003) / (0.003 - 0.0003)  # big_vision's gsam.py
+    exact, each = torch.zeros_like(ours), 8 // groups
+    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    for group in range(groups):
+        rows = slice(group * each, (group + 1) * each)
+        clean = gradient(rows)
+        torch.nn.utils.vector_to_parameters(start + rho * clean / clean.norm(), model.parameters())
+        robust = gradient(rows)
+        torch.nn.utils.vector_to_parameters(start, model.parameters())
+        direction = robust / robust.norm()
+        exact += (robust - alpha * (clean - (clean @ direction) * direction)) / groups
+    torch.testing.assert_close(ours, exact, rtol=2e-3, atol=2e-5)
+
+
+def test_the_radius_follows_the_learning_rate() -> None:
+    settings = OptimizerSettings(lr=0.4, sam_rho=0.6, sam_final_rho=0.1)
+    assert [radius(rate, settings, 0.2) for rate in (0.4, 0.3, 0.2)] == pytest.approx([0.6, 0.35, 0.1])
+    assert radius(0.3, OptimizerSettings(lr=0.4, sam_rho=0.6), 0.2) == 0.6
+    assert radius(0.3, settings, 0.4) == 0.6

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitral.data.unlabelled import Unlabelled
+from vitral.data.image_files import Unlabelled
 from vitral.errors import ImageError
 from vitral.images.preprocessing import Preprocessing
 

@@ -13,6 +13,7 @@ from vitral.classifier.bulk.rows import Row, line_of
 from vitral.errors import StorageError, TrainingError
 from vitral.files import OUR_PREFIX, storage_errors, write_file
 from vitral.locks import LOCK_FILE, locked
+from vitral.reading import text_of
 
 IMAGES = 1024  # in a part: what is lost at most
 JOB = "job.json"
@@ -106,7 +107,7 @@ class Parts:
         if others:
             raise StorageError(f"'{self.folder}' holds something else ('{others[0]}'); choose another file.")
         try:
-            job = json.loads((self.folder / JOB).read_text())
+            job = json.loads(text_of(self.folder / JOB))
         except (OSError, ValueError):
             return {} if self.done() else None
         return job if isinstance(job, dict) else {}

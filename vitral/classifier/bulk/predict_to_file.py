@@ -12,13 +12,14 @@ from pathlib import Path
 
 import torch
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.classifier.bulk.ahead import Ready, prepare_ahead
 from vitral.classifier.bulk.parts import IMAGES, Job, Parts
 from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
-from vitral.data.unlabelled import Unlabelled, check_named, stream_unlabelled
+from vitral.data.image_files import Unlabelled
+from vitral.data.unlabelled import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
 from vitral.events import Listener, Message, Progress
 from vitral.files import new_file
@@ -26,6 +27,7 @@ from vitral.inference.ranking import check_finite
 from vitral.machine import keep_freed_memory
 from vitral.outputs import check_file
 from vitral.progress import show
+from vitral.tasks.unlabelled import check_knows_classes
 
 BATCH_SIZE = 16
 AHEAD = 4  # batches that are prepared or being prepared at most
@@ -114,17 +116,19 @@ def predict_to_file(
         StorageError: the file or its parts cannot be written, are of something else, or another job is writing them.
         ImageError: there are no images, or none of them can be read; a name is neither a file nor a folder nor data.
         DataError: an archive, a table or a dataset cannot be read.
-        ModelError: the network gives no number, as damaged weights do; `top` or `batch_size` is below 1.
+        ModelError: the network gives no number, as damaged weights do, or learned without labels; `top` or `batch_size` is
+            below 1.
     """
     begun, out = time.perf_counter(), Path(out)
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     if min(top, batch_size) < 1:
         raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
+    check_knows_classes(classifier.task)
     check_out(out, names, overwrite=overwrite)
     keep_freed_memory()
     top = min(top, len(classifier.class_names))
     parts = Parts(out)
-    with parts.owned() if distributed.is_main() else contextlib.nullcontext():
+    with parts.owned() if torchrun.is_main() else contextlib.nullcontext():
         check_out(out, names, overwrite=overwrite)  # a job that has ended since may have written it
         job = _job(classifier, names, top, listener)
         return _write(classifier, names, parts, job, batch_size, workers, overwrite, begun, listener)
@@ -142,7 +146,7 @@ def _write(
     listener: Listener,
 ) -> Written:
     """Compute the parts that are not there yet, and put all of them together."""
-    if distributed.is_main():
+    if torchrun.is_main():
         parts.begin(job, anew=overwrite)
     distributed.barrier()
     done = distributed.broadcast(parts.done())
@@ -157,7 +161,7 @@ def _write(
     _compute(classifier, _timed(ready, clock), parts, job, batch_size, before, clock, listener)
     distributed.barrier()
     errors = 0
-    if distributed.is_main():
+    if torchrun.is_main():
         errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
     seconds, count = time.perf_counter() - begun, job.images - before
     pace = count / seconds if count else None
@@ -256,7 +260,7 @@ def _predicted(classifier: Classifier, batch: list[Ready], top: int) -> dict[int
     if not readable:
         return {}
     probabilities = classifier.probabilities(torch.stack([pixels for _, pixels in readable]))
-    check_finite(probabilities, [image.name for image, _ in readable])
+    check_finite(probabilities.numpy(), [image.name for image, _ in readable])
     rows = zip(readable, probabilities, strict=True)
     return {image.index: row_of(classifier.prediction(image.name, row, top=top)) for (image, _), row in rows}
 

@@ -11,6 +11,7 @@ from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
+from vitral.reading import text_of
 
 LISTS = {"train": "train800.txt", "validation": "val200.txt", "test": "test.txt"}
 COUNTS = {"train": 800, "validation": 200}
@@ -67,7 +68,7 @@ def _status(folder: Path, image: str, name: str) -> os.stat_result:
 def _rows(path: Path, task: VtabTask) -> list[tuple[str, int]]:
     """Return image and class of each line of a list."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' cannot be read ({one_line(error)}); unpack vtab-1k again.") from error
     rows = []

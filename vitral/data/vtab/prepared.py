@@ -14,6 +14,7 @@ import numpy as np
 
 from vitral.data.vtab.records import KINDS, Records
 from vitral.errors import DataError
+from vitral.reading import text_of
 
 VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 FILE = re.compile(
@@ -80,7 +81,7 @@ class Prepared:
             DataError: two are the same.
         """
         try:
-            names = [line for line in (self.folder / NAMES).read_text(encoding="utf-8").split("\n") if line.strip()]
+            names = [line for line in text_of(self.folder / NAMES).split("\n") if line.strip()]
         except (OSError, UnicodeDecodeError):
             return ()
         if len(set(names)) < len(names):
@@ -174,7 +175,7 @@ def _position(text: str | None, total: int, default: int) -> int:
 def _said(folder: Path) -> dict[str, list[int]]:
     """Return the numbers of records of each split's files, as far as the dataset says them."""
     try:
-        info: Any = json.loads((folder / INFO).read_text(encoding="utf-8"))
+        info: Any = json.loads(text_of(folder / INFO))
         return {split["name"]: [int(length) for length in split["shardLengths"]] for split in info["splits"]}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -13,6 +13,7 @@ from vitral.data.stored import Entry
 from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
+from vitral.reading import text_of
 
 TRAIN, VALIDATION = 800, 200
 PREFIXES = ("wds_vtab-", "wds_")  # Sun397 has the second
@@ -69,7 +70,7 @@ def _draw(entry: Entry) -> bytes:
 
 def _names(folder: Path, task: VtabTask) -> tuple[str, ...]:
     try:
-        names = tuple(line for line in (folder / NAMES).read_text(encoding="utf-8").splitlines() if line)
+        names = tuple(line for line in text_of(folder / NAMES).splitlines() if line)
     except (OSError, UnicodeDecodeError):
         names = ()
     if len(set(names)) == len(names) == task.classes:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from vitral.inference.runtimes import Engine, Precision
+from vitral.inference.engines import Engine, Precision
 
 Decoded = UInt8[np.ndarray, "batch rows columns 3"]
 Prepared = Float32[np.ndarray, "batch 3 height width"]

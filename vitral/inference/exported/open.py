@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Literal
 
 from vitral.errors import ModelError, WeightsError
-from vitral.inference.choice import EngineChoice, PrecisionChoice
+from vitral.inference.engines import Engine, EngineChoice, Precision, PrecisionChoice, check_able, precisions_of
 from vitral.inference.exported.graph import Graph
-from vitral.inference.runtimes import Engine, Precision, check_able, precisions_of
+from vitral.layout import CARD
 from vitral.paths import is_regular
 
 Format = Literal["onnx", "openvino", "torch"]
@@ -15,6 +15,7 @@ FILES: dict[Format, tuple[str, ...]] = {  # in the folder that an export writes,
     "openvino": ("model.xml", "model.bin"),
     "torch": ("model.pt2",),
 }
+OWN = {CARD, *(name for names in FILES.values() for name in names)}  # all that an export may leave in its folder
 ENGINES: dict[Format, Engine] = {"onnx": "onnxruntime", "openvino": "openvino"}
 SUFFIXES = {Path(names[0]).suffix: name for name, names in FILES.items()}  # of a file's name, and its format
 
@@ -49,7 +50,7 @@ def open_graph(path: Path, engine: EngineChoice | None = None, precision: Precis
         )
     if engine not in (None, "auto", own):
         raise ModelError(f"'{path}' is computed by {own}, and by no other engine; leave the engine out.")
-    check_able(own, "auto")
+    check_able(own, "auto", converts=False)
     exact: Precision = "fp32"
     graph = opened_by(path, own, next((one for one in precisions_of(own) if one == precision), exact))
     able = ("int8",) if graph.computes_in == "int8" else precisions_of(own)

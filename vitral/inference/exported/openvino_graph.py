@@ -6,11 +6,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import openvino
-import torch
 
 from vitral.errors import WeightsError, one_line
+from vitral.inference.engines import Engine, Precision, openvino_core, openvino_hints, thread_count
 from vitral.inference.exported.graph import LOGITS, PREPARED, PROBABILITIES, Decoded, Graph, Outputs, Port, Prepared
-from vitral.inference.runtimes import Engine, Precision, openvino_core, openvino_hints
 
 METADATA = "vitral"  # the entry of a model's runtime information under which ours stands
 ROOT = b"<net "  # the root element of such a file
@@ -86,7 +85,7 @@ class OpenVinoGraph(Graph):
             raise WeightsError(f"'{self.path}' is not a file of OpenVINO's ({one_line(error)}).") from error
 
     def _compiled(self, model: Any) -> Any:  # noqa: ANN401
-        return openvino_core().compile_model(model, "CPU", openvino_hints(self.precision, torch.get_num_threads()))
+        return openvino_core().compile_model(model, "CPU", openvino_hints(self.precision, thread_count()))
 
 
 def _metadata(model: Any) -> dict[str, str]:  # noqa: ANN401  # an openvino.Model

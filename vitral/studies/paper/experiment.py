@@ -28,6 +28,8 @@ class Trial:
         share: of the training images; "1" for all.
         length: of the study's steps.
         after: the trial that it starts from.
+        data: that it learns from, in place of the study's; empty for those.
+        timed: whether it takes as long as the first trial that is, however many steps that is.
     """
 
     name: str
@@ -40,6 +42,8 @@ class Trial:
     share: str = "1"
     length: float = 1.0
     after: str = ""
+    data: str = ""
+    timed: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import functools
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import torch
@@ -57,6 +57,7 @@ class Setting:
         data: the same, open.
         transfer: other data on which the features are scored; None for none.
         seeds: of every trial.
+        lengths: factors of some trials' lengths, by name, so that they take equally long here.
     """
 
     experiment: Experiment
@@ -65,10 +66,12 @@ class Setting:
     data: DataSet
     transfer: str | None
     seeds: tuple[int, ...]
+    lengths: Mapping[str, float] = field(default_factory=dict)
 
     def trials(self) -> Sequence[Trial]:
         """Return the arms."""
-        return self.experiment.trials(self.scale)
+        trials = self.experiment.trials(self.scale)
+        return tuple(replace(trial, length=trial.length * self.lengths.get(trial.name, 1.0)) for trial in trials)
 
     def named(self, name: str) -> Trial:
         """Return a trial by its name."""
@@ -115,7 +118,7 @@ class Setting:
         model = next((change.removeprefix("model=") for change in network if change.startswith("model=")), None)
         return Asked(
             trial.kind,
-            self.spec if trial.share == "1" else f"part:{trial.share}:{self.spec}",
+            trial.data or (self.spec if trial.share == "1" else f"part:{trial.share}:{self.spec}"),
             source=model,
             recipe=self.scale.tuning if trial.tuned else self.scale.recipe,
             overrides=(*trial.changes, *length),
@@ -171,8 +174,23 @@ class _Speed:
         return steps * self.step + self.beside
 
 
-def paced(setting: Setting, budget_seconds: float, listener: Listener) -> tuple[int, dict[str, float]]:
-    """Return the steps of a whole trial that a budget pays for, and the seconds that a run of each trial then takes.
+@dataclass(frozen=True)
+class Pace:
+    """How long a study's trials are.
+
+    Attributes:
+        steps: of a whole trial.
+        lengths: factors of some trials' lengths, by name.
+        seconds: that a run of each trial then takes.
+    """
+
+    steps: int
+    lengths: dict[str, float]
+    seconds: dict[str, float]
+
+
+def paced(setting: Setting, budget_seconds: float, listener: Listener) -> Pace:
+    """Return the length that a budget pays for.
 
     Every network is timed on this machine.
 
@@ -180,6 +198,9 @@ def paced(setting: Setting, budget_seconds: float, listener: Listener) -> tuple[
         StudyError: the budget does not pay for runs of any use.
     """
     speeds = _speeds(setting, listener)
+    timed = [trial.name for trial in setting.trials() if trial.timed]
+    lengths = {name: speeds[timed[0]].step / speeds[name].step for name in timed}
+    setting = replace(setting, lengths=lengths)
     trials, runs = setting.trials(), len(setting.seeds)
     beside = runs * sum(speeds[trial.name].beside for trial in trials)
     a_step = runs * sum(speeds[trial.name].step * trial.length for trial in trials)
@@ -190,7 +211,8 @@ def paced(setting: Setting, budget_seconds: float, listener: Listener) -> tuple[
             f"{rounded(budget_seconds)} is too short for {len(trials)} arms of {runs} runs each on this machine; "
             f"{least} would do for runs of {FEWEST_STEPS} steps."
         )
-    return steps, {trial.name: speeds[trial.name].seconds(setting.steps(trial, steps)) for trial in trials}
+    seconds = {trial.name: speeds[trial.name].seconds(setting.steps(trial, steps)) for trial in trials}
+    return Pace(steps, lengths, seconds)
 
 
 def _speeds(setting: Setting, listener: Listener) -> dict[str, _Speed]:
@@ -200,7 +222,7 @@ def _speeds(setting: Setting, listener: Listener) -> dict[str, _Speed]:
     speeds = {}
     for trial in setting.trials():
         changes = tuple(change for change in trial.changes if not change.startswith("optimizer.lr="))
-        alike = (changes, trial.kind, trial.tuned, trial.after)
+        alike = (changes, trial.kind, trial.tuned, trial.after, trial.data)
         if alike not in timed:
             timed[alike] = _timed(setting, trial)
         speeds[trial.name] = timed[alike]

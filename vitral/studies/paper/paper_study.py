@@ -1,6 +1,6 @@
 """A study of the paper's, as planned or as far as it has come."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,12 +24,14 @@ class Begun:
         steps: of a whole trial; None where the recipes say.
         seconds: that a run of each trial was expected to take.
         time: seconds that were asked for all; None where nothing was said.
+        lengths: factors of some trials' lengths.
     """
 
     asked: dict[str, Any]
     steps: int | None
     seconds: dict[str, float]
     time: float | None = None
+    lengths: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

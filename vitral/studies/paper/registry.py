@@ -11,6 +11,7 @@ from vitral.studies.paper.resolution import RESOLUTION
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.self_supervision import SELF_SUPERVISION
 from vitral.studies.paper.shapes import SHAPES
+from vitral.studies.paper.starts import STARTS
 
 EXPERIMENTS = {
     experiment.name: experiment
@@ -24,6 +25,7 @@ EXPERIMENTS = {
         OPTIMIZER,
         RESOLUTION,
         SELF_SUPERVISION,
+        STARTS,
     )
 }
 

@@ -63,8 +63,8 @@ def study(
     The same call goes on with what was interrupted, and several processes may share its folder.
 
     Args:
-        name: "data-size", "scaling", "shapes", "patches", "position", "head", "optimizer", "resolution" or
-            "self-supervision".
+        name: "data-size", "scaling", "shapes", "patches", "position", "head", "optimizer", "resolution",
+            "self-supervision" or "starts".
         data: what the networks learn, as `finetune` takes it; every image has one class.
         transfer: other data: what decides is then, as in most of the paper's ablations, how well ridge regression on the frozen
             features of five of its images a class does, and no longer the accuracy on the data's own test images.
@@ -86,6 +86,7 @@ def study(
     setting = _setting(name, data, transfer, budget, runs, listener)
     begun = by_main(lambda: _kept(setting, folder, time, plan, listener))
     begun = begun or _begin(setting, folder, time, plan, listener)
+    setting = replace(setting, lengths=begun.lengths)
     design = setting.design(begun.steps, begun.seconds)
     planned = PaperStudy(setting, folder, begun, plan_study(design, folder))
     if plan:
@@ -192,6 +193,7 @@ def _read(folder: Path) -> Begun | None:
             None if steps is None else int(steps),
             seconds,
             None if asked is None else float(asked),
+            {str(name): float(value) for name, value in kept.get("lengths", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StudyError(f"'{folder / ASKED}' is damaged; name another folder with {argument('out')}.") from error
@@ -236,5 +238,5 @@ def _measured(setting: Setting, time: str | float | None, listener: Listener) ->
             )
         return Begun(asked, None, by_operations(setting))
     given = None if time is None else read_seconds(time)
-    steps, seconds = paced(setting, hours * HOUR if given is None else given, listener)
-    return Begun(asked, steps, seconds, given)
+    pace = paced(setting, hours * HOUR if given is None else given, listener)
+    return Begun(asked, pace.steps, pace.seconds, given, pace.lengths)

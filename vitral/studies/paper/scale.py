@@ -72,6 +72,9 @@ class Scale:
         rates: learning rates of each optimizer, ascending.
         sizes: pixels of fine-tuning, ascending; pre-training is at the first.
         labelled: share of the images whose labels a study with few labels may use.
+        few: shares of the training images whose labels fine-tuning has, ascending.
+        generated: the generated images to begin with.
+        decoder: changes to a masked autoencoder's recipe.
         shows: what runs of this size can and cannot show.
         gpus: that share the work.
     """
@@ -92,6 +95,9 @@ class Scale:
     labelled: str
     shows: str
     gpus: int = 1
+    few: tuple[str, ...] = ("1/100", "1/10", "1")
+    generated: str = "visualatom"
+    decoder: tuple[str, ...] = ()
 
 
 def _network(model: str, label: str, *changes: str, name: str = "") -> Network:
@@ -133,6 +139,8 @@ LAPTOP = Scale(
     rates={"adam": (3e-4, 1e-3, 3e-3), "sgd": (0.01, 0.03, 0.1), "muon": (0.005, 0.01, 0.02)},
     sizes=(16, 24, 32),
     labelled="1/10",
+    generated="visualatom-mini",
+    decoder=("method.decoder_depth=1", "method.decoder_width=64", "method.decoder_heads=2"),
     shows=(
         "Images of 32 pixels, networks of at most some million parameters and minutes of training show how the arms differ at "
         "the very beginning of training on a small set. They cannot show what the paper is about: what large networks make "

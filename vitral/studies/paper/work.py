@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.evaluation.frozen import FEW_SHOT, score_frozen
 from vitral.events import Listener
 from vitral.layout import CLASSIFIER
@@ -54,7 +54,7 @@ class TrialWork(Training):
         return figures
 
     def _few_shot(self, cell: Cell, listener: Listener) -> float:
-        if not distributed.is_main():
+        if not torchrun.is_main():
             return 0.0  # the main process says it
         assert self.transfer is not None, "there are other data"
         scores = score_frozen(

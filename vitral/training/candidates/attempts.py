@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
@@ -175,8 +175,9 @@ def _trained(
             batches if model.image_size == batches.image_size else batches.at_size(model.image_size),
             recipe=run.recipe,
             normalize=run.classifier.preprocessing.normalize,
+            class_names=run.data.class_names,
             folder=attempt_folder(run.folder, attempt),
-            validate=run_validation(run, rehearsed.validating),
+            validate=run_validation(run, rehearsed.validating, rehearsed.live),
             resume=True,
             further=run.session.further,
             remarks=remarks,
@@ -186,7 +187,7 @@ def _trained(
     except TrainingInterrupted as stop:
         advice = f"go on with {argument('resume', True)} {argument('out', str(run.folder))}"
         raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
-    complete(run, training, listener)
+    complete(run, training, rehearsed.completing, listener)
     return training
 
 
@@ -209,7 +210,7 @@ def _finished(
     record = made if improved or earlier is None else replace(earlier, reached=made.reached)
     choice = _choice(rehearsed.run, first, before | {attempt.name: record})
     better = improved and choice.kept == attempt.name
-    if distributed.is_main():
+    if torchrun.is_main():
         if improved:
             described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
             save(described, folder / CLASSIFIER)
@@ -254,7 +255,7 @@ def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
     best = next(one for one in run.plan.attempts if one.name == trained)
     folder, record = attempt_folder(run.folder, best), records[trained]
     history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
-    if distributed.is_main():
+    if torchrun.is_main():
         write_file(run.folder / RECIPE_FILE, record.recipe)
         write_file(run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
     distributed.barrier()

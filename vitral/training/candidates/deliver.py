@@ -7,17 +7,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vitral import distributed
+import torch
+
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import save, update_provenance
 from vitral.classifier.provenance import Provenance
+from vitral.data.source import Source
 from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.looks import TEST, note_look
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER, RUN_FILE
+from vitral.tasks.task import Result
 from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
 from vitral.training.candidates.first import First, first_classifier
 from vitral.training.loop import TrainingResult
@@ -126,7 +130,7 @@ class Outcome:
 def one_outcome(rehearsed: Rehearsed, training: TrainingResult, first: First | None, listener: Listener) -> Outcome:
     """Return the better of the first classifier, if there is one, and the one network that was trained."""
     run = rehearsed.run
-    complete(run, training, listener)
+    complete(run, training, rehearsed.completing, listener)
     choice = None
     if first is not None:
         network = Candidate(TRAINED, figure_of(rehearsed, training), first.candidate.images)
@@ -142,9 +146,9 @@ def first_outcome(run: Run, first: First) -> Outcome:
     return Outcome(run, first.load().to(training_device()), None, False, choice)
 
 
-def complete(run: Run, training: TrainingResult, listener: Listener) -> None:
-    """Do what the method does with a network once it is trained."""
-    method_of(run.recipe).complete(run.classifier_of(training.model), run.data.splits["train"], listener)
+def complete(run: Run, training: TrainingResult, images: Source, listener: Listener) -> None:
+    """Do what the method does with a network once it is trained, by training images for which there is time."""
+    method_of(run.recipe).complete(run.recipe, run.classifier_of(training.model), images, listener)
 
 
 def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) -> RunResult:
@@ -157,24 +161,18 @@ def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) ->
     """
     run, choice, split = outcome.run, outcome.choice, outcome.run.data.scored_split()
     folder = run.folder / CLASSIFIER
-    if distributed.is_main():  # before all else: no figure and no drawing is worth a trained network
+    if torchrun.is_main():  # before all else: no figure and no drawing is worth a trained network
         save(outcome.described({}), folder)
     if choice is not None and len(choice.candidates) > 1:
         listener(Message(choice.sentence(run.data.task.headline)))
-    if split == TEST and distributed.is_main():
+    if split == TEST and torchrun.is_main():
         note_look(run.folder, run.data, run.kind)
-    evaluation = evaluate_source(
-        outcome.classifier,
-        run.data.splits[split],
-        limit=VALIDATION_IMAGES,
-        workers=scoring_workers(run),
-        listener=listener,
-    )
+    evaluation = _evaluated(outcome, split, listener)
     training = outcome.training or _untrained(outcome.classifier)
     diagnosis = diagnose_run(run, training, baselines if outcome.trained else None, evaluation)
     outcome.classifier.cpu()
     classifier = outcome.described(named_scores(evaluation, baselines, split))
-    if distributed.is_main():
+    if torchrun.is_main():
         update_provenance(classifier, folder)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
         said = {**found, **tried(choice, run), **evaluation.to_json()}
@@ -188,6 +186,16 @@ def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) ->
     return RunResult(run, training, classifier, folder, baselines, evaluation, seconds, diagnosis, choice)
 
 
+def _evaluated(outcome: Outcome, split: str, listener: Listener) -> Result:
+    run, source = outcome.run, outcome.run.data.splits[split]
+    if not run.data.task.scored:  # no image need be looked at for that
+        unknown = torch.zeros(len(source), 0)
+        return run.data.task.score(unknown, unknown, class_names=run.data.class_names, describe=source.describe)
+    return evaluate_source(
+        outcome.classifier, source, limit=VALIDATION_IMAGES, workers=scoring_workers(run), listener=listener
+    )
+
+
 def figure_of(rehearsed: Rehearsed, training: TrainingResult) -> float:
     """Return a trained network's figure on the validation images, in every process: the log's, of its last update."""
     return distributed.broadcast(_figure(rehearsed, training))
@@ -199,7 +207,7 @@ def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:
         for name, value in row.items():
             if name.startswith("validation/"):
                 return float(value)
-    validate = run_validation(rehearsed.run, rehearsed.validating)
+    validate = run_validation(rehearsed.run, rehearsed.validating, rehearsed.live)
     figures = None if validate is None else validate(training.model, ignore, lambda: False)
     assert figures is not None, "the trained network was not validated"
     return next(iter(figures.values()))

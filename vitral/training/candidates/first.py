@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save
@@ -105,7 +105,7 @@ def first_classifier(
         if may is None:
             return None
         first = _made(run, may, validating, listener)
-    if distributed.is_main() and not is_classifier(run.folder / CLASSIFIER):
+    if torchrun.is_main() and not is_classifier(run.folder / CLASSIFIER):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
     return first
@@ -201,7 +201,7 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
 
 
 def _write(run: Run, candidate: Candidate, model: Model, images: int) -> None:
-    if distributed.is_main():
+    if torchrun.is_main():
         source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
         provenance = Provenance(
             source=source,

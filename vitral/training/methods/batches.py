@@ -1,6 +1,6 @@
 """The batches that a method learns from: the views that it wants, partners to mix with, and its further sources."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from vitral import distributed
@@ -20,14 +20,26 @@ from vitral.training.methods.views import ExtraSource
 from vitral.training.settings.recipe import Recipe
 
 
-def open_further(recipe: Recipe, listener: Listener = ignore) -> dict[str, DataSet]:
+def open_further(
+    recipe: Recipe, class_names: Sequence[str] = (), *, skip_bad_images: bool = False, listener: Listener = ignore
+) -> dict[str, DataSet]:
     """Return the further sources that a recipe's method learns from, by name.
+
+    Args:
+        recipe: the settings.
+        class_names: of the labels, in order.
+        skip_bad_images: leave out images that cannot be read, instead of an error.
+        listener: hears of the reading.
 
     Raises:
         DataError: one cannot be opened.
     """
-    wanted = method_of(recipe).sources(recipe)
-    return {name: open_data(source.data, listener=listener) for name, source in wanted.items()}
+    method = method_of(recipe)
+    opened = {
+        name: open_data(source.data, skip_bad_images=skip_bad_images, listener=listener)
+        for name, source in method.sources(recipe).items()
+    }
+    return {name: method.further(recipe, data, class_names, listener) for name, data in opened.items()}
 
 
 def training_batches(
@@ -59,13 +71,13 @@ def training_batches(
         DataError: the processes cannot share a batch evenly, or a further source cannot be opened.
     """
     method = method_of(recipe)
-    opened = open_further(recipe, listener) if further is None else further
+    opened = open_further(recipe, listener=listener) if further is None else further
     extra = {
         name: _extra(name, opened[name].splits["train"], wanted, recipe, image_size, augmentation, fill)
         for name, wanted in method.sources(recipe).items()
     }
     views = method.views(recipe)
-    first, *more = (view.augmentation or augmentation for view in views)
+    first, *more = (view.of(augmentation) for view in views)
     batches = TrainingBatches(
         source,
         batch_size=recipe.batch_size,
@@ -95,7 +107,7 @@ def _extra(
     augmentation: Augmentation,
     fill: Colour,
 ) -> TrainingBatches:
-    first, *more = (view.augmentation or replace(augmentation, repeats=1) for view in wanted.views)
+    first, *more = (view.of(replace(augmentation, repeats=1)) for view in wanted.views)
     return TrainingBatches(
         source,
         batch_size=wanted.batch_size,

@@ -12,7 +12,7 @@ from vitral.models.model import Model
 from vitral.objectives.masked_patches import MaskedPatchPrediction, masked_patch_loss, mean_colours
 from vitral.seeds import derive
 from vitral.tasks.task import Task
-from vitral.training.methods.method import Method
+from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
 from vitral.training.scoring.head import fit_head
 from vitral.training.settings.methods import MaskedPatchesSettings
@@ -23,10 +23,9 @@ class MaskedPatches(Method):
     """The colours of hidden patches; labels are not looked at."""
 
     Settings = MaskedPatchesSettings
-    trains_head = False
 
-    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
-        super().__init__(network, recipe, task)
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
         share = cast(MaskedPatchesSettings, recipe.method).share
         self.module = MaskedPatchPrediction(network, share=share, seed=derive(recipe.seed, "masked patches"))
         self.patch: tuple[int, int] = network.config.patch_size
@@ -38,6 +37,11 @@ class MaskedPatches(Method):
         return loss, {"accuracy": right}
 
     @classmethod
-    def complete(cls, classifier: Classifier, train: Source, listener: Listener) -> None:
+    def trains_head(cls, recipe: Recipe) -> bool:
+        """Return that it does not."""
+        return False
+
+    @classmethod
+    def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
         """Fit the head that nothing has trained."""
         fit_head(classifier, train, listener)

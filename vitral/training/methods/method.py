@@ -1,22 +1,38 @@
 """`Method`: how a network learns, in one object; what the loop, the step, the checkpoints and the run ask of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.source import Source
-from vitral.events import Listener
+from vitral.data.source import DataSet, Source
+from vitral.events import Listener, ignore
 from vitral.models.model import Model
 from vitral.tasks.task import Task
-from vitral.training.methods.views import ExtraSource, Part, View
+from vitral.training.methods.views import ExtraSource, Normalize, Part, View
 from vitral.training.optimization.optimizers import build_optimizer
 from vitral.training.optimization.state import Held, fill
 from vitral.training.settings.methods import MethodSettings
 from vitral.training.settings.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method may have to know besides network, recipe and task.
+
+    Attributes:
+        class_names: of the labels, in order; none where nobody has named them.
+        normalize: from values 0 to 255 to the network's input; None where no images will come.
+        listener: hears messages.
+    """
+
+    class_names: tuple[str, ...] = ()
+    normalize: Normalize | None = None
+    listener: Listener = ignore
 
 
 class Method(ABC):
@@ -29,13 +45,13 @@ class Method(ABC):
         network: what is delivered in the end, with its starting weights; its blocks are the unit of sharding and the like.
         recipe: the settings, the method's own section among them.
         task: what a label is.
+        context: what else it may have to know; None where nobody can say.
 
     Raises:
         ModelError: the network cannot be trained so.
     """
 
     Settings: ClassVar[type[MethodSettings]]
-    trains_head: ClassVar[bool] = True  # otherwise there is nothing to validate while it trains
     plain: ClassVar[bool] = (
         False  # whether `module` is the network and no more, all of it in every loss: it may be sharded
     )
@@ -43,8 +59,8 @@ class Method(ABC):
 
     module: nn.Module  # all that is trained, called as one
 
-    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
-        self.network, self.recipe, self.task = network, recipe, task
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        self.network, self.recipe, self.task, self.context = network, recipe, task, context or Context()
 
     @classmethod
     def views(cls, recipe: Recipe) -> tuple[View, ...]:
@@ -55,6 +71,21 @@ class Method(ABC):
     def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
         """Return which further sources it learns from, by name."""
         return {}
+
+    @classmethod
+    def further(cls, recipe: Recipe, data: DataSet, class_names: Sequence[str], listener: Listener) -> DataSet:
+        """Return what it learns from of one of its further sources, such as the images that a teacher is sure of."""
+        return data
+
+    @classmethod
+    def trains_head(cls, recipe: Recipe) -> bool:
+        """Tell whether the network's head learns; if not, it has nothing to say while the network trains."""
+        return True
+
+    @classmethod
+    def labelled(cls, recipe: Recipe, data: DataSet, listener: Listener) -> DataSet:
+        """Return the data with labels that the method finds itself, where they have none."""
+        return data
 
     def optimizers(self) -> list[Optimizer]:
         """Return what changes the parameters of `module`, each of which is in one optimizer at most; asked for once.
@@ -72,6 +103,10 @@ class Method(ABC):
             call: `module`, as it is to be called in training; once.
             part: the images.
         """
+
+    def apart(self) -> list[nn.Parameter]:
+        """Return the parameters of `module` whose gradients it makes and brings together over the processes itself."""
+        return []
 
     def after_step(self, step: int) -> None:
         """Do what follows update `step`, counted from 0, such as to move an average; not called where one was skipped."""
@@ -94,6 +129,6 @@ class Method(ABC):
         return
 
     @classmethod
-    def complete(cls, classifier: Classifier, train: Source, listener: Listener) -> None:
+    def complete(cls, recipe: Recipe, classifier: Classifier, train: Source, listener: Listener) -> None:
         """Make a classifier whole whose network was trained so; `train` are the images that it learned from."""
         return

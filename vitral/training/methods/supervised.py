@@ -1,7 +1,7 @@
 """Supervised classification: learn what the labels say."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from vitral.models.stochastic_depth import BatchPart
 from vitral.objectives.balance import balance_loss
 from vitral.objectives.classification import sigmoid_cross_entropy, softmax_cross_entropy
 from vitral.tasks.task import OWN_LOSS, Targets, Task
-from vitral.training.methods.method import Method
+from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
-from vitral.training.settings.methods import SupervisedSettings
+from vitral.training.settings.methods import MethodSettings, SupervisedSettings
 from vitral.training.settings.recipe import Recipe
 
 
@@ -32,11 +32,11 @@ class TrainingOutputs(nn.Module):
 class Supervised(Method):
     """The recipe's loss of the labels, with what balances experts; both heads of a distilled network learn from the labels."""
 
-    Settings = SupervisedSettings
+    Settings: ClassVar[type[MethodSettings]] = SupervisedSettings
     plain = True
 
-    def __init__(self, network: Model, recipe: Recipe, task: Task) -> None:
-        super().__init__(network, recipe, task)
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
         self.module = TrainingOutputs(network)
 
     def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:

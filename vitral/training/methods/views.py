@@ -1,7 +1,8 @@
 """What a method sees of a batch: views of its images, normalised, erased and mixed on the device."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, UInt8
@@ -25,10 +26,16 @@ class View:
     Attributes:
         augmentation: how the images vary; None for as the recipe says.
         mixed: whether they are mixed, where the recipe mixes.
+        changes: of the recipe's augmentation, by its settings' names.
     """
 
     augmentation: Augmentation | None = None
     mixed: bool = True
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, augmentation: Augmentation) -> Augmentation:
+        """Return how the images vary where a recipe says `augmentation`."""
+        return replace(self.augmentation or augmentation, **self.changes)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Sharpness-aware minimisation: the gradient of where the loss is worst nearby (SAM, arXiv 2010.01412, algorithm 1)."""
+"""Sharpness-aware minimisation: the gradient of where the loss is worst nearby (SAM, arXiv 2010.01412, algorithm 1).
+
+With a surrogate gap (GSAM, arXiv 2203.08065; big_vision's trainers/proj/gsam/gsam.py) that of here is made smaller, too.
+"""
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,12 +9,15 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from vitral import distributed
 from vitral.data.batch import Batch
 from vitral.training.optimization.local import local_parts
 from vitral.training.optimization.optimizers import add_penalty, global_norm
 from vitral.training.optimization.statistics import Statistics
+from vitral.training.settings.sections import OptimizerSettings
 
 Figures = dict[str, Tensor]  # scalars by name
 
@@ -34,6 +40,7 @@ def sharp_gradients(
     before: list[Tensor],
     rho: float,
     images: int | None,
+    alpha: float = 0.0,
 ) -> Figures:
     """Add to the gradients those of SAM, for `images` images after `images`; return the figures of before the climb.
 
@@ -49,6 +56,7 @@ def sharp_gradients(
         before: their values, to which they are put back.
         rho: radius of the climb.
         images: that make one climb together.
+        alpha: of GSAM; 0 for SAM.
     """
     groups = list(batch.cut(images or len(batch)))
     parts: list[tuple[Figures, float]] = []
@@ -60,14 +68,70 @@ def sharp_gradients(
         figures = gradients(group, together=images is None)
         for mean, buffer in zip(after, statistics.buffers, strict=True):
             mean.add_(buffer, alpha=share)
+        here = copied_gradients(module.parameters()) if alpha else []
         with perturbed(module.parameters(), rho):
-            put_gradients(held)
-            add_penalty(optimizers, share)
-            gradients(group, share=share, together=number == len(groups) - 1)
+            if alpha:  # each group's climb has to be known by itself
+                add_penalty(optimizers)
+                gradients(group, together=images is None)
+            else:
+                put_gradients(held)
+                add_penalty(optimizers, share)
+                gradients(group, share=share, together=number == len(groups) - 1)
+        if alpha:
+            narrow_the_gap(here, alpha)
+            add_gradients(held, module.parameters(), share)
         statistics.put(before)  # the second pass leaves none
         parts.append((figures, share))
+    if alpha and images is not None:
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                distributed.total(parameter.grad).div_(distributed.world())
     statistics.put(after)
     return weighted(parts)
+
+
+def radius(rate: float, settings: OptimizerSettings, final_rate: float) -> float:
+    """Return the radius of the climb at a learning rate, between that of its peak and that of its end."""
+    peak, end = settings.sam_rho or 0.0, settings.sam_final_rho
+    if end is None or settings.lr == final_rate:
+        return peak
+    return end + (peak - end) * (rate - final_rate) / (settings.lr - final_rate)
+
+
+@torch.no_grad()
+def narrow_the_gap(here: Sequence[tuple[nn.Parameter, Tensor]], alpha: float) -> None:
+    """Take from the gradients `alpha` times what the gradients from before the climb have at a right angle to them.
+
+    Args:
+        here: parameters with their gradients from before; those from the climb are theirs now.
+        alpha: how much.
+    """
+    clean = local_parts(gradient for _, gradient in here)
+    kept = [parameter.grad if parameter.grad is not None else torch.zeros_like(parameter) for parameter, _ in here]
+    climbed, squared = local_parts(kept), global_norm(kept) ** 2
+    both = torch.stack([(one * other).sum() for one, other in zip(clean, climbed, strict=True)]).sum()
+    if any(isinstance(gradient, DTensor) for gradient in kept):
+        distributed.total(both)
+    along = float(both / squared)
+    torch._foreach_mul_(climbed, 1 + alpha * along)
+    torch._foreach_add_(climbed, clean, alpha=-alpha)
+
+
+def copied_gradients(parameters: Iterable[nn.Parameter]) -> list[tuple[nn.Parameter, Tensor]]:
+    """Return copies of the gradients with their parameters."""
+    return [(parameter, parameter.grad.clone()) for parameter in parameters if parameter.grad is not None]
+
+
+@torch.no_grad()
+def add_gradients(
+    held: Iterable[tuple[nn.Parameter, Tensor]], parameters: Iterable[nn.Parameter], share: float
+) -> None:
+    """Weight the gradients by a share, and add those that were taken away before."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.mul_(share)
+    for parameter, gradient in held:
+        parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 def weighted(parts: Sequence[tuple[Figures, float]]) -> Figures:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from vitral import distributed
+from vitral import torchrun
 from vitral.models.experts import Rows, shared_rows
 
 
@@ -162,7 +162,7 @@ def _piece(tensor: Tensor, like: Tensor, shared: Rows | None) -> Piece | None:
         first, whole = (rows[0], tensor.shape[0]) if rows is not None else (0, None)
     elif shared is not None and tensor.ndim and tensor.shape[0] == shared.end - shared.first:
         local, first, whole = tensor, shared.first, shared.total
-    elif distributed.is_main():
+    elif torchrun.is_main():
         local, first, whole = tensor, 0, None
     else:
         return None

@@ -25,6 +25,9 @@ WORK, WORK_SECONDS = (
     1_000_000,
     0.044,
 )  # rounds of a loop, and what they take on a core of ours that has nothing else to do
+# Of a validation, whatever its images: the start of the process that reads them; seconds of an idle core like ours. At most
+# half of what one takes is put down to it.
+STARTING_SECONDS, STARTING_SHARE = 0.3, 0.5
 TOLERANCE_SHARE, TOLERANCE_SECONDS = 0.05, 3.0  # by which a command may miss its budget and still have kept it
 
 
@@ -191,13 +194,16 @@ class Budget:
         return pace(costs, step=step, total=total, validated=validated, most=most, left=left, elapsed=spent)
 
     def _costs(self) -> Costs:
-        validation = self.reserve.validation if self.validation is None else self.validation
+        slow = statistics.fmean(self._slow or [1.0])
+        validation = of_images = self.reserve.validation
+        if self.validation is not None:
+            validation = self.validation
+            # Else ten times as many images would be expected to start ten processes.
+            of_images = validation - min(STARTING_SECONDS * slow, STARTING_SHARE * validation)
         return Costs(
             step=statistics.fmean(self._steps),
             validation=validation,
-            ending=self.reserve.ending
-            + self.reserve.scoring * validation
-            + self.reserve.fixed * statistics.fmean(self._slow or [1.0]),
+            ending=self.reserve.ending + self.reserve.scoring * of_images + self.reserve.fixed * slow,
         )
 
 

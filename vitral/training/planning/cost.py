@@ -18,19 +18,22 @@ class Cost:
         seconds: of all steps.
         images_per_second: over all processes.
         bytes: of memory in a process, beyond the libraries'.
+        update_share: of the time, for what the optimizer multiplies to make an update.
     """
 
     seconds: float
     images_per_second: float
     bytes: int
+    update_share: float = 0.0
 
     def sentence(self, budget_seconds: float | None) -> str:
         """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
         cut = ""
         if budget_seconds is not None and budget_seconds < self.seconds:
             cut = f", cut to the {rounded(budget_seconds)} of {argument('time')}"
+        own = f", {self.update_share:.0%} of it Muon's own products" if self.update_share else ""
         return (
-            f"Expected: about {rounded(self.seconds)} of training at {self.images_per_second:.3g} images/s{cut}; "
+            f"Expected: about {rounded(self.seconds)} of training at {self.images_per_second:.3g} images/s{own}{cut}; "
             f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
         )
 
@@ -49,14 +52,16 @@ def fit_machine(
     Raises:
         RecipeError: without a time budget the run would take years.
     """
-    share = recipe.batch_size // machine.processes
+    images = recipe.batch_size // machine.processes
     fitted, reasons = fit_memory(
-        recipe, fixed=measured.fixed_bytes, an_image=measured.image_bytes, images=share, usable=machine.usable_bytes
+        recipe, fixed=measured.fixed_bytes, an_image=measured.image_bytes, images=images, usable=machine.usable_bytes
     )
-    part = -(-share // (fitted.compute.accumulation or 1))
+    part = -(-images // (fitted.compute.accumulation or 1))
+    step = recipe.batch_size / measured.images_per_second + measured.update_seconds
     cost = Cost(
-        seconds=(recipe.steps or 0) * recipe.batch_size / measured.images_per_second,
-        images_per_second=measured.images_per_second,
+        seconds=(recipe.steps or 0) * step,
+        images_per_second=recipe.batch_size / step,
+        update_share=measured.update_seconds / step,
         bytes=measured.fixed_bytes + part * measured.image_bytes,
     )
     if cost.seconds > YEAR and budget_seconds is None:

@@ -13,6 +13,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
 from vitral.models.cost import count_macs
 from vitral.tasks.task import Targets
+from vitral.training.methods.method import Context
 from vitral.training.methods.mixing import mixes
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import View
@@ -42,7 +43,8 @@ PLAIN = {
 def measure(classifier: Classifier, recipe: Recipe, *, budget_seconds: float | None = None) -> Measured:
     """Time gradients of the training's own step on a copy of the network; the network and the random state stay as they are.
 
-    The update itself is left out: it takes little beside a batch's gradients, and its memory is known.
+    The update itself is left out: it takes little beside a batch's gradients, and its memory is known; only Muon's, which
+    orthogonalises every matrix, is timed by itself.
 
     Args:
         classifier: the network with its preprocessing.
@@ -58,8 +60,9 @@ def measure(classifier: Classifier, recipe: Recipe, *, budget_seconds: float | N
         rate = probe.rate(few, times=2 if within is not None else TIMED_STEPS)
         if within is not None and (1 + TIMED_STEPS) * most / distributed.broadcast(rate) <= within:
             rate = probe.rate(most, times=1 + TIMED_STEPS)
+        update_seconds = probe.update_seconds() if recipe.optimizer.name == "muon" else 0.0
     rate *= distributed.world() / (1 if recipe.optimizer.sam_rho is None else SAM_PASSES)
-    return Measured(images_per_second=rate, fixed_bytes=probe.fixed_bytes(), image_bytes=image_bytes)
+    return Measured(rate, probe.fixed_bytes(), image_bytes, update_seconds)
 
 
 def scoring_rate(classifier: Classifier) -> float:
@@ -94,8 +97,9 @@ class _Probe:
         self.num_classes = len(classifier.class_names or ())
         model = copy.deepcopy(classifier.model).train()
         adapt(model, recipe.adaptation, seed=0)
-        method = build_method(model, self.recipe, self.task)
-        self.step = Step(method, self.recipe, classifier.preprocessing.normalize)
+        normalize = classifier.preprocessing.normalize
+        context = Context(tuple(classifier.class_names), normalize)
+        self.step = Step(build_method(model, self.recipe, self.task, context), self.recipe, normalize)
 
     def batch(self, count: int) -> Batch:
         """Return a batch of empty images, in every view and with as many of further sources as a whole batch would have."""
@@ -129,6 +133,19 @@ class _Probe:
         """Return images per second in the fastest of some steps."""
         batch = self.batch(count)
         return count / min(_timed(lambda: self.learn(batch), self.step.device) for _ in range(times))
+
+    def update_seconds(self) -> float:
+        """Return the seconds of an update by gradients that are there; the copy is of no use afterwards."""
+        for parameter in self.step.method.module.parameters():
+            if parameter.requires_grad:
+                parameter.grad = torch.ones_like(parameter)
+
+        def update() -> None:
+            for optimizer in self.step.optimizers:
+                optimizer.step()
+
+        update()  # which makes its state
+        return _timed(update, self.step.device)
 
     def fixed_bytes(self) -> int:
         """Return what weights, gradients and optimizers take, whatever the batch."""

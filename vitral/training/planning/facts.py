@@ -73,11 +73,14 @@ class Measured:
         images_per_second: over all processes.
         fixed_bytes: of weights, gradients and optimizer.
         image_bytes: that an image needs between its forward and backward pass.
+        update_seconds: of an update beside its gradients, where the optimizer multiplies matrices for it; otherwise it is
+            nothing beside them, and 0.
     """
 
     images_per_second: float
     fixed_bytes: int
     image_bytes: int
+    update_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,8 @@ def network_config(recipe: Recipe, num_classes: int) -> Any:  # noqa: ANN401  # 
     changes |= shape_changes(recipe, name)
     if recipe.head.representation:
         changes["representation_size"] = changes.get("dim", getattr(config, "dim", None))
+    if recipe.experts.upcycle is not None:
+        raise ModelError(f"experts.upcycle is for a network that comes trained, and {name} begins from random weights.")
     numbers = {} if recipe.experts.number is None else {"num_experts": recipe.experts.number}
     if wanted := {**numbers, **routing(recipe)}:
         if getattr(config, "experts", None) is None:

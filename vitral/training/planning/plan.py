@@ -117,11 +117,13 @@ class Run:
         session: what was asked, the folder and the data.
         plan: what was decided.
         classifier: the network in its starting state, with head, size, preprocessing and class names in place.
+        judging: other data by which its features are followed; None for those that it learns from.
     """
 
     session: Session
     plan: Plan
     classifier: Classifier
+    judging: DataSet | None = None
 
     @property
     def kind(self) -> str:
@@ -175,7 +177,7 @@ class Run:
         model, data = self.classifier.model, self.data
         counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
         return [
-            f"Found {data.name}: {len(data.class_names)} classes; images: {counts}.",
+            f"Found {data.name}: {data.what()}; images: {counts}.",
             *data.notes,
             f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
             f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",

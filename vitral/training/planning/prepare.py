@@ -19,6 +19,7 @@ from vitral.models.experts import change_experts
 from vitral.models.families import build
 from vitral.models.families import replace as replace_config
 from vitral.models.model import Model
+from vitral.models.upcycling import NUMBER, upcycle
 from vitral.seeds import derive
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.estimate import measure
@@ -28,7 +29,7 @@ from vitral.training.planning.network import DEFAULT_MODEL, SHAPE, network_confi
 from vitral.training.planning.plan import Plan, Run, Session
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import resolve
-from vitral.training.scoring.live import check_few_shot
+from vitral.training.scoring.live import open_judging
 from vitral.training.settings.recipe import Recipe
 from vitral.weights.named.find import is_named, offer
 
@@ -111,13 +112,14 @@ def prepare(session: Session) -> Run:
         loaded = load(str(request.source), tuned=False, listener=session.listener)
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
-    check_few_shot(plan.recipe, session.data)
+    skip = request.asked.skip_bad_images
+    judging = open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=session.listener)
     classifier = begin_network(session, plan, loaded)
     if request.asked.quick:
-        return Run(session, plan, classifier)  # nothing is trained, so that nothing need be measured of it
+        return Run(session, plan, classifier, judging)  # nothing is trained, so that nothing need be measured of it
     measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
     plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
-    return Run(session, plan, classifier)
+    return Run(session, plan, classifier, judging)
 
 
 def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Classifier:
@@ -150,7 +152,10 @@ def _fresh(model: Model, name: str, recipe: Recipe) -> Model:
 
 
 def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
-    """Give a network a new head for the data's classes, and the recipe's size and rates."""
+    """Give a network a new head for the data's classes, the recipe's size and rates, and experts where it asks for some."""
+    if recipe.experts.upcycle is not None:
+        number, seed = recipe.experts.number or NUMBER, derive(recipe.seed, "experts")
+        start.model = upcycle(start.model, recipe.experts.upcycle, number=number, seed=seed)
     model = start.model
     model.replace_head(data.outputs, seed=derive(recipe.seed, "head"))
     if recipe.image_size is not None:

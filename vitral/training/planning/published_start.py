@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import ModelError, VitralError, WeightsError
@@ -64,7 +64,7 @@ def with_start(session: Session, *, fetching: bool = True) -> Session:
     if not session.request.begins_freely:
         return session
     taken, refusal = _Taken(ChosenStart("", ())), None
-    if distributed.is_main():
+    if torchrun.is_main():
         try:
             taken = _take(session, fetching=fetching)
         except VitralError as error:

@@ -14,13 +14,18 @@ from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
+from vitral.training.methods.registry import method_of
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.durations import written
 from vitral.training.planning.plan import Run
+from vitral.training.scoring.head import fitted_images
+from vitral.training.scoring.live import NEIGHBOURS_AMONG, Live, follow
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more
 REHEARSAL_SHARE = 0.01  # of the budget, for those more
-VALIDATION_SHARE, SCORING_SHARE = 0.01, 0.1  # of the time left: one validation, and the final scoring
+# Of the time left: one validation, and again what follows the features; the final scoring, and again a head for features that
+# were learned without one.
+VALIDATION_SHARE, SCORING_SHARE = 0.01, 0.1
 DOUBT = (
     0.5  # of the time that a step is expected to take: a whole batch goes faster than the few images that were timed
 )
@@ -39,17 +44,21 @@ class Allowance:
     Attributes:
         validation: images of every validation.
         scored: images of the final scoring.
+        followed: images of which, and among which, the nearest are looked for at every validation where features are followed.
+        completing: training images that a head is fitted on at the end, where the method trains none.
         image_seconds: of one image read and put through the network, without a gradient.
     """
 
     validation: int
     scored: int
+    followed: int
+    completing: int
     image_seconds: float
 
     @property
     def ending(self) -> float:
-        """Seconds of the images of the report."""
-        return REPORTED_IMAGES * self.image_seconds
+        """Seconds of the images of the report, and of those that a head is fitted on."""
+        return (REPORTED_IMAGES + self.completing) * self.image_seconds
 
     @property
     def least(self) -> float:
@@ -57,7 +66,7 @@ class Allowance:
         return (self.validation + self.scored) * self.image_seconds + self.ending + FIXED_SECONDS
 
 
-def allow(image_seconds: float, left: float, *, validation: int, scored: int) -> Allowance:
+def allow(image_seconds: float, left: float, *, validation: int, scored: int, completing: int = 0) -> Allowance:
     """Share out what is left of a budget.
 
     Args:
@@ -65,12 +74,19 @@ def allow(image_seconds: float, left: float, *, validation: int, scored: int) ->
         left: seconds until the command must have ended.
         validation: images of the validation split.
         scored: images of the split that the run is scored on.
+        completing: training images that a head may be fitted on at the end.
     """
 
     def most(share: float, there: int) -> int:
         return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(image_seconds, 1e-9))))
 
-    return Allowance(most(VALIDATION_SHARE, validation), most(SCORING_SHARE, scored), image_seconds)
+    return Allowance(
+        most(VALIDATION_SHARE, validation),
+        most(SCORING_SHARE, scored),
+        most(VALIDATION_SHARE, NEIGHBOURS_AMONG),
+        most(SCORING_SHARE, completing),
+        image_seconds,
+    )
 
 
 def time_images(classifier: Classifier, source: Source, seconds: float) -> float:
@@ -108,12 +124,16 @@ class Rehearsed:
     Attributes:
         run: with as many images to score on as there is time for.
         validating: the images of every validation; None without a validation split.
+        live: what follows the network's features at every validation; None for nothing.
+        completing: the training images that the method completes a trained network with.
         budget: the command's time.
         ending: seconds of scoring and report, which must be left after training; 0 without a budget.
     """
 
     run: Run
     validating: Source | None
+    live: Live | None
+    completing: Source
     budget: Budget
     ending: float = 0.0
 
@@ -160,11 +180,14 @@ def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> 
     if run.session.budget_seconds is None:
         most = len(validation) if validation is not None and judging is None else judging or 0
         settled = None if validation is None else limited(run.data, "validation", most, seed=run.recipe.seed)
-        return Rehearsed(run, settled, Budget(None))
+        live = follow(run.recipe, run.data, settled, judging=run.judging)
+        return Rehearsed(run, settled, live, splits["train"], Budget(None))
     seconds = REHEARSAL_SHARE * run.session.budget_seconds
     image_seconds = time_images(run.classifier, splits[split], seconds)
     counts = {"validation": 0 if validation is None else len(validation), "scored": len(splits[split])}
-    allowed = distributed.broadcast(allow(image_seconds, run.session.left(), **counts))
+    head = method_of(run.recipe).trains_head(run.recipe)
+    fitted = 0 if head or not run.data.task.scored else fitted_images(splits["train"])
+    allowed = distributed.broadcast(allow(image_seconds, run.session.left(), **counts, completing=fitted))
     if judging is not None:
         allowed = replace(allowed, validation=judging)
     seed = run.recipe.seed
@@ -176,14 +199,17 @@ def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> 
         listener(Message(reasons[-1]))
     data = replace(run.data, splits={**splits, split: scored})
     run = replace(run, session=replace(run.session, data=data), plan=replace(run.plan, reasons=reasons))
+    live = follow(run.recipe, run.data, validating, judging=run.judging, most=allowed.followed)
+    images = (allowed.validation if head else 0) + (0 if live is None else live.images)
     reserve = Reserve(
-        validation=allowed.validation * allowed.image_seconds,
-        scoring=allowed.scored / allowed.validation if allowed.validation else 0.0,
-        ending=allowed.ending + (0.0 if allowed.validation else allowed.scored * allowed.image_seconds),
+        validation=images * allowed.image_seconds,
+        scoring=allowed.scored / images if images else 0.0,
+        ending=allowed.ending + (0.0 if images else allowed.scored * allowed.image_seconds),
         fixed=FIXED_SECONDS,
     )
     budget = Budget(run.session.budget_seconds, started=run.session.started, reserve=reserve, slowness=machine_slowness)
-    return Rehearsed(run, validating, budget, allowed.least)
+    completing = limited(run.data, "train", allowed.completing, seed=seed) if fitted else splits["train"]
+    return Rehearsed(run, validating, live, completing, budget, allowed.least)
 
 
 def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from vitral import plugins
 from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
+from vitral.data.open import parts_of_name
 from vitral.errors import RecipeError, TrainingError
 from vitral.models.catalog import list_models
 from vitral.training.planning.attempts import Attempt, says_one
@@ -22,6 +23,7 @@ FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
 # Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
+PATHS, DATA_NAMES = ("method.teacher", "method.tree"), ("method.unlabelled", "evaluation.data")  # of a recipe's keys
 NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
@@ -132,7 +134,7 @@ def ask(
         source=None if source is None else str(source),
         model=model,
         recipe=None if recipe is None else str(recipe),
-        overrides=tuple(overrides),
+        overrides=tuple(map(_anchored, overrides)),
         image_size=image_size,
         budget_seconds=asked_seconds(time, budget_seconds),
         seed=seed,
@@ -144,6 +146,17 @@ def ask(
         where=str(Path.cwd()),
         plugins=tuple(str(plugin.path) for plugin in plugins.loaded()),
     )
+
+
+def _anchored(change: str) -> str:
+    """Return a change to a recipe with its path in full: a run that goes on may do so from another folder."""
+    key, equals, value = change.partition("=")
+    if key.strip() in PATHS and value and Path(value).exists():
+        return f"{key}{equals}{Path(value).resolve()}"
+    if key.strip() in DATA_NAMES and value:
+        before, path, after = parts_of_name(value)
+        return f"{key}{equals}{before}{Path(path).resolve()}{after}" if path and Path(path).exists() else change
+    return change
 
 
 def _check_quick(**said: object) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.classifier.folder import is_classifier
 from vitral.described import fits, read_kept, read_object
 from vitral.files import write_file
@@ -66,7 +66,7 @@ def read_outcome(folder: Path) -> str:
 
 def note_outcome(folder: Path, outcome: str) -> None:
     """Write into an attempt's folder why it is not to be trained to its end, in the main process."""
-    if distributed.is_main():
+    if torchrun.is_main():
         write_file(folder / OUTCOME_FILE, json.dumps({"outcome": outcome}))
 
 
@@ -104,7 +104,7 @@ def attempt_folder(folder: Path, attempt: Attempt) -> Path:
 
 def note_attempts(folder: Path, attempts: Sequence[Attempt]) -> None:
     """Write into a run's folder what it tries, where there are several ways."""
-    if attempts and distributed.is_main():
+    if attempts and torchrun.is_main():
         write_file(
             folder / RUN_FILE,
             json.dumps(read_run(folder) | {ATTEMPTS_SAID: [asdict(one) for one in attempts]}, indent=2),

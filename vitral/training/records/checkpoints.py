@@ -23,11 +23,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch import distributed as dist
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.described import fits
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.events import Listener, Message
 from vitral.files import TEMPORARY_PREFIX, new_folder, remove_partial, sha256, storage_errors, sync_file, write_through
+from vitral.reading import text_of
 from vitral.training.optimization.state import Piece, Stateful, pieces
 from vitral.weights.containers import write_safetensors
 
@@ -115,7 +116,7 @@ class Writer:
         self.peers: dist.ProcessGroup | None = None
         if shared and distributed.world() > 1:
             self.peers = cast(dist.ProcessGroup, dist.new_group(backend="gloo"))
-        self.writes = self.peers is not None or distributed.is_main()
+        self.writes = self.peers is not None or torchrun.is_main()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -255,7 +256,7 @@ def newest_state(folder: Path) -> State | None:
     """Return where a run stands by its newest checkpoint whose state can be read; None if there is none."""
     for path in reversed(checkpoints(folder)):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            return _state(json.loads((path / STATE).read_text()))
+            return _state(json.loads(text_of(path / STATE)))
     return None
 
 
@@ -287,7 +288,7 @@ def load_newest(folder: Path, listener: Listener) -> Checkpoint | None:
     if distributed.world() == 1:
         return _load_newest(folder, listener)
     found: Checkpoint | VitralError | None = None
-    if distributed.is_main():
+    if torchrun.is_main():
         try:
             found = _load_newest(folder, listener)
         except VitralError as error:
@@ -326,7 +327,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         TrainingError: it is torn or damaged.
     """
     try:
-        description: dict[str, Any] = json.loads((path / STATE).read_text())
+        description: dict[str, Any] = json.loads(text_of(path / STATE))
         version, files, parts = (description[key] for key in ("version", "files", "parts"))
         if not fits(dict[str, str], files) or not fits(dict[str, list[tuple[str, int]]], parts):
             raise ValueError(f"{STATE} says its files in another form")

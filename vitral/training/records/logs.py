@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from vitral import distributed
+from vitral import torchrun
 from vitral.described import fits
 from vitral.errors import StorageError
 from vitral.events import Listener, Message, ignore
@@ -31,7 +31,7 @@ class MetricsLog:
         self.path = folder / METRICS_FILE
         self._file: BinaryIO | None = None
         self._board: Any = None
-        if not distributed.is_main():
+        if not torchrun.is_main():
             return
         length = _repair(self.path, length, first_step, listener)
         with storage_errors(self.path):

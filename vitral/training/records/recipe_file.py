@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.errors import TrainingError
 from vitral.files import write_file
@@ -46,7 +46,7 @@ def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, r
     begun = recipe_begun(folder, recipe)
     longer = begun is not None and recipe.steps != begun.steps
     distributed.barrier()  # nobody reads what the main process is about to write
-    if distributed.is_main():
+    if torchrun.is_main():
         write_recipe(folder, recipe, remarks)
     return longer
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
 from vitral.training.planning.plan import Run, Session
@@ -76,7 +76,7 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
     if not run.session.resume:
         return
     refusal: TrainingError | None = None
-    if distributed.is_main():
+    if torchrun.is_main():
         try:
             if not run.plan.attempts:  # each of which has a recipe of its own
                 recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down

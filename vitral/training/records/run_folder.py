@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.errors import StorageError, TrainingError, VitralError
 from vitral.files import foreign_files, remove_partial, storage_errors
@@ -83,7 +83,7 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
     """
     with contextlib.ExitStack() as stack:
         refusal: VitralError | None = None
-        if distributed.is_main():
+        if torchrun.is_main():
             try:
                 _check(folder, inputs, resume=resume, overwrite=overwrite)
                 with storage_errors(folder):
@@ -99,7 +99,7 @@ def occupied(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwr
         try:
             yield
         except VitralError:
-            if distributed.is_main() and not resume and not _has_trained(folder):
+            if torchrun.is_main() and not resume and not _has_trained(folder):
                 stack.close()
                 clear_run(folder)
             raise

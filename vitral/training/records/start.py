@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.data.open import open_data, path_in
 from vitral.data.source import DataSet
-from vitral.errors import TrainingError
+from vitral.errors import DataError, TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
 from vitral.tasks.registry import task_named
+from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start, random_start
 from vitral.training.planning.published_start import with_start
@@ -35,7 +36,7 @@ def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool
         TrainingError: torchrun may start the job again, and could not know which run is meant; no folder was named; or
             it says of a new run that its data changed.
     """
-    if out is None and distributed.may_restart():
+    if out is None and torchrun.may_restart():
         raise TrainingError(f"Name the run's folder with {argument('out')}, so that a restart by torchrun finds it.")
     if out is not None and not str(out).strip():
         raise TrainingError(f"{argument('out')} is empty; name a folder, or leave it out for one below runs/.")
@@ -44,7 +45,7 @@ def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool
         raise TrainingError(f"{changed} belongs to {going_on}: a run that begins takes the data as they are.")
     if resume and out is None:
         raise TrainingError(f"Which run should go on? Name its folder with {argument('out')}.")
-    return resume or distributed.is_restart()
+    return resume or torchrun.is_restart()
 
 
 @contextlib.contextmanager
@@ -63,11 +64,11 @@ def run_folder(out: Path | None, name: str, asked: Asked, *, resume: bool, overw
         StorageError: there is something else, or nothing can be written there.
     """
     if out is None:
-        out = distributed.broadcast(make_free_folder(name) if distributed.is_main() else Path())
+        out = distributed.broadcast(make_free_folder(name) if torchrun.is_main() else Path())
     data = None if asked.data is None else path_in(asked.data)
     inputs = [path for path in (data, asked.source) if path is not None]
     with occupied(out, inputs, resume=resume, overwrite=overwrite):
-        if distributed.is_main() and not (resume and holds_run(out)):
+        if torchrun.is_main() and not (resume and holds_run(out)):
             begin(out, asked)
         yield out
 
@@ -128,7 +129,7 @@ def _check(
 ) -> _Checked:
     started = monotonic() if started is None else started
     distributed.join()
-    listener = listener if distributed.is_main() else ignore
+    listener = listener if torchrun.is_main() else ignore
     resume = goes_on(out, resume=resume, data_changed=data_changed)
     asked, request = completed(asked, out, resume=resume)
     if not resume and (said := random_start(request)):
@@ -193,7 +194,7 @@ def _begun(session: Session) -> Session:
     """Return a session with its start, which is in the run's folder if it was chosen here."""
     begun = with_start(session)
     chosen = begun.request.start
-    if chosen is not None and chosen != session.request.start and distributed.is_main():
+    if chosen is not None and chosen != session.request.start and torchrun.is_main():
         note_start(session.folder, chosen)
     return begun
 
@@ -241,7 +242,7 @@ def read_data(request: Request, listener: Listener, *, verify: bool) -> DataSet:
     """Return the data that were asked for, their labels as the recipe's task understands them.
 
     Raises:
-        DataError: they cannot be read, or their labels are not of the task's form.
+        DataError: they cannot be read, their labels are not of the task's form, or they have none and the method needs some.
     """
     asked = request.asked
     data = open_data(
@@ -251,8 +252,14 @@ def read_data(request: Request, listener: Listener, *, verify: bool) -> DataSet:
         verify=verify,
         listener=listener,
     )
-    task = request.in_full.task
-    return data if task is None else data.for_task(task_named(task))
+    recipe = request.in_full
+    data = method_of(recipe).labelled(recipe, data, listener)
+    if recipe.method.uses_labels and not data.task.scored:
+        raise DataError(
+            f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' learns from; name data with labels, "
+            "or a method that does without, such as lejepa."
+        )
+    return data if recipe.task is None else data.for_task(task_named(recipe.task))
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from functools import partial
 
-from vitral import distributed
+from vitral import distributed, torchrun
 from vitral.described import read_kept
 from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
@@ -50,7 +50,7 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
             )
         )
         return None
-    if distributed.is_main():
+    if torchrun.is_main():
         write_file(path, json.dumps(dataclasses.asdict(baselines)))
     listener(Message(baselines.sentence()))
     return baselines

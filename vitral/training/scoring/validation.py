@@ -14,27 +14,33 @@ from vitral.models.model import Model
 from vitral.training.loop import Validate
 from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Run
-from vitral.training.scoring.live import live_few_shot
+from vitral.training.scoring.live import Live
 
 VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
 FEW_IMAGES = 5000  # for which starting workers takes longer than they save
 
 
-def run_validation(run: Run, source: Source | None) -> Validate | None:
-    """Return what measures the network on some images; None where there are none, or nothing is to be measured on them."""
-    if source is None or not run.session.validate:
+def run_validation(run: Run, source: Source | None, live: Live | None) -> Validate | None:
+    """Return what measures the network on some images; None where there are none, or nothing is to be measured on them.
+
+    Args:
+        run: whose network it is.
+        source: the images.
+        live: what follows its features besides; None for nothing.
+    """
+    if not run.session.validate:
         return None
-    live = live_few_shot(run.recipe, run.data, source, scoring_workers(run))
-    head = method_of(run.recipe).trains_head  # one that nothing has trained has nothing to say
-    if not head and live is None:
+    # A head that nothing has trained has nothing to say.
+    scored = source if method_of(run.recipe).trains_head(run.recipe) else None
+    if scored is None and live is None:
         return None
 
     def validate(model: Model, listener: Listener, stop: Callable[[], bool]) -> dict[str, float] | None:
         classifier = run.classifier_of(model)
         try:
-            figures = _of_head(run, classifier, source, listener, stop) if head else {}
+            figures = {} if scored is None else _of_head(run, classifier, scored, listener, stop)
             if live is not None and all(map(math.isfinite, figures.values())):
-                figures |= live(classifier, listener, stop)
+                figures |= live.figures(classifier, scoring_workers(run), listener, stop)
         except Stopped:
             return None
         return figures

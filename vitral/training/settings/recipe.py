@@ -149,8 +149,8 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "Recipe":
         """Refuse what would be passed over in silence."""
-        if not self.method.uses_labels and (self.mixing.mixup or self.mixing.cutmix):
-            raise ValueError(f"the method '{self.method.name}' has no labels to mix; leave mixing out")
+        if not self.method.mixes and (self.mixing.mixup or self.mixing.cutmix):
+            raise ValueError(f"the method '{self.method.name}' does not learn from mixed images; leave mixing out")
         objective = self.objective
         if (objective.binary_targets or objective.mean_over_classes) and objective.name != "sigmoid":
             raise ValueError("binary_targets and mean_over_classes belong to the sigmoid objective")
@@ -327,6 +327,8 @@ def _explain(error: ValidationError, source: str) -> str:
     inside = [name for name in _known_keys() if name.startswith(f"{key}.")]
     if inside and not isinstance(first["input"], dict | Section):
         return f"'{key}' is a section of a recipe, not a value; set one of its keys: {', '.join(inside)}."
+    if first["type"] == "missing":
+        return f"The recipe '{source}' lacks '{key}'; set it."
     message = first["msg"].removeprefix("Value error, ")
     given = "" if isinstance(first["input"], dict) else f" ({first['input']!r:.60})"
     return f"The recipe '{source}' has an impossible '{key or 'length'}'{given}: {message}."

@@ -99,6 +99,10 @@ class OptimizerSettings(Section):
         sam_rho: radius of sharpness-aware minimisation; None for none.
         sam_images: images whose gradient makes one climb of SAM (the paper's m), cut from each process's share of the batch;
             in the original what an accelerator had. None: the whole batch makes one.
+        sam_final_rho: the radius where the learning rate is at `schedule.final_lr`, `sam_rho` being that at its peak, and
+            between them in proportion to the rate (GSAM, arXiv 2203.08065); None for the same radius throughout.
+        gsam_alpha: weight of the surrogate gap in GSAM: of that part of the gradient here which the one from the climb does not
+            have, and which is taken away; 0 for SAM.
     """
 
     name: OptimizerName = "adamw"
@@ -119,6 +123,8 @@ class OptimizerSettings(Section):
     backbone_lr: float = Field(default=1.0, gt=0, le=1)
     sam_rho: float | None = Field(default=None, gt=0)
     sam_images: int | None = Field(default=None, ge=1)
+    sam_final_rho: float | None = Field(default=None, gt=0)
+    gsam_alpha: float = Field(default=0.0, ge=0)
 
     @model_validator(mode="after")
     def _no_idle_settings(self) -> "OptimizerSettings":
@@ -129,8 +135,13 @@ class OptimizerSettings(Section):
             raise ValueError("momentum_dtype belongs to 'sgd', 'adam' and 'adamw'")
         if self.factored_from != FACTORED_FROM and self.name != "adafactor":
             raise ValueError("factored_from belongs to 'adafactor'")
-        if self.sam_images is not None and self.sam_rho is None:
-            raise ValueError("sam_images belongs to SAM; set sam_rho, too")
+        for name, said in (
+            ("sam_images", self.sam_images is not None),
+            ("sam_final_rho", self.sam_final_rho is not None),
+            ("gsam_alpha", self.gsam_alpha > 0),
+        ):
+            if said and self.sam_rho is None:
+                raise ValueError(f"{name} belongs to SAM; set sam_rho, too")
         return self
 
 
@@ -242,13 +253,17 @@ class ExpertsSettings(Section):
     """The experts of a V-MoE, where they are not the named network's own.
 
     Attributes:
-        number: in each layer that has them, of a network from random weights; None for the network's own.
+        number: in each layer that has them, of a network from random weights, or of one that gets some by `upcycle`; None for
+            the network's own, or 8.
+        upcycle: which blocks of a dense network that comes trained get experts in their MLP's place, each of which begins as
+            that MLP: "every-2" for every second block, "last-2" for the last two of those; None for no block.
         capacity_factor: size of their buffers over an even share-out; None for the network's own.
         evaluation_capacity_factor: the same outside of training; None for the network's own.
         dropout: rate inside the experts alone; None for `regularization.dropout`, as in all other MLPs.
     """
 
     number: int | None = Field(default=None, ge=1)
+    upcycle: str | None = None
     capacity_factor: float | None = Field(default=None, gt=0)
     evaluation_capacity_factor: float | None = Field(default=None, gt=0)
     dropout: Rate | None = None
@@ -343,10 +358,13 @@ class EvaluationSettings(Section):
         every_steps: updates between validations; None for one about every tenth of the run.
         few_shot: at each of them also ridge regression on the frozen features of so many training images a class, three draws
             each, such as 1, 5, 10, 25; of none by default, for that costs the time of those images.
+        data: labelled data by which the features are judged, few-shot and by nearest neighbours, as `data` is named elsewhere;
+            None for those that are learned from.
     """
 
     every_steps: int | None = Field(default=None, ge=1)
     few_shot: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    data: str | None = Field(default=None, min_length=1)
 
 
 class FaultSettings(Section):

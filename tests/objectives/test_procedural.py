@@ -1,0 +1,87 @@
+"""Words of nested brackets: every one that is drawn is closed in order, and all of them can be drawn."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from vitral.errors import ModelError
+from vitral.models.catalog import VARIANTS
+from vitral.models.families import build, replace
+from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
+
+
+def closed(word: list[int], kinds: int) -> bool:
+    stack: list[int] = []
+    for symbol in word:
+        if symbol < kinds:
+            stack.append(symbol)
+        elif not stack or stack.pop() != symbol - kinds:
+            return False
+    return not stack
+
+
+@pytest.mark.parametrize(("length", "kinds"), [(2, 1), (16, 3), (64, 64), (196, 64)])
+def test_every_bracket_is_closed_in_order(length: int, kinds: int) -> None:
+    words = draw_words(50, length, kinds, np.random.default_rng(0))
+    assert words.shape == (50, length)
+    assert all(closed(word, kinds) for word in words.tolist())
+    assert set(words.flatten().tolist()) <= set(range(2 * kinds))
+
+
+def test_of_an_odd_length_one_symbol_stays_open() -> None:
+    words = draw_words(50, 49, 4, np.random.default_rng(0))
+    assert all(closed(word[:-1], 4) and word[-1] < 4 for word in words.tolist())
+
+
+def test_every_word_can_be_drawn() -> None:
+    every = {word for word in itertools.product(range(4), repeat=4) if closed(list(word), 2)}
+    drawn = Counter(map(tuple, draw_words(4000, 4, 2, np.random.default_rng(1)).tolist()))
+    assert set(drawn) == every
+    assert len(every) == 8  # two shapes of nesting, two brackets of two kinds each
+    nested = sum(count for word, count in drawn.items() if word[1] < 2)
+    assert nested / 4000 == pytest.approx(0.5, abs=0.03)
+
+
+def made(seed: int = 1) -> ProceduralWarmup:
+    network = build(replace(VARIANTS["vit-mu16"], image_size=(64, 64), num_classes=3, depth=1), seed=0)
+    return ProceduralWarmup(network, kinds=5, share=0.5, seed=seed)
+
+
+def test_the_network_reads_words_in_the_place_of_patches() -> None:
+    module = made()
+    words = torch.from_numpy(draw_words(3, 16, 5, np.random.default_rng(0)))
+    hidden = torch.rand(words.shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    logits = module(words, hidden)
+    assert logits.shape == (3, 16, 10)
+    other = torch.where(hidden, (words + 1) % 10, words)
+    assert torch.equal(module(other, hidden), logits)  # what is hidden cannot be seen
+    shown = torch.where(hidden, words, (words + 1) % 10)
+    assert not torch.equal(module(shown, hidden), logits)
+
+
+def test_the_table_never_learns_and_the_blocks_do() -> None:
+    module = made()
+    words = torch.from_numpy(draw_words(3, 16, 5, np.random.default_rng(0)))
+    hidden = torch.zeros(words.shape, dtype=torch.bool)
+    hidden[:, ::2] = True
+    loss, right = hidden_symbols_loss(module(words, hidden), words, hidden)
+    expected = functional.cross_entropy(module(words, hidden)[:, ::2].flatten(0, 1), words[:, ::2].flatten())
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-6)
+    assert 0 <= float(right) <= 1
+    loss.backward()  # type: ignore[no-untyped-call]
+    learned = {name for name, value in module.named_parameters() if value.grad is not None}
+    assert "table" in dict(module.named_buffers())
+    assert any("attention" in name for name in learned)
+    assert not any("patch_embedding" in name or name == "network.head.weight" for name in learned)
+    assert torch.equal(made().table, module.table)
+    assert not torch.equal(made(seed=2).table, module.table)
+
+
+def test_only_a_vision_transformer_reads() -> None:
+    network = build(replace(VARIANTS["resnet-10"], image_size=(32, 32), num_classes=3), seed=0)
+    with pytest.raises(ModelError, match="needs a Vision Transformer"):
+        ProceduralWarmup(network, kinds=5, share=0.5, seed=0)

@@ -1,0 +1,112 @@
+"""Predictions of an exported file by its own runtime: without torch, whose import takes longer than the answers."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from vitral.classifier.prediction import Prediction
+from vitral.classifier.told import Told, read_told
+from vitral.data.image_files import Unlabelled, plain_images
+from vitral.errors import ImageError, ModelError, WeightsError, one_line
+from vitral.events import Listener, Message, Progress
+from vitral.images.decode import Pixels
+from vitral.inference.engines import EngineChoice, PrecisionChoice
+from vitral.inference.exported.graph import Graph
+from vitral.inference.exported.open import OWN, exported_in, is_exported, open_graph
+from vitral.inference.ranking import check_finite, rank
+from vitral.paths import is_folder
+
+
+class ExportedFile:
+    """A file of Vitral's, which takes decoded images and gives probabilities.
+
+    Args:
+        graph: the file with its runtime.
+
+    Attributes:
+        told: what it says of its classifier.
+
+    Raises:
+        WeightsError: its metadata are damaged.
+        PluginError: it needs a plugin that was not loaded.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.told: Told = read_told(graph)
+
+    def predict(
+        self, images: Sequence[Unlabelled], *, top: int, skip_bad_images: bool, listener: Listener
+    ) -> list[Prediction]:
+        """Return a prediction for each image, in order; see `Classifier.predict`.
+
+        Raises:
+            ImageError: an image cannot be read; the message names it.
+            ModelError: the runtime cannot compute the file, or the network gives no number.
+        """
+        calibration = self.told.calibration
+        threshold = None if calibration is None else calibration.threshold
+        predictions = []
+        for image in images:
+            try:
+                pixels = image.read()
+            except ImageError as error:
+                if not skip_bad_images:
+                    raise
+                listener(Message(f"Skipped: {error}", warning=True))
+                continue
+            probabilities = self._probabilities(pixels)
+            check_finite(probabilities[None], [image.name])
+            named = tuple((self.told.class_names[index], value) for index, value in rank(probabilities, top))
+            predictions.append(Prediction.ranked(image.name, named, threshold))
+            listener(Progress("predict", len(predictions), len(images)))
+        return predictions
+
+    def _probabilities(self, pixels: Pixels) -> Float32[np.ndarray, " classes"]:
+        try:
+            found = self.graph.whole(pixels[None])
+        except Exception as error:  # a runtime raises anything
+            raise ModelError(f"{self.graph.engine} cannot compute '{self.graph.path}': {one_line(error)}") from error
+        if found.dtype != np.float32 or found.shape != (1, len(self.told.class_names)):
+            raise WeightsError(
+                f"'{self.graph.path}' gives {found.dtype} {list(found.shape)} where float32 [1, {len(self.told.class_names)}] "
+                "is needed; export the classifier again."
+            )
+        return found[0]
+
+
+def exported_file(
+    name: str, engine: EngineChoice | None = None, precision: PrecisionChoice | None = None
+) -> ExportedFile | None:
+    """Return the file that a name stands for; None where it stands for something else, or a file of another program.
+
+    Args:
+        name: a file, or the folder that `export` has written.
+        engine: see `open_graph`.
+        precision: see `open_graph`.
+
+    Raises:
+        WeightsError: it cannot be read, or is damaged.
+        ModelError: its runtime is not installed, or another engine or precision is asked for.
+        PluginError: it needs a plugin that was not loaded.
+    """
+    path = Path(name)
+    file = exported_in(path) if is_folder(path) and set(os.listdir(path)) <= OWN else path
+    if file is None or not is_exported(file):
+        return None
+    graph = open_graph(file, engine, precision)
+    return ExportedFile(graph) if graph.is_ours else None
+
+
+def all_plain(names: Iterable[str]) -> list[Unlabelled] | None:
+    """Return the images that all names stand for; None where one is neither an image file nor a folder of such."""
+    images: list[Unlabelled] = []
+    for name in names:
+        found = plain_images(name)
+        if found is None:
+            return None
+        images += found
+    return images

@@ -1,0 +1,82 @@
+"""`vitral distill`: a small network that answers as a large one does."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from vitral.cli.console import ConsoleListener, print_json, print_result
+from vitral.cli.reporting import announce, result_json, write_run_report
+from vitral.cli.started import began
+from vitral.data.classes import Reading
+from vitral.studies.distill import distill as train
+from vitral.torchrun import is_main
+
+
+def distill(
+    teacher: str,
+    /,
+    *,
+    data: str | None = None,
+    student: str | None = None,
+    out: Path | None = None,
+    recipe: str | None = None,
+    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    time: str | None = None,
+    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    classes: Reading | None = None,
+    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
+    resume: Annotated[bool, Parameter(negative="")] = False,
+    data_changed: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Train a small network to answer as a large classifier does, on images that need no labels.
+
+    Args:
+        teacher: a classifier folder, run folder, weights file, published weights by name, or Hub id.
+        data: the images: what 'finetune' takes, or a folder of images in whatever sub-folders.
+        student: a model's name ('vitral models' lists them), or trained weights; vit-ti16 if left out.
+        out: the run folder; runs/NAME if left out.
+        recipe: a recipe's name or a TOML file; distill if left out.
+        overrides: KEY=VALUE changes to the recipe, such as method.answers=0; may be repeated.
+        image_size: of the student, pixels; the teacher's if left out and the student can take it.
+        time: a budget such as 10m, 90s or 8h for training, scores and report; scoring the teacher, too, comes on top.
+        seed: for every random choice.
+        classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
+            left out.
+        skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
+        resume: continue with the run in --out, to the same bits.
+        data_changed: continue although the data have changed since the run began, and note that.
+        overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
+        json: print JSON for programs.
+    """
+    with ConsoleListener() as listener:
+        distilled = train(
+            teacher,
+            data,
+            student=student,
+            out=out,
+            recipe=recipe,
+            overrides=overrides,
+            image_size=image_size,
+            time=time,
+            seed=seed,
+            classes=classes,
+            skip_bad_images=skip_bad_images,
+            resume=resume,
+            overwrite=overwrite,
+            data_changed=data_changed,
+            started=began(),
+            listener=listener,
+        )
+        if not is_main():
+            return  # the main process of the job says it for all
+        report = write_run_report(distilled.result, listener=listener)
+    if json:
+        print_json({**result_json(distilled.result.at_its_end(), report), "distilled": distilled.to_json()})
+        return
+    announce(distilled.result, report, json=False)
+    print_result(distilled, json=False)

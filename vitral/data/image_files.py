@@ -1,0 +1,82 @@
+"""Files and folders of images, regardless of labels; without torch, which those that only predict may lack."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vitral.errors import ImageError
+from vitral.images.decode import EXTENSIONS, Pixels, read_image
+from vitral.paths import files_below, is_folder, is_regular
+
+CHUNK = 1 << 20  # bytes
+Arrange = Callable[[Iterable[str]], Iterable[str]]
+
+
+@dataclass(frozen=True)
+class Unlabelled:
+    """An image that is read when it is needed.
+
+    Attributes:
+        name: for people: its path, or archive and member.
+        read: returns its RGB pixels, or raises ImageError.
+        fetch: reads the encoded image and returns what decodes it, or raises ImageError; None where nothing is encoded.
+    """
+
+    name: str
+    read: Callable[[], Pixels]
+    fetch: Callable[[], Callable[[], Pixels]] | None = None
+
+
+def files_in(folder: Path, arrange: Arrange) -> Iterator[Unlabelled]:
+    """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
+
+    Args:
+        folder: the folder.
+        arrange: puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
+    """
+    names = arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS))
+    return (of_file(folder / name) for name in names)
+
+
+def plain_images(spec: str) -> list[Unlabelled] | None:
+    """Return the images that a name stands for, those of a folder in order of path; None where it is no file or folder of them.
+
+    What else a name may stand for, a dataset or an archive, `vitral.data.unlabelled` knows.
+    """
+    path = Path(spec)
+    if is_folder(path):
+        return list(files_in(path, sorted)) or None
+    return [of_file(path, spec)] if is_regular(path) and spec.lower().endswith(EXTENSIONS) else None
+
+
+def require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
+    """Give images, of which there must be one.
+
+    Raises:
+        ImageError: there is none; the message names the path.
+    """
+    first = next(images, None)
+    if first is None:
+        raise ImageError(f"'{path}' holds no images; their names end in {', '.join(EXTENSIONS)}.")
+    yield first
+    yield from images
+
+
+def of_file(path: Path, name: str = "") -> Unlabelled:
+    """Return an image file, named by its path if not otherwise."""
+    return Unlabelled(name or str(path), partial(read_image, path), partial(_fetch_file, path))
+
+
+def _fetch_file(path: Path) -> Callable[[], Pixels]:
+    read_ahead(path)
+    return partial(read_image, path)
+
+
+def read_ahead(path: Path) -> None:
+    """Let the system read a file, so that what decodes it finds it in memory; why one cannot be read is told there."""
+    if is_regular(path):
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            while file.read(CHUNK):
+                pass

@@ -1,0 +1,112 @@
+"""A tree of labels: a text file with a line for each label, the one above it behind a tab, or the label alone at the top."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitral.errors import DataError, did_you_mean, one_line
+from vitral.paths import from_home, refuse_endless
+from vitral.reading import text_of
+
+SEPARATOR = "\t"
+BYTE_ORDER_MARK = "\ufeff"
+SHOWN = 5  # labels that a message names
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Labels by their depth in a tree.
+
+    Attributes:
+        nodes: the names of each level's labels, the top one first; those of one label alone are left out, as in the original.
+        places: for each class, in its order, and each of these levels the place in it of the class itself or of the label above
+            it there; None below the class.
+    """
+
+    nodes: tuple[tuple[str, ...], ...]
+    places: tuple[tuple[int | None, ...], ...]
+
+
+def read_tree(path: str | Path) -> dict[str, str | None]:
+    """Return what stands above each label; None where nothing does.
+
+    Raises:
+        DataError: the file cannot be read, a line has another form, or a label has two above it.
+    """
+    source = from_home(str(path))
+    refuse_endless(source, DataError)
+    try:
+        text = text_of(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The label tree '{path}' cannot be read ({one_line(error)}).") from error
+    above: dict[str, str | None] = {}
+    for number, line in enumerate(text.removeprefix(BYTE_ORDER_MARK).split("\n"), 1):
+        if not line.strip():
+            continue
+        label, *parents = (part.strip() for part in line.split(SEPARATOR))
+        if len(parents) > 1 or not all((label, *parents)):
+            raise DataError(f"'{path}', line {number}, is not a label, a tab, and the label above it: '{line:.80}'.")
+        parent = parents[0] if parents else None
+        if above.setdefault(label, parent) != parent:
+            raise DataError(
+                f"'{path}', line {number}: '{label}' is below {_said(parent)} and below {_said(above[label])}; choose one."
+            )
+    return above
+
+
+def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: str) -> Levels:
+    """Return the levels of a tree that some classes have a part in.
+
+    Args:
+        above: what stands above each label.
+        class_names: of the data, in order.
+        title: of the tree, in messages.
+
+    Raises:
+        DataError: a class is not in the tree, labels stand above each other, or there is no level with two labels.
+    """
+    known = {*above, *(label for label in above.values() if label is not None)}
+    if unknown := [name for name in class_names if name not in known]:
+        listed = ", ".join(unknown[:SHOWN]) + (f" and {len(unknown) - SHOWN} more" if len(unknown) > SHOWN else "")
+        raise DataError(
+            f"The label tree '{title}' does not have {len(unknown)} of the {len(class_names)} classes: {listed}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
+    chains = [tuple(reversed(list(_upwards(name, above, title)))) for name in class_names]
+    by_depth: list[dict[str, None]] = [{} for _ in range(max(map(len, chains)))]
+    for chain in chains:
+        for depth, node in enumerate(chain):
+            by_depth[depth].setdefault(node)
+    kept = [depth for depth, nodes in enumerate(by_depth) if len(nodes) > 1]
+    if not kept:
+        raise DataError(f"The label tree '{title}' has no level that tells two of the classes apart.")
+    if alone := [name for name, chain in zip(class_names, chains, strict=True) if len(by_depth[len(chain) - 1]) == 1]:
+        raise DataError(
+            f"The label tree '{title}' has the class '{alone[0]}' alone on its level, so that nothing tells it from others; "
+            "put labels beside it, or a label below it in its place."
+        )
+    place = [{node: index for index, node in enumerate(by_depth[depth])} for depth in kept]
+    return Levels(
+        tuple(tuple(by_depth[depth]) for depth in kept),
+        tuple(
+            tuple(place[row][chain[depth]] if depth < len(chain) else None for row, depth in enumerate(kept))
+            for chain in chains
+        ),
+    )
+
+
+def _said(label: str | None) -> str:
+    return "nothing" if label is None else f"'{label}'"
+
+
+def _upwards(name: str, above: Mapping[str, str | None], title: str) -> Iterator[str]:
+    seen = {name}
+    yield name
+    while (parent := above.get(name)) is not None:
+        name = parent
+        if name in seen:
+            raise DataError(
+                f"In the label tree '{title}' '{name}' stands above itself; remove one of the lines between."
+            )
+        seen.add(name)
+        yield name

@@ -1,0 +1,96 @@
+"""Images without labels as a dataset: unlabelled:SOURCE, of which nothing but the images is read.
+
+A folder or an archive may hold its images in whatever sub-folders; of any other source the labels are passed over, and of data
+with splits the test images are left out: what is to be scored later is not learned from, not even without labels.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from vitral.data.archive import archive_images, is_archive
+from vitral.data.assemble import Listing, Opening
+from vitral.data.folder import list_images
+from vitral.data.names import ALL
+from vitral.data.share import SHARE
+from vitral.data.stored import Entry
+from vitral.errors import DataError
+from vitral.paths import from_home, is_folder, is_regular, look_at
+from vitral.tasks.unlabelled import CLASS, UNLABELLED
+
+PREFIX = f"{CLASS}:"
+MOST_HELD_OUT = 2000  # images by which training is followed
+List = Callable[[str, Opening], Listing]
+
+
+def is_unlabelled(spec: str) -> bool:
+    """Tell whether a name of data says that no labels are to be read."""
+    return spec.startswith(PREFIX) and look_at(spec) is None
+
+
+def source_in(spec: str) -> str:
+    """Return what the images are of, in unlabelled:SOURCE.
+
+    Raises:
+        DataError: it does not say.
+    """
+    source = spec.removeprefix(PREFIX)
+    if not source.strip():
+        raise DataError(
+            f"'{spec:.200}' does not say which images; write {PREFIX}FOLDER, or {PREFIX} and any other data."
+        )
+    return str(from_home(source)) if source.startswith("~") else source
+
+
+def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing:
+    """Return the images of unlabelled:SOURCE.
+
+    Args:
+        spec: that name.
+        how: see `open_data`.
+        list_labelled: returns the images of other names, with their labels.
+
+    Raises:
+        DataError: there is no such source, it holds no images, or they are to be scored.
+    """
+    if how.class_names is not None:
+        raise DataError(
+            f"'{spec:.200}' has no labels, so nothing can be scored on it; name the data without '{PREFIX}'."
+        )
+    source = source_in(spec)
+    listing = _scattered(Path(source))
+    if listing is None or not listing.entries[ALL]:
+        listing = list_labelled(source, replace(how, labelled=False))
+    return _without_labels(listing, spec)
+
+
+def _scattered(path: Path) -> Listing | None:
+    """Return the image files of a folder or an archive, whatever their arrangement; None for what is neither."""
+    if is_folder(path):
+        return list_images(path)
+    if not (is_archive(path) and is_regular(path)):
+        return None
+    store, indices = archive_images(path)
+    entries = [Entry(index, store.name(index), (), 0) for index in indices]
+    return Listing(title=str(path), name=path.name.split(".")[0] or path.name, store=store, entries={ALL: entries})
+
+
+def _without_labels(listing: Listing, spec: str) -> Listing:
+    entries = {
+        split: [entry._replace(classes=(CLASS,)) for entry in images] for split, images in listing.entries.items()
+    }
+    train = entries.get("train") or entries.get(ALL) or []
+    if not train:
+        raise DataError(f"'{spec:.200}' holds no images to learn from.")
+    validation = {"validation": entries["validation"]} if entries.get("validation") else {}
+    ends = listing.shards.get("train") or listing.shards.get(ALL)
+    return replace(
+        listing,
+        entries={"train": train, **validation},
+        class_names=(CLASS,),
+        task=UNLABELLED,
+        shards={"train": ends} if ends else {},
+        bad_classes=frozenset({CLASS}),
+        reading=None,
+        held_out=min(SHARE, MOST_HELD_OUT / len(train)),
+    )

@@ -1,0 +1,97 @@
+"""The engines by name, and the runtimes outside torch as they are set here; without torch, which takes seconds to import."""
+
+import functools
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from vitral.errors import ModelError
+
+Engine = Literal["torch", "packed", "compiled", "openvino", "onnxruntime"]
+Precision = Literal["fp32", "bf16", "int8"]
+# Engines that are packages of their own, with an extra of that name: the runtime, and what converts a network for it.
+EXTRAS: dict[Engine, tuple[str, ...]] = {
+    "openvino": ("openvino", "onnxscript"),
+    "onnxruntime": ("onnxruntime", "onnxscript"),
+}
+EngineChoice = Literal[Engine, "auto"]
+PrecisionChoice = Literal[Precision, "auto"]
+
+
+def precisions_of(engine: Engine) -> tuple[Precision, ...]:
+    """Return the precisions that an engine computes in: ONNX Runtime has no kernels for bf16 on a CPU."""
+    if engine == "packed":
+        return get_args(Precision)
+    return ("fp32",) if engine == "onnxruntime" else ("fp32", "bf16")
+
+
+def is_installed(engine: Engine, *, converts: bool = True) -> bool:
+    """Tell whether what an engine needs is there.
+
+    Args:
+        engine: the engine.
+        converts: whether it is to take a network of ours, not a file of its own.
+    """
+    packages = EXTRAS.get(engine, ())
+    return all(importlib.util.find_spec(package) is not None for package in (packages if converts else packages[:1]))
+
+
+def check_able(engine: Engine, precision: str, *, converts: bool = True) -> None:
+    """Refuse an engine whose package is missing, or that does not compute in a precision.
+
+    Args:
+        engine: the engine.
+        precision: one of its own, or "auto" for any.
+        converts: see `is_installed`.
+
+    Raises:
+        ModelError: it says what to install, or what to take.
+    """
+    if not is_installed(engine, converts=converts):
+        raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
+    if precision not in (*precisions_of(engine), "auto"):
+        raise ModelError(
+            f"The engine '{engine}' computes in {' or '.join(precisions_of(engine))}; take another engine."
+        )
+
+
+def thread_count() -> int:
+    """Return how many threads a runtime is given: torch's own where it is loaded, else one for each core, or as asked."""
+    if (torch := sys.modules.get("torch")) is not None:
+        return int(torch.get_num_threads())
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    if asked.isdigit() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
+    """Return what OpenVINO's plugin for the CPU is told; untold it computes in bf16 wherever the CPU does."""
+    return {
+        "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
+        "INFERENCE_NUM_THREADS": threads,
+    }
+
+
+@functools.cache
+def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
+    """Return the one core of this process.
+
+    Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
+    there when it came. Of two the second leaves behind the first one's, whose memory is gone: the next Ctrl-C is a crash.
+    """
+    return importlib.import_module("openvino").Core()
+
+
+def onnxruntime_session(model: Path | bytes, threads: int) -> Any:  # noqa: ANN401  # an onnxruntime.InferenceSession
+    """Return what computes an ONNX model, a file or its bytes, on the CPU."""
+    module = importlib.import_module("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors; they are raised, too
+    # Others wait for the cores between two batches.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return module.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,147 @@
+"""Masked autoencoder: rebuild hidden patches from the visible ones (MAE, arXiv 2111.06377; models_mae.py of its code).
+
+The encoder sees the visible patches only, a quarter of them; a small decoder gets their tokens and, in every hidden place, one
+learned token, and gives the pixels of each patch. The decoder is thrown away in the end.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from vitral.errors import ModelError
+from vitral.models.blocks import LAYER_NORM_EPS, Block
+from vitral.models.initialization import init_linear, init_norm, seeded
+from vitral.models.stochastic_depth import BatchPart
+from vitral.models.tokens import Tokens
+from vitral.models.vit import ViT
+
+Patches = Float[Tensor, "batch patches values"]  # rows, columns and channels of each patch, in this order
+MLP_RATIO = 4  # of the decoder's blocks
+VARIANCE_EPS = 1e-6  # added to a patch's variance
+LONGEST_WAVE = 10_000.0  # of the decoder's positions
+
+
+class MaskedAutoencoder(nn.Module):
+    """A Vision Transformer that sees some patches of an image, and a decoder that rebuilds the others.
+
+    Args:
+        network: the model to pre-train; its patches must be a plain grid, with positions at the input.
+        share: the fraction of patches that are hidden.
+        depth: blocks of the decoder.
+        width: of its tokens.
+        heads: of its attention.
+        seed: of the decoder's weights.
+
+    Raises:
+        ModelError: the model cannot do without some of its patches.
+    """
+
+    def __init__(self, network: nn.Module, *, share: float, depth: int, width: int, heads: int, seed: int) -> None:
+        super().__init__()
+        if not isinstance(network, ViT) or not _can_drop_patches(network):
+            raise ModelError(
+                "A masked autoencoder needs a Vision Transformer with a plain grid of patches and positions at its input."
+            )
+        self.network, self.share = network, share
+        config = network.config
+        self.prefix = config.num_prefix_tokens
+        rows, columns = config.patch_size
+        self.embedding = nn.Linear(config.dim, width)
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.decoder = nn.ModuleList(Block(width, heads, MLP_RATIO * width) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
+        self.prediction = nn.Linear(width, rows * columns * 3)
+        positions = torch.cat([torch.zeros(config.num_prefix_tokens, width), wave_positions(config.grid, width)])
+        self.positions: Tensor
+        self.register_buffer("positions", positions[None], persistent=False)
+        self.to(next(network.parameters()).device)
+        self._init_weights(seeded(network, seed))
+
+    @torch.no_grad()
+    def _init_weights(self, generator: torch.Generator) -> None:
+        self.mask_token.normal_(std=0.02, generator=generator)
+        for block in self.decoder:
+            assert isinstance(block, Block)
+            block.init_weights(generator)
+        for layer in (self.embedding, self.prediction):
+            init_linear(layer, generator)
+        init_norm(self.norm)
+
+    def forward(
+        self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
+    ) -> tuple[Patches, Bool[Tensor, "batch patches"]]:
+        """Return the rebuilt pixels of every patch, and which patches were hidden; draws from torch's generator."""
+        visible, hidden = choose_visible(len(images), math.prod(self.network.config.grid), self.share)
+        visible, hidden = visible.to(images.device), hidden.to(images.device)
+        return self.decode(self.encode(images, visible, part), visible), hidden
+
+    def encode(
+        self,
+        images: Float[Tensor, "batch 3 height width"],
+        visible: Int64[Tensor, "batch visible"],
+        part: BatchPart | None = None,
+    ) -> Tokens:
+        """Return the encoder's tokens: the prefix, and the visible patches in the order of `visible`."""
+        embedded = self.network.embed(self.network.patches(images)).keep(visible)
+        return self.network.normalize(self.network.transform(embedded, part=part)).tokens
+
+    def decode(self, encoded: Tokens, visible: Int64[Tensor, "batch visible"]) -> Patches:
+        """Return the pixels of every patch from the tokens of the visible ones."""
+        tokens = self.embedding(encoded)
+        prefix = self.prefix
+        patches = self.positions.shape[1] - prefix
+        places = visible[:, :, None].expand(-1, -1, tokens.shape[2])
+        whole = self.mask_token.to(tokens.dtype).expand(len(tokens), patches, -1).scatter(1, places, tokens[:, prefix:])
+        tokens = torch.cat([tokens[:, :prefix], whole], dim=1) + self.positions.to(tokens.dtype)
+        for block in self.decoder:
+            tokens, _ = block(tokens)
+        return self.prediction(self.norm(tokens))[:, prefix:]
+
+
+def _can_drop_patches(network: ViT) -> bool:
+    config = network.config
+    plain = not config.stem and config.stride == config.patch_size and config.experts is None
+    return plain and config.position_at == "input" and config.position != "relative" and config.rotary == "none"
+
+
+def choose_visible(
+    batch: int, count: int, share: float
+) -> tuple[Int64[Tensor, "batch visible"], Bool[Tensor, "batch patches"]]:
+    """Draw as many visible patches of every image, whole numbers rounded down; return their numbers, and which are hidden."""
+    order = torch.rand(batch, count).argsort(dim=1)
+    visible = order[:, : max(1, int(count * (1 - share)))].sort(dim=1).values
+    return visible, torch.ones(batch, count, dtype=torch.bool).scatter(1, visible, value=False)
+
+
+def patch_pixels(images: Float[Tensor, "batch 3 height width"], patch: tuple[int, int]) -> Patches:
+    """Return the values of every patch, row by row, the channels innermost."""
+    batch, channels, height, width = images.shape
+    rows, columns = patch
+    cut = images.reshape(batch, channels, height // rows, rows, width // columns, columns)
+    return cut.permute(0, 2, 4, 3, 5, 1).reshape(batch, -1, rows * columns * channels)
+
+
+def rebuilding_loss(
+    rebuilt: Patches,
+    images: Float[Tensor, "batch 3 height width"],
+    hidden: Bool[Tensor, "batch patches"],
+    *,
+    patch: tuple[int, int],
+    normalized: bool,
+) -> Float[Tensor, ""]:
+    """Return the mean squared difference from the hidden patches, each patch with mean 0 and variance 1 where `normalized`."""
+    target = patch_pixels(images.float(), patch)
+    if normalized:
+        mean, variance = target.mean(dim=-1, keepdim=True), target.var(dim=-1, keepdim=True)
+        target = (target - mean) / (variance + VARIANCE_EPS).sqrt()
+    return (rebuilt.float() - target).square().mean(dim=-1)[hidden].mean()
+
+
+def wave_positions(grid: tuple[int, int], width: int) -> Float[Tensor, "patches width"]:
+    """Return fixed positions: sines and cosines of the column in the first half of the values, of the row in the second."""
+    rows, columns = torch.meshgrid(*(torch.arange(side, dtype=torch.float64) for side in grid), indexing="ij")
+    frequencies = LONGEST_WAVE ** -(torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+    halves = [place.flatten()[:, None] * frequencies for place in (columns, rows)]
+    return torch.cat([wave for angle in halves for wave in (angle.sin(), angle.cos())], dim=1).float()

@@ -1,0 +1,134 @@
+"""Nothing is known of an image: what networks learn from without labels, and what is said of one that has learned so."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vitral.advice import argument, function
+from vitral.errors import DataError, ModelError
+from vitral.tasks.shown import Table
+from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task, with_tuples
+
+CLASS = "unlabelled"  # the one class of a network that knows none
+NOTHING_SCORED = (
+    "The network learned without labels, so that nothing is scored: what it is worth shows once it is fine-tuned."
+)
+
+
+@dataclass(frozen=True)
+class Unscored(Result):
+    """What is left of a score where there are no labels.
+
+    Attributes:
+        num_examples: images.
+        class_names: the one that stands for none.
+    """
+
+    num_examples: int
+    class_names: tuple[str, ...]
+
+    def headline(self) -> float:
+        """Return the number of images: there is no figure by which two networks could be compared."""
+        return float(self.num_examples)
+
+    def scores(self) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    def sentence(self, split: str) -> str:
+        """Return that nothing was scored."""
+        return NOTHING_SCORED
+
+    def lines(self) -> tuple[str, ...]:
+        """Return that nothing was scored."""
+        return (NOTHING_SCORED,)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Return none."""
+        return ()
+
+    def lead(self, split: str) -> str:
+        """Return that nothing was scored."""
+        return NOTHING_SCORED
+
+
+@dataclass(frozen=True)
+class Unlabelled(Task):
+    """An image of which nothing is known."""
+
+    name: ClassVar[str] = CLASS
+    labelled: ClassVar[str] = "have no labels"
+    headline: ClassVar[Figure] = Figure("images", "images", is_share=False)
+    fewest_classes: ClassVar[int] = 1
+    scored: ClassVar[bool] = False
+
+    def label(self, classes: Sequence[int]) -> Label:
+        """Return that there is none."""
+        return None
+
+    def takes(self, label: Label) -> bool:
+        """Tell whether nothing is known; a label that is there can be passed over, but not in silence."""
+        return label is None
+
+    def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
+        """Return the number of the one class that stands for none (batch,)."""
+        return torch.zeros(len(labels), dtype=torch.int64)
+
+    def probabilities(self, logits: Logits) -> Probabilities:
+        """Return the softmax."""
+        return logits.float().softmax(dim=-1)
+
+    def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
+        """Refuse to learn labels that are not there.
+
+        Raises:
+            DataError: always.
+        """
+        raise DataError(f"The images {self.labelled} to learn.")
+
+    def right(self, logits: Logits, targets: Targets) -> Bool[Tensor, " batch"]:
+        """Return false for each: there is nothing to get right."""
+        return torch.zeros(len(logits), dtype=torch.bool, device=logits.device)
+
+    def validate(self, probabilities: Probabilities, targets: Targets) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    def score(
+        self,
+        probabilities: Probabilities,
+        targets: Targets,
+        *,
+        class_names: Sequence[str],
+        describe: Callable[[int], str],
+    ) -> Unscored:
+        """Return how many images there are."""
+        return Unscored(len(targets), tuple(class_names))
+
+    def read(self, values: Mapping[str, Any]) -> Unscored:
+        """Return what `to_json` gave."""
+        return Unscored(**with_tuples(values))
+
+
+UNLABELLED = Unlabelled()
+
+
+def check_knows_classes(task: Task) -> None:
+    """Refuse to ask a network for classes that learned without labels.
+
+    Raises:
+        ModelError: it did.
+    """
+    if not task.scored:
+        _refuse()
+
+
+def _refuse() -> NoReturn:
+    source = argument("source")
+    raise ModelError(
+        f"The network learned without labels and knows no classes; fine-tune it first, by {function('finetune')} with {source}."
+    )

@@ -1,0 +1,221 @@
+"""Meta Pseudo Labels: a teacher that learns from how its student fares on labelled images (arXiv 2003.10580)."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.optim import Optimizer
+
+from vitral import distributed
+from vitral.errors import ModelError
+from vitral.models.model import Images, Logits, Model
+from vitral.models.stochastic_depth import BatchPart
+from vitral.objectives.distillation import agreement
+from vitral.objectives.pseudo_labels import consistency_loss, draw_labels, feedback_loss
+from vitral.seeds import generator
+from vitral.tasks.task import Targets, Task
+from vitral.training.methods.method import Context
+from vitral.training.methods.supervised import Supervised
+from vitral.training.methods.teachers import check_no_experts, check_one_class, check_one_head
+from vitral.training.methods.views import ExtraSource, Part, View
+from vitral.training.optimization.optimizers import build_optimizer, clip_by_global_norm
+from vitral.training.optimization.precision import autocast
+from vitral.training.optimization.state import Held, held
+from vitral.training.settings.methods import MetaPseudoLabelsSettings, MethodSettings
+from vitral.training.settings.recipe import Recipe
+
+SOURCE = "unlabelled"
+STRONG = "big-vision-randaugment"  # of one descent with that of the code
+
+
+class StudentAndTeacher(nn.Module):
+    """Two networks of one kind; its call is the student's."""
+
+    def __init__(self, student: Model, teacher: Model) -> None:
+        super().__init__()
+        self.student, self.teacher = student, teacher
+
+    def forward(self, images: Images, part: BatchPart) -> Logits:
+        """Return the student's logits."""
+        return self.student.outputs(images, part).logits
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a part of a batch leaves to the teacher's update, which follows the student's.
+
+    Attributes:
+        images: the labelled ones.
+        targets: their labels.
+        part: which of the batch's they are.
+        before: the student's mean loss on them before its update.
+        strong: the teacher's logits of the strong views, through which its gradient flows.
+        drawn: the labels that it drew of these.
+        own: the teacher's loss of its own: labels, and consistency.
+    """
+
+    images: Images
+    targets: Targets
+    part: BatchPart
+    before: Tensor
+    strong: Logits
+    drawn: Tensor
+    own: Tensor
+
+
+class MetaPseudoLabels(Supervised):
+    """A student that learns nothing but labels which its teacher draws, and a teacher that learns which of them helped it.
+
+    At each update the teacher draws a hard label of the strong view of every image without label; the student learns these; the
+    teacher is then told by how much that lowered the student's loss on labelled images, and learns labels and UDA's consistency
+    besides. Both begin alike. The student is what is delivered; the paper goes on to fine-tune it on the labelled images, which
+    is a run of its own.
+
+    Raises:
+        ModelError: an image may have several classes; the network has two heads; or SAM is asked for, too.
+    """
+
+    Settings: ClassVar[type[MethodSettings]] = MetaPseudoLabelsSettings
+    plain = False
+    module: StudentAndTeacher
+
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
+        self.settings = cast(MetaPseudoLabelsSettings, recipe.method)
+        check_one_class(task)
+        check_one_head(network)
+        check_no_experts(network)
+        if recipe.optimizer.sam_rho is not None:
+            raise ModelError(
+                "Meta Pseudo Labels has an update of its own, into which SAM does not fit; leave sam_rho out."
+            )
+        self.module = StudentAndTeacher(network, copy.deepcopy(network))
+        self.updates, self.average_progress = torch.zeros((), dtype=torch.int64), torch.zeros(())
+        self._remembered: list[Remembered] = []
+
+    @classmethod
+    def views(cls, recipe: Recipe) -> tuple[View, ...]:
+        """Return the labelled images as the recipe varies them, not mixed."""
+        return (View(mixed=False),)
+
+    @classmethod
+    def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
+        """Return the images without labels: weakly varied, as the recipe says, and strongly."""
+        settings = cast(MetaPseudoLabelsSettings, recipe.method)
+        strong = {"policy": STRONG, "magnitude": settings.magnitude}
+        views = (View(mixed=False), View(mixed=False, changes=strong))
+        return {SOURCE: ExtraSource(settings.unlabelled, max(1, round(settings.ratio * recipe.batch_size)), views)}
+
+    def optimizers(self) -> list[Optimizer]:
+        """Return one for each network."""
+        settings, (student, teacher) = self.recipe.optimizer, (self.module.student, self.module.teacher)
+        self.student_optimizer = build_optimizer(student, student, settings)
+        self.teacher_optimizer = build_optimizer(teacher, teacher, settings)
+        self._scales = [group["scale"] for group in self.student_optimizer.param_groups]
+        for group in self.teacher_optimizer.param_groups:
+            group["scale"] *= self.settings.teacher_rate
+        return [self.student_optimizer, self.teacher_optimizer]
+
+    def apart(self) -> list[nn.Parameter]:
+        """Return the teacher's."""
+        return list(self.module.teacher.parameters())
+
+    @property
+    def waits(self) -> bool:
+        """Whether the student does not learn yet."""
+        return int(self.updates) < self.settings.student_wait
+
+    def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the student's loss of the labels that the teacher draws; what teaches the teacher waits for `after_step`."""
+        if self._remembered and part.of_batch.first <= self._remembered[-1].part.first:
+            self._remembered.clear()  # of an update that was skipped
+        others = part.extra[SOURCE]
+        weak, strong = (view.images for view in others.views)
+        both = BatchPart(part.of_batch.first + others.of_batch.first, part.of_batch.total + others.of_batch.total)
+        labelled, plain, varied = self._taught(part.images, weak, strong)
+        chances = generator(self.recipe.seed, "pseudo labels", int(self.updates)).random(others.of_batch.total)
+        first = others.of_batch.first
+        drawn = draw_labels(varied, torch.from_numpy(chances[first : first + len(strong)]))
+        answers = call(torch.cat([strong, part.images]), both)
+        said, own = answers[: len(strong)], answers[len(strong) :]
+        self._remembered.append(
+            Remembered(
+                part.images,
+                part.targets,
+                part.of_batch,
+                functional.cross_entropy(own.detach().float(), part.targets),
+                varied,
+                drawn,
+                self._own_loss(labelled, plain, varied, part.targets),
+            )
+        )
+        for group, scale in zip(self.student_optimizer.param_groups, self._scales, strict=True):
+            group["scale"] = (
+                0.0 if self.waits else scale
+            )  # without a rate nothing moves, the weight decay's part included
+        figures = {
+            "accuracy": self.task.right(own.detach(), part.targets).float().mean(),
+            "teacher_accuracy": self.task.right(labelled.detach(), part.targets).float().mean(),
+            "agreement": agreement(said.detach(), varied.detach()),
+        }
+        # A teacher that gives no finite numbers spoils the update, which is then skipped and counted.
+        spoilt = 0.0 * self._remembered[-1].own.detach()
+        return functional.cross_entropy(said.float(), drawn) + spoilt, figures
+
+    def _taught(self, labelled: Images, weak: Images, strong: Images) -> tuple[Logits, Logits, Logits]:
+        """Return the teacher's logits of labelled images and of both views of the others, by one pass."""
+        images = torch.cat([labelled, weak, strong])
+        logits = self.module.teacher.outputs(images).logits
+        first = len(labelled) + len(weak)
+        return logits[: len(labelled)], logits[len(labelled) : first], logits[first:]
+
+    def _own_loss(self, labelled: Logits, weak: Logits, strong: Logits, targets: Targets) -> Float[Tensor, ""]:
+        """Return the teacher's loss of the labels, and of its consistency between the two views."""
+        settings = self.settings
+        growing = min(1.0, int(self.updates) / settings.uda_steps)
+        consistency = consistency_loss(
+            weak, strong, temperature=settings.uda_temperature, threshold=settings.uda_threshold
+        )
+        return self.loss_of(labelled, targets) + settings.uda_weight * growing * consistency
+
+    def after_step(self, step: int) -> None:
+        """Let the teacher learn from what came of the student's update."""
+        progress = torch.zeros(()) if self.waits else self._progress()
+        teacher, shares = list(self.module.teacher.parameters()), self._shares()
+        for remembered, share in zip(self._remembered, shares, strict=True):
+            told = feedback_loss(remembered.strong, remembered.drawn, progress.to(remembered.strong.device))
+            (share * (told + remembered.own)).backward()  # type: ignore[no-untyped-call]
+        self._remembered.clear()
+        gradients = [parameter.grad for parameter in teacher if parameter.grad is not None]
+        for gradient in gradients:
+            gradient.copy_(distributed.total(gradient) / distributed.world())
+        norm = clip_by_global_norm(teacher, self.recipe.optimizer.clip_norm)
+        if bool(torch.isfinite(norm)):
+            self.teacher_optimizer.step()
+        self.updates += 1
+
+    def _shares(self) -> list[float]:
+        counts = [len(remembered.images) for remembered in self._remembered]
+        return [count / sum(counts) for count in counts]
+
+    @torch.no_grad()
+    def _progress(self) -> Tensor:
+        """Return by how much less the student's loss on the labelled images is than before, less the moving average of that."""
+        gained = torch.zeros(())
+        for remembered, share in zip(self._remembered, self._shares(), strict=True):
+            with autocast(remembered.images.device, self.recipe.precision):
+                now = self.module.student.outputs(remembered.images, remembered.part).logits
+            after = functional.cross_entropy(now.float(), remembered.targets)
+            gained += share * (remembered.before - after).cpu()
+        gained = distributed.total(gained) / distributed.world()
+        self.average_progress.lerp_(gained, 1 - self.settings.baseline)
+        return gained - self.average_progress
+
+    def state_dict(self) -> Mapping[str, Held]:
+        """Return the number of updates, and the moving average of the student's progress."""
+        return held({"updates": self.updates, "average_progress": self.average_progress})

@@ -1,0 +1,123 @@
+"""Noisy Student: learn the labels, and a teacher's answers to images that have none."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from vitral.classifier.load import load
+from vitral.data.source import DataSet
+from vitral.data.subset import Subset
+from vitral.errors import DataError
+from vitral.evaluation.evaluate import predict_probabilities
+from vitral.events import Listener, Message
+from vitral.images.augment import Augmentation
+from vitral.models.model import Model, Outputs
+from vitral.models.stochastic_depth import BatchPart
+from vitral.objectives.balance import balance_loss
+from vitral.objectives.distillation import agreement
+from vitral.objectives.pseudo_labels import choose_balanced, soft_cross_entropy
+from vitral.tasks.task import Task
+from vitral.tasks.unlabelled import UNLABELLED
+from vitral.training.methods.method import Context
+from vitral.training.methods.supervised import Supervised
+from vitral.training.methods.teachers import Taught, Teacher, announce, check_one_class, check_one_head, chosen, columns
+from vitral.training.methods.views import ExtraSource, Part, View
+from vitral.training.optimization.precision import training_device
+from vitral.training.settings.methods import NoisyStudentSettings
+from vitral.training.settings.recipe import Recipe
+
+WHOLE = Augmentation(crop="none", flip=False)  # what the teacher sees is not varied
+SOURCE = "unlabelled"
+
+
+class LabelledAndNot(nn.Module):
+    """A network that sees labelled and other images in one call."""
+
+    def __init__(self, network: Model) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(
+        self, images: Tensor, part: BatchPart, others: Tensor, other_part: BatchPart
+    ) -> tuple[Outputs, Outputs]:
+        """Return what the network gives for both."""
+        return self.network.outputs(images, part), self.network.outputs(others, other_part)
+
+
+class NoisyStudent(Taught, Supervised):
+    """The loss of the labels, and that of the teacher's probabilities for varied views of images which it saw unvaried.
+
+    The student's noise is the recipe's: augmentation, dropout, stochastic depth. The teacher has none. Its answers are computed
+    at every step, of the whole image, so that they are always the same and need not be kept.
+
+    Raises:
+        WeightsError: there is no such teacher.
+        ModelError: the teacher does not know the classes, or an image may have several.
+    """
+
+    Settings = NoisyStudentSettings
+    plain = False
+
+    def __init__(self, network: Model, recipe: Recipe, task: Task, context: Context | None = None) -> None:
+        super().__init__(network, recipe, task, context)
+        self.settings = cast(NoisyStudentSettings, recipe.method)
+        check_one_class(task)
+        check_one_head(network)
+        self.module = LabelledAndNot(network)
+        self.teacher = Teacher(self.settings.teacher, network, self.context)
+        self.columns = columns(self.teacher.classifier, self.context.class_names, self.settings.teacher)
+        announce(self.teacher, self.columns, self.context)
+
+    @classmethod
+    def sources(cls, recipe: Recipe) -> dict[str, ExtraSource]:
+        """Return the images without labels: as the teacher sees them, and as the student does."""
+        settings = cast(NoisyStudentSettings, recipe.method)
+        views = (View(WHOLE, mixed=False), View(mixed=False))
+        return {SOURCE: ExtraSource(settings.unlabelled, max(1, round(settings.ratio * recipe.batch_size)), views)}
+
+    @classmethod
+    def further(cls, recipe: Recipe, data: DataSet, class_names: Sequence[str], listener: Listener) -> DataSet:
+        """Return the images that the teacher is sure of, as many of each class.
+
+        Raises:
+            DataError: there are none, or they have no end.
+        """
+        settings = cast(NoisyStudentSettings, recipe.method)
+        source = data.splits["train"]
+        if source.endless:
+            raise DataError(f"{data.name} is endless, so that no teacher can answer it; name a folder of images.")
+        teacher = load(settings.teacher, tuned=False, listener=listener).to(training_device())
+        listener(Message(f"The teacher answers {len(source):,} images without labels."))
+        probabilities, _ = predict_probabilities(teacher, source, task=UNLABELLED, listener=listener)
+        which = columns(teacher, tuple(class_names), settings.teacher)
+        known = chosen(probabilities, which).numpy()
+        indices = choose_balanced(known, confidence=settings.confidence, per_class=settings.per_class, seed=recipe.seed)
+        if not len(indices):
+            raise DataError(
+                f"The teacher is sure of none of the {len(source):,} images of {data.name} above {settings.confidence:g}; "
+                "lower method.confidence, or take a better teacher."
+            )
+        found = len(set(known[indices].argmax(axis=1).tolist()))
+        listener(
+            Message(
+                f"Of these {len(set(indices.tolist())):,} are learned from, above {settings.confidence:g} sure, of {found} of "
+                f"{len(class_names) or known.shape[1]} classes; {len(indices):,} with those that are repeated."
+            )
+        )
+        return replace(data, splits={**data.splits, "train": Subset(source, indices)})
+
+    def loss(self, call: Callable[..., Any], part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss, the share of labelled images that are right, and that of the others on which both agree."""
+        others = part.extra[SOURCE]
+        whole, varied = others.views
+        taught = chosen(self.teacher.logits(whole.images), self.columns)
+        labelled, unlabelled = call(part.images, part.of_batch, varied.images, others.of_batch)
+        loss = self.loss_of(labelled.logits, part.targets)
+        loss = loss + self.settings.ratio * soft_cross_entropy(unlabelled.logits, taught)
+        for outputs in (labelled, unlabelled):
+            if outputs.auxiliary:
+                loss = loss + balance_loss(outputs.auxiliary)
+        right = self.task.right(labelled.logits.detach(), part.targets).float().mean()
+        return loss, {"accuracy": right, "agreement": agreement(unlabelled.logits.detach(), taught)}
