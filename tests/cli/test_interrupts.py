@@ -9,17 +9,24 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("slow", ["rich", "torch"])
-def test_before_the_imports_are_done_it_is_one_line(tmp_path: Path, slow: str) -> None:
+@pytest.mark.parametrize(
+    ("slow", "command"),
+    [
+        ("rich", ["predict", "photo.jpg"]),
+        ("torch", ["predict", "photo.jpg"]),
+        ("torch", ["predict", "photo.jpg", "--out", "rows.csv"]),
+        ("torch", ["evaluate", "--data", "photos"]),
+    ],
+)
+def test_before_the_imports_are_done_it_is_one_line(tmp_path: Path, slow: str, command: list[str]) -> None:
     """A stub stands for a library that takes its time, and that makes of the interruption what it likes."""
     (tmp_path / slow).mkdir()
     (tmp_path / slow / "__init__.py").write_text(
         "import time\nprint('importing', flush=True)\ntry:\n    time.sleep(30)\nexcept BaseException:\n    raise ImportError"
     )
-    command = [sys.executable, "-m", "vitral", "predict", "photo.jpg"]
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "vitral", *command],
         env={**os.environ, "PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -4,22 +4,41 @@ An exception in the middle of an import may be lost or turn into another one; no
 process ends at once. Once the command runs, Ctrl-C works as usual.
 """
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
+
+_ours = False  # whether the process is the command's own, not a program's that calls `main`
 
 
 def end_at_once() -> None:
     """Let Ctrl-C end the process, unless it is ignored, as in the background."""
+    global _ours
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+        _ours = True
 
 
 def restore() -> None:
     """Let Ctrl-C be an exception again."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Let Ctrl-C end the process during the imports that only some uses of a command need."""
+    if not _ours:
+        yield
+        return
+    end_at_once()
+    try:
+        yield
+    finally:
+        restore()
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -12,6 +12,7 @@ from cyclopts.validators import Number
 from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.interrupts import importing
 from vitral.errors import VitralError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
@@ -81,7 +82,8 @@ def predict(
         if classifier is not None and not native_aspect and not merge:
             predictions = _alone(images, classifier, top, engine, precision, listener, skip_bad_images=skip_bad_images)
         if predictions is None:
-            from vitral.cli.chosen import choose
+            with importing():
+                from vitral.cli.chosen import choose
 
             _, source = choose(classifier, listener, engine=engine, precision=precision, merge=merge)
             predictions = source.predict(
@@ -123,8 +125,9 @@ def _to_file(
     merge: int | None,
     json: bool,
 ) -> None:
-    from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
-    from vitral.cli.chosen import choose
+    with importing():
+        from vitral.classifier.bulk.predict_to_file import check_out, predict_to_file
+        from vitral.cli.chosen import choose
 
     check_out(out, images, overwrite=overwrite)
     with ConsoleListener() as listener:
