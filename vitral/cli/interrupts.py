@@ -11,34 +11,35 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-_ours = False  # whether the process is the command's own, not a program's that calls `main`
-
 
 def end_at_once() -> None:
     """Let Ctrl-C end the process, unless it is ignored, as in the background."""
-    global _ours
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-        _ours = True
 
 
 def restore() -> None:
     """Let Ctrl-C be an exception again."""
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _interrupt)
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Let Ctrl-C end the process during the imports that only some uses of a command need."""
-    if not _ours:
+    """Let Ctrl-C end the process during imports that only some uses of a command need; not one that merely calls `main`."""
+    if signal.getsignal(signal.SIGINT) is not _interrupt:
         yield
         return
-    end_at_once()
+    signal.signal(signal.SIGINT, _end)
     try:
         yield
     finally:
         restore()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Do as Python does; another function than Python's own, so that it is known whose process this is."""
+    raise KeyboardInterrupt
 
 
 def _end(number: int, frame: FrameType | None) -> None:
