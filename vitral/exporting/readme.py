@@ -110,7 +110,6 @@ def readme(classifier: Classifier, format_name: Format, metadata: Mapping[str, s
         format_name: "onnx", "openvino" or "torch".
         metadata: what the file says of itself.
     """
-    several = "each is a probability of its own" if classifier.multi_label else "they add up to 1"
     threshold = json.loads(metadata.get("threshold", "null"))
     sure = f" Answers below {threshold:.1%} are not sure." if threshold is not None else ""
     lines = [
@@ -124,7 +123,7 @@ def readme(classifier: Classifier, format_name: Format, metadata: Mapping[str, s
         "| | name | type | axes |",
         "|---|---|---|---|",
         "| in | `images` | uint8 | batch, height, width, 3: red, green, blue; any size, the same for all of a batch |",
-        f"| out | `probabilities` | float32 | batch, classes: {several}.{sure} |",
+        f"| out | `probabilities` | float32 | batch, classes: {classifier.task.meaning}.{sure} |",
         "| out | `logits` | float32 | batch, classes: what the network gives |",
         *([PREPARED_ROW] if format_name == "openvino" else []),
         "",

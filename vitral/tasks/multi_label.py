@@ -175,6 +175,7 @@ class MultiLabel(Task):
     name: ClassVar[str] = "multi-label"
     labelled: ClassVar[str] = "may have several labels"
     noun: ClassVar[str] = "labels"
+    meaning: ClassVar[str] = "each is a probability of its own"
     headline: ClassVar[Figure] = Figure("map", "mean average precision")
     objectives: ClassVar[tuple[str, ...]] = ("sigmoid",)
     fewest_classes: ClassVar[int] = 1

@@ -144,6 +144,7 @@ class Task(ABC):
         name: in classifier folders and recipes: "single-label".
         labelled: what is said of its images: they "have one class each".
         noun: what the classes are called, in the plural.
+        meaning: what the probabilities of an image are to one another.
         headline: the figure by which networks are compared.
         objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
         exclusive: whether each image has exactly one of the classes, so that simple classifiers can be compared with the
@@ -155,6 +156,7 @@ class Task(ABC):
     name: ClassVar[str]
     labelled: ClassVar[str]
     noun: ClassVar[str] = "classes"
+    meaning: ClassVar[str] = "they add up to 1"
     headline: ClassVar[Figure]
     objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
     exclusive: ClassVar[bool] = False
