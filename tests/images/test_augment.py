@@ -179,3 +179,29 @@ def test_flips_and_jitter_are_as_often_as_said() -> None:
     ]
     flipped = sum(int(view[0, 0, 0]) == 0 for view in views)
     assert 160 < flipped < 240
+
+
+@pytest.mark.parametrize("crop", ["inception", "none"])
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_where_flips_alternate_nothing_is_drawn(crop: str, mirrored: bool) -> None:
+    image = np.zeros((8, 8, 3), dtype=np.uint8)
+    image[:, :4] = 255
+    how = Augmentation(crop=crop, min_area=1.0, flip="alternating")  # type: ignore[arg-type]
+    for seed in range(8):
+        rngs = [np.random.default_rng(seed) for _ in range(2)]
+        views = [
+            augment(image, how, size=(8, 8), rng=rngs[0], mirrored=mirrored),
+            training_view(lambda _: image, how, size=(8, 8), rng=rngs[1], mirrored=mirrored),
+        ]
+        assert [int(view.pixels[0, 0, 0]) == 0 for view in views] == [mirrored] * 2
+
+
+def test_a_decoded_view_is_mirrored_as_told_too() -> None:
+    pixels = np.zeros((64, 128, 3), dtype=np.uint8)
+    pixels[:, :64] = 255
+    how = Augmentation(crop="inception", min_area=0.9, decode="scaled", flip="alternating")
+    read = reader(jpeg(Image.fromarray(pixels)))
+    for mirrored in (True, False):
+        for seed in range(4):
+            view = training_view(read, how, size=(8, 16), rng=np.random.default_rng(seed), mirrored=mirrored).pixels
+            assert (int(view[0, 4, 1]) < int(view[0, 4, 14])) == mirrored

@@ -65,7 +65,7 @@ MEASURES: tuple[Callable[[Box], float], ...] = (
 )
 
 
-@pytest.mark.parametrize("shape", [(375, 500), (64, 64), (30, 300)])
+@pytest.mark.parametrize("shape", [(375, 500), (64, 64), (30, 300), (300, 9)])
 @pytest.mark.parametrize("min_area", [0.05, 0.6])
 def test_inception_boxes_are_tensorflows(shape: tuple[int, int], min_area: float) -> None:
     rng, other = np.random.default_rng(0), np.random.default_rng(1)

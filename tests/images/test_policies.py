@@ -13,7 +13,8 @@ from torchvision.transforms import functional as torchvision_functional
 from torchvision.transforms.autoaugment import AutoAugment, _apply_op
 
 from tests.images.sources import MEAN, Pixels, big_vision_operation, photo, timm_operation
-from vitral.errors import RecipeError
+from vitral import plugins
+from vitral.errors import PluginError, RecipeError
 from vitral.images import pillow_operations
 from vitral.images.augment import Augmentation, augment
 from vitral.images.policies import Policy, Settings, apply_policy, jitter
@@ -327,6 +328,24 @@ def test_a_policy_is_a_function_of_its_generator_and_leaves_everyone_elses_alone
     assert np.random.get_state()[1].tolist() == states[1]  # type: ignore[index]
     assert torch.equal(drawn[0], drawn[1])
     assert len({view.numpy().tobytes() for view in drawn}) > 10
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda image: image.astype(np.float32), r"float32 \(8, 9, 3\)"),
+        (lambda image: image[:, ::2], r"uint8 \(8, 5, 3\)"),
+        (lambda image: (image[:4], ()), r"uint8 \(4, 9, 3\)"),
+        (lambda image: image.tolist(), "a list"),
+        (lambda image: None, "a NoneType"),
+    ],
+)
+def test_a_plugins_augmentation_must_return_an_image_like_its_input(
+    monkeypatch: pytest.MonkeyPatch, made: Callable[[Pixels], object], says: str
+) -> None:
+    monkeypatch.setattr(plugins, "registered", lambda kind: {"own": lambda image, rng: made(image)})
+    with pytest.raises(PluginError, match=rf"'own' returns {says}; it must return an array of uint8 \(8, 9, 3\)"):
+        apply_policy(photo(8, 9), Settings(policy="own"), np.random.default_rng(0))
 
 
 def test_what_is_beyond_the_edge_has_the_mean_colour() -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vitral.models.catalog import VARIANTS
+from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, replace
 from vitral.objectives.feature_distillation import FeatureStudent, patches_loss, pooled_loss
 
@@ -64,3 +65,13 @@ def test_a_student_of_any_family_gives_what_it_predicts_and_its_features_in_the_
     assert maps.shape == (2, 5, *encoded.maps.shape[-2:])
     place = (0, slice(None), 1, 0)
     torch.testing.assert_close(maps[place], student.patches(encoded.maps[place]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_student_of_experts_gives_their_losses_and_any_other_none() -> None:
+    config = replace(VARIANTS["vit-ti16"], image_size=(32, 32), num_classes=3, depth=2, dim=24, mlp_dim=32, num_heads=2)
+    experts = replace(config, experts=ExpertsConfig(blocks=(1,), num_experts=2, num_selected=1))
+    for network, losses in ((build(config, seed=0), False), (build(experts, seed=0), True)):
+        student = FeatureStudent(network.train(), 24, teacher_pooled=7, teacher_patches=5, seed=0)
+        found = student(drawn(2, 3, 32, 32))[3]
+        assert bool(found) == losses
+        assert all(torch.isfinite(value) for value in found.values())

@@ -1,5 +1,6 @@
 """LeJEPA's loss against its definition by quadrature, and over two processes."""
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -10,8 +11,16 @@ from scipy.integrate import quad
 
 from tests.forks import job
 from tests.objectives import shared_views
-from tests.objectives.shared_views import make, views
-from vitral.objectives.latent_views import BatchNormOfAll, agreement_loss, draw_directions, gaussian_loss
+from tests.objectives.shared_views import CONFIG, make, views
+from vitral.models.families import build
+from vitral.models.stochastic_depth import BatchPart
+from vitral.objectives.latent_views import (
+    BatchNormOfAll,
+    LatentViews,
+    agreement_loss,
+    draw_directions,
+    gaussian_loss,
+)
 
 
 def projections(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -84,3 +93,39 @@ def test_of_two_processes_loss_and_gradients_are_those_of_one(tmp_path: Path) ->
         if value.grad is not None:
             torch.testing.assert_close(saved[name], value.grad, rtol=1e-4, atol=1e-6)
     assert sum(float(value.abs().max()) > 1e-4 for value in saved.values()) > 10
+
+
+def test_the_norm_of_what_hardly_varies_is_torchs_too() -> None:
+    own, usual = BatchNormOfAll(6), torch.nn.BatchNorm1d(6)
+    values = projections(9, 6) * 0.005
+    torch.testing.assert_close(own(values), usual(values))
+
+
+def test_the_projector_is_three_layers_with_batch_norm_and_relu_between() -> None:
+    module, seen = make(), views()
+    usual = [torch.nn.BatchNorm1d(12), torch.nn.BatchNorm1d(12)]
+    features = torch.cat([module.network.features(view) for view in seen])
+    for layer, norm in zip(module.layers, usual, strict=False):
+        features = norm(layer(features)).relu()
+    expected = module.layers[-1](features).unflatten(0, (3, 8))
+    torch.testing.assert_close(module(tuple(seen)), expected, rtol=1e-4, atol=1e-5)
+    shapes = [tuple(value.shape) for value in module.layers.parameters()]
+    assert shapes == [(12, 16), (12,), (12, 12), (12,), (5, 12), (5,)]
+    for width, value in zip((16, 16, 12, 12, 12, 12), module.layers.parameters(), strict=True):
+        assert 0.5 < float(value.detach().abs().max()) * width**0.5 <= 1  # as torch makes a linear layer
+    assert all(torch.equal(one, other) for one, other in zip(module.parameters(), make().parameters(), strict=True))
+
+
+def test_a_part_of_a_batch_loses_the_branches_that_it_would_lose_in_the_whole() -> None:
+    network = build(dataclasses.replace(CONFIG, depth=3, stochastic_depth=0.5), seed=0).train()
+    module = LatentViews(network, hidden=12, dimensions=5, seed=1)
+    seen, part = tuple(views()[:, :4]), BatchPart(5, 9)
+    torch.manual_seed(3)
+    found = module(seen, part)
+    torch.manual_seed(3)
+    features = torch.cat([network.features(images, part) for images in seen])
+    for layer, norm in zip(module.layers, module.norms, strict=False):
+        features = norm(layer(features)).relu()
+    torch.testing.assert_close(found, module.layers[-1](features).unflatten(0, (3, 4)))
+    torch.manual_seed(3)
+    assert not torch.allclose(module(seen), found)

@@ -11,6 +11,9 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.catalog import VARIANTS
 from vitral.models.families import build, replace
+from vitral.models.stochastic_depth import BatchPart
+from vitral.models.tokens import TokenGrid
+from vitral.models.vit import ViT
 from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
 
 
@@ -85,3 +88,44 @@ def test_only_a_vision_transformer_reads() -> None:
     network = build(replace(VARIANTS["resnet-10"], image_size=(32, 32), num_classes=3), seed=0)
     with pytest.raises(ModelError, match="needs a Vision Transformer"):
         ProceduralWarmup(network, kinds=5, share=0.5, seed=0)
+
+
+@pytest.mark.parametrize(("size", "length"), [((64, 32), 8), ((32, 64), 8), ((48, 32), 6)])
+def test_a_word_is_as_long_as_the_patches_are_many(size: tuple[int, int], length: int) -> None:
+    network = build(replace(VARIANTS["vit-mu16"], image_size=size, num_classes=3, depth=1), seed=0)
+    module = ProceduralWarmup(network, kinds=5, share=0.5, seed=1)
+    assert module.length == length
+    words = torch.from_numpy(draw_words(2, length, 5, np.random.default_rng(0)))
+    assert module(words, torch.zeros_like(words, dtype=torch.bool)).shape == (2, length, 10)
+
+
+def test_the_table_has_a_row_for_each_symbol_and_one_for_what_is_hidden_each_about_as_long_as_1() -> None:
+    module = made()
+    assert module.table.shape == (11, module.network.config.dim)
+    assert float(module.table.norm(dim=1).mean()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_network_of_rotary_positions_reads_too() -> None:
+    config = replace(
+        VARIANTS["vit-mu16"], image_size=(64, 64), num_classes=3, depth=1, position="none", rotary="dinov3"
+    )
+    module = ProceduralWarmup(build(config, seed=0), kinds=5, share=0.5, seed=1)
+    words = torch.from_numpy(draw_words(3, 16, 5, np.random.default_rng(0)))
+    assert module(words, torch.zeros_like(words, dtype=torch.bool)).shape == (3, 16, 10)
+
+
+def test_a_part_of_a_batch_loses_the_branches_that_it_would_lose_in_the_whole() -> None:
+    config = replace(VARIANTS["vit-mu16"], image_size=(64, 64), num_classes=3, depth=3, stochastic_depth=0.5)
+    network = build(config, seed=0).train()
+    assert isinstance(network, ViT)
+    module = ProceduralWarmup(network, kinds=5, share=0.5, seed=1)
+    words, part = torch.from_numpy(draw_words(4, 16, 5, np.random.default_rng(0))), BatchPart(5, 9)
+    shown = torch.zeros_like(words, dtype=torch.bool)
+    torch.manual_seed(3)
+    logits = module(words, shown, part)
+    torch.manual_seed(3)
+    tokens = network.embed(TokenGrid(module.table[words], network.config.grid))
+    encoded = network.normalize(network.transform(tokens, part=part))
+    torch.testing.assert_close(logits, module.head(encoded.patches))
+    torch.manual_seed(3)
+    assert not torch.allclose(module(words, shown), logits)

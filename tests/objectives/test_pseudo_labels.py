@@ -116,3 +116,20 @@ def test_the_teachers_gradient_is_the_derivative_of_the_students_loss_after_its_
         moved[1][index] -= step
         derivative = (expected_loss(moved[0]) - expected_loss(moved[1])) / (2 * step)
         assert float(ours[index]) == pytest.approx(derivative, rel=1e-3, abs=1e-6)
+
+
+def test_of_equally_sure_images_the_first_are_chosen() -> None:
+    chosen = choose_balanced(sure(*[(0, 0.9), (1, 0.9)] * 40), confidence=0.5, per_class=9, seed=0)
+    assert chosen.tolist() == list(range(18))
+
+
+def test_classes_are_rounded_independently_of_each_other() -> None:
+    pairs = sure(*[(0, 0.9)] * 20, *[(1, 0.9)] * 20)
+    counts = np.bincount(choose_balanced(pairs, confidence=0.5, per_class=30, seed=0), minlength=40)
+    assert set(counts.tolist()) == {1, 2}
+    assert counts[:20].tolist() != counts[20:].tolist()
+
+
+def test_a_class_without_any_probability_is_never_drawn() -> None:
+    logits = torch.tensor([[-1e4, 0.0, -1e4]]).expand(2, 3)
+    assert draw_labels(logits, torch.tensor([0.0, 1 - 1e-12], dtype=torch.float64)).tolist() == [1, 1]

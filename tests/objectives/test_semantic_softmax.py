@@ -120,3 +120,9 @@ def test_labels_that_are_no_classes_have_a_layer_of_their_own() -> None:
     assert module.others is not None
     assert again.others is not None
     assert torch.equal(module.others.weight, again.others.weight)
+
+
+def test_shares_are_taken_as_they_are_and_class_numbers_as_whole_ones() -> None:
+    mixed = torch.tensor([[0.25, 0.75, 0.0]])
+    assert torch.equal(class_shares(mixed, 3), mixed)
+    assert torch.equal(class_shares(torch.tensor([0, 1]), 3), torch.tensor([[1.0, 0, 0], [0, 1, 0]]))

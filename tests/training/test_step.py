@@ -20,6 +20,7 @@ from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
 from vitral.models.stochastic_depth import BatchPart
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.methods.method import Context
 from vitral.training.methods.supervised import Supervised
 from vitral.training.methods.views import Part, Seen
 from vitral.training.settings.recipe import Recipe, build_recipe
@@ -361,6 +362,26 @@ def test_sam_climbs_by_the_gradient_of_each_group_and_learns_from_where_it_leads
         assert torch.equal(p.detach(), start)
         torch.testing.assert_close(p.grad, expected, rtol=2e-3, atol=2e-5)
     assert float(figures["loss"]) == pytest.approx(float(cross_entropy(reference, batch)[0].detach()), rel=1e-5)
+
+
+def test_the_climb_is_as_far_as_the_rate_says() -> None:
+    """At half of the peak's rate it is half way between the peak's radius and the end's (GSAM)."""
+    optimizer = {"name": "sgd", "lr": 0.2, "sam_rho": 0.4, "sam_final_rho": 0.1}
+    learned = []
+    for settings, rate in ((optimizer, 0.1), ({"name": "sgd", "lr": 0.2, "sam_rho": 0.25}, 0.1), (optimizer, 0.2)):
+        model = network()
+        step = stepper(model, recipe_of(optimizer=settings, schedule={"final_lr": 0.0}))
+        step.learn(batches(1)[0], 0, step.statistics.copy(), rate)
+        learned.append(model.encoder[0].mlp.fc1.weight.grad.clone())
+    torch.testing.assert_close(learned[0], learned[1])
+    assert not torch.allclose(learned[0], learned[2], rtol=1e-3)
+
+
+def test_a_method_knows_its_context() -> None:
+    context = Context(("cat", "dog"))
+    recipe = recipe_of()
+    assert Supervised(network(), recipe, SINGLE_LABEL, context).context is context
+    assert Supervised(network(), recipe, SINGLE_LABEL).context == Context()
 
 
 def test_the_processes_bring_their_gradients_together_once_with_the_last_part() -> None:

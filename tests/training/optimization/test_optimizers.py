@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.training.conftest import CONFIG
+from vitral import plugins
+from vitral.errors import PluginError
 from vitral.models.catalog import variant
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build
@@ -161,6 +165,33 @@ def test_layer_decay_and_the_heads_own_weight_decay() -> None:
     assert of[id(named["encoder.0.mlp.fc1.weight"])]["lr"] == pytest.approx(0.2 * 0.5**3)
     assert of[id(named["patch_embedding.weight"])]["lr"] == pytest.approx(0.2 * 0.5**4)
     assert of[id(named["head.weight"])]["lr"] == 0.2
+
+
+def test_a_methods_own_optimizer_learns_at_the_rate_itself() -> None:
+    """Its groups say nothing of a share, or of a backbone."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=1.0)
+    set_learning_rate(optimizer, 0.2, 0.03)
+    assert optimizer.param_groups[0]["lr"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda groups, _: 3, "returns a int; it must return a torch optimizer"),
+        (lambda groups, _: torch.optim.SGD(groups[0]["params"], lr=1.0), "must keep the parameter groups"),
+        (lambda groups, _: torch.optim.SGD(groups, lr=1.0), ""),
+    ],
+)
+def test_a_plugins_optimizer_is_checked(
+    monkeypatch: pytest.MonkeyPatch, made: Callable[[list[Any], OptimizerSettings], object], says: str
+) -> None:
+    monkeypatch.setattr(plugins, "registered", lambda kind: {"adamw": made})
+    model = build(CONFIG, seed=0)
+    if not says:
+        assert isinstance(build_optimizer(model, model, OptimizerSettings(name="adamw")), torch.optim.SGD)
+        return
+    with pytest.raises(PluginError, match=f"The optimizer 'adamw' {says}"):
+        build_optimizer(model, model, OptimizerSettings(name="adamw"))
 
 
 def test_every_family_has_depths_that_grow() -> None:
