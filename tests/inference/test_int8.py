@@ -139,9 +139,10 @@ def test_every_family_computes_in_int8_near_fp32(name: str) -> None:
     exact = TorchPredictor(model).logits(batch)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     predictor = EnginePredictor(model, "packed", "int8", quantization_of(model))
-    apart = (predictor.logits(batch) - exact).abs().max() / exact.std()
-    # A rounding may send a token to another expert; registers begin as noise that the first norm makes large.
-    assert 0 < apart < (0.6 if "experts" in name else 0.15 if name == "distilled-registers" else 0.05)
+    apart = (predictor.logits(batch) - exact).square().mean().sqrt() / exact.std()
+    # At most 0.031 was seen, in registers (they begin as noise that the first norm makes large); which values a rounding
+    # moves differs from CPU to CPU. One that sends a token to another expert moves more.
+    assert 0 < apart < (0.3 if "experts" in name else 0.06)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
 
 
