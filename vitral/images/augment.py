@@ -34,6 +34,7 @@ Share = Annotated[float, Ge(0), Le(1)]
 TENSORFLOW_ASPECT = (0.75, 1.33)  # the defaults of TensorFlow's sampler, whose upper bound is not 4/3
 ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS, TORCHVISION_ATTEMPTS = 100, 10
+LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
 LONGEST = 16  # times the shorter side, that the longer one of a "padded" image has at most
 ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
 
@@ -224,22 +225,28 @@ def inception_box(shape: tuple[int, int], min_area: float, rng: np.random.Genera
     """Draw a box (top, left, height, width) as TensorFlow's `sample_distorted_bounding_box` does.
 
     The aspect is uniform and the height a uniform integer within what the area allows, so that it is the height and not
-    the area that is evenly spread; after 100 failures the whole image is taken (vit_jax/input_pipeline.py).
+    the area that is evenly spread; after 100 failures the whole image is taken (vit_jax/input_pipeline.py, GenerateRandomCrop
+    in tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc).
     """
     rows, columns = shape
+    least, most = min_area * rows * columns, rows * columns
     for _ in range(ATTEMPTS):
         aspect = rng.uniform(*TENSORFLOW_ASPECT)
-        low = round(math.sqrt(min_area * rows * columns / aspect))
-        high = min(round(math.sqrt(rows * columns / aspect)), rows, int(columns / aspect))
-        if high < 1 or low > high:
-            continue
-        height = int(rng.integers(max(low, 1), high + 1))
-        width = min(max(round(height * aspect), 1), columns)
-        if not min_area * rows * columns <= height * width <= rows * columns:
-            continue
-        top = int(rng.integers(0, max(rows - height, 1)))
-        left = int(rng.integers(0, max(columns - width, 1)))
-        return top, left, height, width
+        high = round(math.sqrt(most / aspect))
+        if round(high * aspect) > columns:
+            high = int((columns + LESS_THAN_HALF) / aspect)
+        high = min(high, rows)
+        low = min(round(math.sqrt(least / aspect)), high)
+        height = int(rng.integers(low, high + 1))
+        if height * round(height * aspect) < least:  # by rounding; one row more may be enough
+            height += 1
+        if height * round(height * aspect) > most:
+            height -= 1
+        width = round(height * aspect)
+        if least <= height * width <= most and 0 < width <= columns and 0 < height <= rows:
+            top = int(rng.integers(0, max(rows - height, 1)))
+            left = int(rng.integers(0, max(columns - width, 1)))
+            return top, left, height, width
     return 0, 0, rows, columns
 
 
