@@ -10,6 +10,7 @@ from torch import nn
 from vitral.models.catalog import VARIANTS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, replace
+from vitral.models.stochastic_depth import BatchPart
 from vitral.objectives.feature_distillation import FeatureStudent, patches_loss, pooled_loss
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -51,6 +52,15 @@ def test_a_teacher_of_a_finer_grid_is_averaged_over_the_students_places() -> Non
     assert float(patches_loss(-ours, theirs)) > 3.5
 
 
+def test_a_finer_grid_is_resized_with_a_triangle_as_wide_as_the_students_places() -> None:
+    theirs, ours = drawn(2, 5, 4, 4), drawn(2, 5, 2, 2, seed=1)
+    half = torch.tensor([[3.0, 3.0, 1.0, 0.0], [0.0, 1.0, 3.0, 3.0]]) / 7  # by 1 - |distance| / 2, together 1
+    resized = torch.einsum("ij,bcjk,lk->bcil", half, theirs, half)
+    normal = (resized - resized.mean(dim=1, keepdim=True)) / resized.std(dim=1, keepdim=True, unbiased=False)
+    expected = float((ours - normal).square().mean())
+    assert float(patches_loss(ours, theirs)) == pytest.approx(expected, rel=1e-3)
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_a_student_of_any_family_gives_what_it_predicts_and_its_features_in_the_teachers_widths(name: str) -> None:
     network = build(replace(VARIANTS[name], image_size=(64, 64), num_classes=3, **SMALL[name]), seed=0).eval()
@@ -75,3 +85,16 @@ def test_a_student_of_experts_gives_their_losses_and_any_other_none() -> None:
         found = student(drawn(2, 3, 32, 32))[3]
         assert bool(found) == losses
         assert all(torch.isfinite(value) for value in found.values())
+
+
+def test_a_part_of_a_batch_loses_the_branches_that_it_would_lose_in_the_whole() -> None:
+    config = replace(VARIANTS["vit-mu16"], image_size=(64, 64), num_classes=3, depth=3, stochastic_depth=0.5)
+    network = build(config, seed=0).train()
+    student = FeatureStudent(network, network.num_features, teacher_pooled=7, teacher_patches=5, seed=0)
+    images, part = drawn(4, 3, 64, 64), BatchPart(5, 9)
+    torch.manual_seed(3)
+    pooled = student(images, part)[1]
+    torch.manual_seed(3)
+    torch.testing.assert_close(pooled, student.pooled(network.features(images, part)))
+    torch.manual_seed(3)
+    assert not torch.allclose(student(images)[1], pooled)

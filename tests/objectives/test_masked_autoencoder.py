@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from vitral.errors import ModelError
 from vitral.models.catalog import variant
@@ -153,3 +154,7 @@ def test_other_families_are_refused() -> None:
     network = build(dataclasses.replace(variant("resnet-18"), image_size=(32, 32), num_classes=3), seed=None)
     with pytest.raises(ModelError, match="plain grid of patches"):
         MaskedAutoencoder(network, share=0.75, depth=1, width=24, heads=2, seed=0)
+
+
+def test_every_norm_adds_the_epsilon_of_maes_code() -> None:
+    assert {layer.eps for layer in autoencoder().modules() if isinstance(layer, nn.LayerNorm)} == {1e-6}

@@ -86,7 +86,7 @@ def test_the_table_never_learns_and_the_blocks_do() -> None:
 
 def test_only_a_vision_transformer_reads() -> None:
     network = build(replace(VARIANTS["resnet-10"], image_size=(32, 32), num_classes=3), seed=0)
-    with pytest.raises(ModelError, match="needs a Vision Transformer"):
+    with pytest.raises(ModelError, match=r"^The procedural warm-up needs a Vision Transformer\.$"):
         ProceduralWarmup(network, kinds=5, share=0.5, seed=0)
 
 
@@ -129,3 +129,10 @@ def test_a_part_of_a_batch_loses_the_branches_that_it_would_lose_in_the_whole() 
     torch.testing.assert_close(logits, module.head(encoded.patches))
     torch.manual_seed(3)
     assert not torch.allclose(module(words, shown), logits)
+
+
+def test_what_is_said_right_is_counted_of_the_hidden_symbols_alone() -> None:
+    words = torch.tensor([[0, 3, 1, 2], [2, 2, 0, 1]])
+    hidden = torch.tensor([[True, True, True, False], [True, False, False, False]])
+    said = torch.tensor([[0, 3, 1, 0], [1, 0, 1, 0]])  # three of the hidden four, and none of the others
+    assert float(hidden_symbols_loss(functional.one_hot(said, 4).float(), words, hidden)[1]) == 0.75

@@ -53,7 +53,7 @@ def test_where_nothing_is_sure_nothing_is_chosen() -> None:
 
 
 def test_soft_answers_are_learned_as_they_are() -> None:
-    teacher, student = torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([[0.5, 0.1, 0.3]])
+    teacher, student = torch.tensor([[2.0, 0.0, -1.0]] * 2), torch.tensor([[0.5, 0.1, 0.3]] * 2)
     told, said = teacher[0].softmax(dim=0).tolist(), student[0].softmax(dim=0).tolist()
     expected = -sum(one * math.log(other) for one, other in zip(told, said, strict=True))
     assert float(soft_cross_entropy(student, teacher)) == pytest.approx(expected, rel=1e-6)
@@ -70,6 +70,11 @@ def test_consistency_counts_the_sure_images_in_the_mean_over_all() -> None:
     assert weak.grad is None
     assert strong.grad is not None
     assert not strong.grad[1].any()
+
+
+def test_what_just_reaches_the_threshold_counts() -> None:
+    weak, strong = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])
+    assert float(consistency_loss(weak, strong, temperature=1.0, threshold=0.5)) > 0
 
 
 def test_labels_are_drawn_by_their_probabilities() -> None:
@@ -119,8 +124,8 @@ def test_the_teachers_gradient_is_the_derivative_of_the_students_loss_after_its_
 
 
 def test_of_equally_sure_images_the_first_are_chosen() -> None:
-    chosen = choose_balanced(sure(*[(0, 0.9), (1, 0.9)] * 40), confidence=0.5, per_class=9, seed=0)
-    assert chosen.tolist() == list(range(18))
+    chosen = choose_balanced(sure(*[(0, 0.8), (0, 0.9)] * 200), confidence=0.5, per_class=250, seed=0)
+    assert chosen.tolist() == sorted([*range(0, 100, 2), *range(1, 400, 2)])
 
 
 def test_classes_are_rounded_independently_of_each_other() -> None:

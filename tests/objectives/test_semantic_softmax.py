@@ -126,3 +126,17 @@ def test_shares_are_taken_as_they_are_and_class_numbers_as_whole_ones() -> None:
     mixed = torch.tensor([[0.25, 0.75, 0.0]])
     assert torch.equal(class_shares(mixed, 3), mixed)
     assert torch.equal(class_shares(torch.tensor([0, 1]), 3), torch.tensor([[1.0, 0, 0], [0, 1, 0]]))
+
+
+def test_how_sure_a_teacher_is_says_a_twentieth_of_the_labels_together() -> None:
+    level = Level(range(60), [0], 1.0)
+    theirs = torch.full((1, 60), -20.0)
+    theirs[0, :4] = torch.tensor([3.0, 2.0, 1.0, 0.0])
+    ours = torch.zeros(1, 60)
+    told = theirs[0].softmax(dim=0)
+    expected = float(told[:3].sum()) * float((told - 1 / 60).square().sum())
+    assert float(semantic_distillation(level, ours, theirs)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_the_tree_says_is_no_part_of_a_checkpoint() -> None:
+    assert not made()[0].state_dict()
