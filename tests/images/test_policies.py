@@ -17,7 +17,7 @@ from vitral import plugins
 from vitral.errors import PluginError, RecipeError
 from vitral.images import pillow_operations
 from vitral.images.augment import Augmentation, augment
-from vitral.images.policies import Policy, Settings, apply_policy, jitter
+from vitral.images.policies import POLICIES, Policy, Settings, apply_policy, check_policy, jitter
 from vitral.training.settings.recipe import list_recipes, load_recipe
 
 PLAIN = ("AutoContrast", "Equalize", "Invert", "Posterize", "Solarize", "SolarizeAdd")
@@ -376,3 +376,8 @@ def test_a_magnitude_that_the_source_does_not_define_is_refused_in_one_line(
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 300
+
+
+def test_a_policy_that_there_is_not_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=f"^there is no policy 'autoaugmnt'; there are {', '.join(POLICIES)}$"):
+        check_policy("autoaugmnt")
