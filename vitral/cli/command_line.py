@@ -77,4 +77,24 @@ def next_commands(result: RunResult) -> list[str]:
         scores + (" --split train" if result.split == "train" else ""),
         f"  vitral predict {image} --classifier {folder}",
         f"  vitral explain {image} --classifier {folder}",
+        *_more_images(result),
     ]
+
+
+def _more_images(result: RunResult) -> list[str]:
+    """Return the command that learns from the images in no class, too, where they are at least as many as the labelled ones.
+
+    It is the run again by a method that beat the labels alone in as many updates, this run being the teacher
+    (docs/methods/pseudo-labels.md). They are to lie in a folder of their own: among them would be those that are scored.
+    """
+    run = result.run
+    outside, labelled = run.data.outside, len(run.data.splits["train"])
+    trained = result.choice is None or result.choice.trained
+    plain = run.recipe.method.name == "supervised" and not run.data.multi_label
+    if not (run.kind == "fine-tune" and trained and plain and outside >= labelled):
+        return []
+    again = dataclasses.replace(run.session.command, source=run.plan.start, model=None, sweep=False)
+    told = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
+    words = [part for each in told for part in (flag("overrides"), each)]
+    command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"
+    return [f"  {command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]

@@ -242,6 +242,7 @@ def _list_members(path: Path, members: Sequence[Member], store: ZipImages | TarI
         entries=entries or {ALL: []},
         reading=arranged.reading,
         notes=(*arranged.notes, *ours_note, *other_note),
+        outside=arranged.outside,
     )
 
 

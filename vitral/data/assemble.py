@@ -56,6 +56,7 @@ class Listing:
         reading: which folder named the class, where folders are nested.
         held_out: the share of the training images that become a validation split where the data have none; 0 for none.
         base: what images' names begin with on this machine alone.
+        outside: how many images are in no class and were left out.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Listing:
     reading: Reading | None = None
     held_out: float = SHARE
     base: str = ""
+    outside: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
         task=listing.task,
         reading=listing.reading,
         shared_out=_made(entries, splits),
+        outside=listing.outside,
     )
 
 

@@ -95,6 +95,7 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
             *_notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
         ),
         bad=tuple(_broken(folder, walked)),
+        outside=arranged.outside,
     )
 
 

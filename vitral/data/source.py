@@ -84,6 +84,7 @@ class DataSet:
         reading: in nested folders, which named the class: "leaf", "top" or "path".
         shared_out: the splits that were made here, from images without splits or from the training images.
         endless_epoch: images that count as an epoch of an endless training split.
+        outside: how many images are in no class and were left out.
     """
 
     name: str
@@ -98,6 +99,7 @@ class DataSet:
     endless_epoch: int | None = None
     reading: str | None = None
     shared_out: tuple[str, ...] = ()
+    outside: int = 0
 
     @property
     def multi_label(self) -> bool:
