@@ -211,6 +211,6 @@ def test_starts_are_compared_at_each_number_of_labels() -> None:
     ]
     said = EXPERIMENTS["starts"].conclude(results)
     assert "With 50 labelled images: Best is MAE with 41.0 ± 1.0 %" in said
-    assert "MAE beat random weights by more than two deviations." in said
+    assert "More than two deviations above random weights: MAE." in said
     assert "With 500 labelled images: Best is MAE with 53.0" in said
-    assert said.endswith("No start beats random weights by two deviations.")
+    assert said.endswith("No start is two deviations above random weights.")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Results, Trial, capital, ranked
+from vitral.studies.paper.experiment import Experiment, Results, Trial, ranked
 from vitral.studies.paper.scale import Scale
 
 SCRATCH = "scratch"
@@ -78,11 +78,11 @@ def _at(share: str, results: Results) -> str:
         if result is not scratch and result.mean - scratch.mean > SURE * max(result.deviation, scratch.deviation)
     ]
     said = (
-        f"{', '.join(sure)} beat random weights by more than two deviations"
+        f"More than two deviations above random weights: {', '.join(sure)}."
         if sure
-        else "no start beats random weights by two deviations"
+        else "No start is two deviations above random weights."
     )
-    return f"{images} {capital(said)}."
+    return f"{images} {said}"
 
 
 STARTS = Experiment(
