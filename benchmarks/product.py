@@ -21,12 +21,12 @@ HANGS = 2.0  # times its budget, and
 HANGS_SECONDS = 120.0  # so many seconds more, after which a command is ended
 
 
-def finetune(data: str, seconds: float, seed: int, more: list[str]) -> dict[str, Any]:
+def finetune(data: str, seconds: float | None, seed: int, more: list[str]) -> dict[str, Any]:
     """Run the command with a budget, and score the classifier that it delivers on all of the images to score on.
 
     Args:
         data: what --data takes.
-        seconds: the budget, --time.
+        seconds: the budget, --time; None for none.
         seed: --seed.
         more: further options.
 
@@ -44,8 +44,7 @@ def finetune(data: str, seconds: float, seed: int, more: list[str]) -> dict[str,
             "finetune",
             "--data",
             data,
-            "--time",
-            f"{seconds:g}s",
+            *(["--time", f"{seconds:g}s"] if seconds else []),
             "--seed",
             str(seed),
             "--out",
@@ -54,7 +53,7 @@ def finetune(data: str, seconds: float, seed: int, more: list[str]) -> dict[str,
         ]
         begun = time.monotonic()
         try:
-            done = _vitral([*command, *more], HANGS * seconds + HANGS_SECONDS)
+            done = _vitral([*command, *more], HANGS * seconds + HANGS_SECONDS if seconds else None)
         except subprocess.TimeoutExpired:
             return _failure("did not end", time.monotonic() - begun)
         taken = time.monotonic() - begun

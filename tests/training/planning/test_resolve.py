@@ -57,6 +57,14 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     assert "Images at 32 pixels, as you said." in plan.reasons
 
 
+def test_the_length_fits_the_size_that_is_said() -> None:
+    def steps(size: int) -> int:
+        asked = ask("fine-tune", "photos", image_size=size, time="10m")
+        return resolve(read_request(asked), Facts(replace(DATA, side=500.0), MACHINE)).recipe.steps or 0
+
+    assert steps(256) == pytest.approx(steps(128) / 4, rel=0.05)
+
+
 def test_a_recipe_that_is_named_is_not_changed() -> None:
     plan = resolve(read_request(ask("fine-tune", "photos", recipe="scratch")), FACTS)
     recipe = load_recipe("scratch")

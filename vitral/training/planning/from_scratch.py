@@ -1,8 +1,8 @@
 """The network, the size, the length and the views of a run that begins from random weights, and why.
 
 All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. What was
-measured is in docs/decisions.md: networks on CIFAR-10, two sizes on one set of photos. How many passes a size needs, and
-how that falls with the number of images, is ours, of no paper and hardly measured.
+measured: networks on CIFAR-10 (docs/decisions.md), and at which size photos teach most for the same arithmetic
+(docs/sizes.csv, made by benchmarks/sizes.py; a test holds the choice against it).
 """
 
 from collections.abc import Collection
@@ -14,6 +14,7 @@ from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.facts import DataFacts, MachineFacts
+from vitral.training.planning.length import fit_length
 from vitral.training.settings.recipe import Recipe
 
 FINE, COARSE = "conv-vit-8", "conv-vit-16"
@@ -21,9 +22,9 @@ FINE_BELOW = 48  # pixels: smaller images are seen as they are by a network of f
 LEAST, UNIT = 24, 4  # pixels: smaller images are enlarged; sizes are multiples
 SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # of the coarse network
 ENLARGED = 1.1  # times their own size, that images are seen at most
-# Passes over the data that a size must leave time for: of so many images, less by the power for more.
-PASSES, IMAGES, POWER, FEWEST_PASSES, MOST_PASSES = 15.0, 2_500, 0.4, 4.0, 60.0
-LONGER = 4.0  # times those passes, after which more would only be learned by heart
+SEEN = 20_000  # images that a network must see, again or anew, before a larger size pays more than more of them; in passes:
+FEWEST_PASSES, MOST_PASSES = 4.0, 60.0  # ours, where more or fewer images were not measured
+ENOUGH_PASSES, LONGER = 60.0, 4.0  # and times those of a size, of which more would only be learned by heart
 PATIENCE_SECONDS = 1200.0  # that a run without a budget may take, where that decides the size
 COMMAND_SECONDS, TRAINING_SHARE = 8.0, 0.8  # of a budget: what the command takes before and after, and training's share
 LEAST_STEPS = 300
@@ -58,8 +59,8 @@ class Situation:
 
     @property
     def passes(self) -> float:
-        """Passes over the data that a network needs to learn them."""
-        return min(max(PASSES * (IMAGES / self.images) ** POWER, FEWEST_PASSES), MOST_PASSES)
+        """Passes over the data that a size must leave time for."""
+        return min(max(SEEN / self.images, FEWEST_PASSES), MOST_PASSES)
 
     def passes_at(self, model: str, size: int) -> float:
         """Return how many passes over the data there is time for."""
@@ -137,23 +138,25 @@ def fit_recipe(
     Args:
         recipe: with what was said.
         situation: what the choice depends on.
-        choice: network and size.
+        choice: network and size, also where the user said the size.
         augmentation: what suits the data.
         told: the keys that the user set.
     """
     batch = max(8, min(LARGE_BATCH if situation.images >= LARGE_SET else BATCH, situation.images // 4))
-    # A schedule that fits the time from its first step need not be bent to it.
-    in_time = situation.passes_at(choice.model, choice.size) / TRAINING_SHARE * situation.images / batch
-    enough = max(LONGER * situation.passes * situation.images / batch, LEAST_STEPS)
-    steps = max(1, round(min(enough, in_time)))
-    warmup = round(WARMUP_SHARE * steps)
-    chosen = {"image_size": choice.size, "batch_size": batch, "schedule.warmup_steps": warmup}
-    changes: dict[str, object] = {key: value for key, value in chosen.items() if key not in told}
+    batch = recipe.batch_size if "batch_size" in told else batch
+    changes: dict[str, object] = {"image_size": choice.size, "batch_size": batch}
     if not {"steps", "epochs"} & set(told):
-        changes |= {"steps": steps, "epochs": None}
+        # A schedule that fits the time from its first step need not be bent to it.
+        in_time = situation.passes_at(choice.model, choice.size) / TRAINING_SHARE * situation.images / batch
+        enough = max(max(LONGER * situation.passes, ENOUGH_PASSES) * situation.images / batch, LEAST_STEPS)
+        changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
     if not any(key.startswith("augmentation") for key in told):
         changes["augmentation"] = views(augmentation, choice.model)
-    return recipe.with_changes(changes)
+    recipe = recipe.with_changes(changes)
+    if "schedule.warmup_steps" in told:
+        return recipe
+    steps = fit_length(recipe, situation.images)[0].steps or 0
+    return recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
 
 
 def views(augmentation: Augmentation, model: str) -> Augmentation:

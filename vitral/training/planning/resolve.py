@@ -38,7 +38,7 @@ def resolve(request: Request, facts: Facts) -> Plan:
     Raises:
         RecipeError: a value that was said does not go with what was chosen, or without a time budget the run would take years.
     """
-    network = from_scratch.choose_network(_situation(request, facts)) if needs_network(request) else None
+    network = _network(request, facts) if needs_network(request) else None
     start, origin, reasons = _start(request, network)
     recipe, why = _recipe(request, facts, network)
     recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
@@ -127,6 +127,12 @@ def _start(request: Request, network: from_scratch.Choice | None) -> tuple[str, 
     return network.model, "model", [*why, network.why_model]
 
 
+def _network(request: Request, facts: Facts) -> from_scratch.Choice:
+    """Return the network for the images and the time, at the size that was said, if one was."""
+    choice, said = from_scratch.choose_network(_situation(request, facts)), request.recipe.image_size
+    return choice if said is None else replace(choice, size=said, why_size=_why_size(request))
+
+
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
     size = request.recipe.image_size
     data = facts.data if size is None else replace(facts.data, side=float(size))
@@ -139,7 +145,7 @@ def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice |
         return request.recipe, [_why_size(request)]
     situation, augmentation = _situation(request, facts), facts.data.augmentation
     recipe = from_scratch.fit_recipe(request.recipe, situation, network, augmentation, told=request.told)
-    return recipe, [_why_size(request) if request.recipe.image_size else network.why_size]
+    return recipe, [network.why_size]
 
 
 def _recipe(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
