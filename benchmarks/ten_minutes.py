@@ -1,7 +1,7 @@
 """CIFAR-10 in ten CPU minutes: our networks from scratch against timm's in the same time.
 
     python benchmarks/ten_minutes.py DATA [--minutes 10] [--seeds 3] [--arms hybrid timm-resnet18]
-        [--after-visualatom vit=RUN ...] [--json results.json]
+        [--after VisualAtom:vit=RUN ...] [--json results.json]
 
 DATA is CIFAR-10 as `open_data` takes it: a folder with train.parquet and test.parquet, one folder a class,
 hf:cifar10, ...
@@ -16,10 +16,14 @@ not lost, and another arm can be added later.
 The share of the limit is 6 FLOP for each multiply-accumulate of each training image, over the minutes and over what large
 dense bfloat16 products reach on this machine, measured first.
 
-RUN, for an arm that starts from ten more minutes on generated images, is left by, for the arm vit,
+--after adds a row for an arm that starts from a run: a name for people, the arm, and the folder. Ten more minutes on generated
+images are left by, for the arm vit,
 
     vitral pretrain --data visualatom --model vit-micro8-gap --image-size 32 --set patch_stride=4
         --set position=sincos-2d --time 10m --out RUN
+
+and a procedural warm-up by the same with --data blank --set method.name=procedural. For the arm hybrid the network is
+--model conv-vit-8 --image-size 32 alone.
 """
 
 import argparse
@@ -121,22 +125,20 @@ def main() -> None:
     parser.add_argument("data")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    parser.add_argument("--arms", nargs="*", choices=ARMS, default=ARMS)
     parser.add_argument(
-        "--after-visualatom",
-        nargs="+",
-        default=[],
-        metavar="ARM=RUN",
-        help="also start an arm from a `vitral pretrain` run",
+        "--after", nargs="+", default=[], metavar="NAME:ARM=RUN", help="also start an arm from a `vitral pretrain` run"
     )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     seconds, kept = 60 * options.minutes, Kept(options.json)
-    starts = [text.partition("=")[::2] for text in options.after_visualatom]
-    if unknown := [arm for arm, _ in starts if arm not in RECIPES]:
-        parser.error(f"--after-visualatom: '{unknown[0]}' is not one of {', '.join(RECIPES)}")
     arms: dict[str, tuple[str, str | None]] = {arm: (arm, None) for arm in options.arms}
-    arms |= {f"{arm} after VisualAtom": (arm, start) for arm, start in starts}
+    for text in options.after:
+        name, _, rest = text.partition(":")
+        arm, _, start = rest.partition("=")
+        if arm not in RECIPES or not start:
+            parser.error(f"--after '{text}': give NAME:ARM=RUN, with one of {', '.join(RECIPES)}")
+        arms[f"{arm} after {name}"] = arm, start
     peak = measured_peak()
     print(f"{options.minutes:g} minutes; dense bfloat16 products: {peak / 1e12:.2f} TFLOP/s", flush=True)
     runs: dict[str, list[Run]] = {name: [] for name in arms}
