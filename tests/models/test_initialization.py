@@ -15,6 +15,7 @@ from vitral.models.families import build
 from vitral.models.initialization import TRUNCATED_STD
 from vitral.models.model import Model
 from vitral.models.vit_config import ViTConfig
+from vitral.models.whitened_stem import whitening_filters
 
 Law = tuple[str, float]  # the kind of a distribution, and its standard deviation or limit or value
 Source = Callable[[str, Tensor, Model], Law]
@@ -207,3 +208,17 @@ def test_a_description_of_an_earlier_version_draws_as_then() -> None:
     values = config_to_json(variant("deit-ti16"))
     del values["initialization"]
     assert config_from_json(values).initialization == "vit"
+
+
+@pytest.mark.parametrize(("patch", "dim"), [(8, 96), (4, 96)])
+def test_whitened_patches_begin_with_the_filters_of_the_largest_variances(patch: int, dim: int) -> None:
+    sizes = {**SMALL, "patch_size": (patch, patch), "dim": dim}
+    whitened, plain = (build(ViTConfig(**sizes, initialization=how), seed=0) for how in ("whitened", "vit"))
+    filters = whitening_filters(patch)
+    filled = min(dim, len(filters))
+    parameters, others = dict(whitened.named_parameters()), dict(plain.named_parameters())
+    weight = parameters.pop("patch_embedding.weight")
+    assert torch.equal(weight[:filled], filters[:filled])
+    assert torch.equal(weight[filled:], others.pop("patch_embedding.weight")[filled:])
+    assert weight.requires_grad
+    assert all(torch.equal(value, others[name]) for name, value in parameters.items())

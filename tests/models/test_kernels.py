@@ -32,6 +32,17 @@ def test_packed_attention_is_the_formula_and_so_are_its_gradients(
     torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(("batch", "tokens", "heads", "head_dim"), [(2, 5, 3, 4), (3, 7, 2, 1)])
+def test_what_is_added_to_the_scores_and_its_gradient_are_the_formulas(
+    batch: int, tokens: int, heads: int, head_dim: int
+) -> None:
+    projected = drawn(batch, tokens, 3 * heads * head_dim).requires_grad_()
+    added = drawn(heads, tokens, tokens, seed=1).requires_grad_()
+    ours = with_gradients(packed_attention(projected, heads, added), projected, added)
+    plain = with_gradients(plain_attention(projected, heads, added), projected, added)
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+
+
 def test_the_plain_attention_is_the_papers_written_out() -> None:
     projected = drawn(1, 3, 12)
     query, key, value = (projected[0, :, start : start + 4] for start in (0, 4, 8))

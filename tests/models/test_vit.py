@@ -37,6 +37,8 @@ CHANGES: dict[str, dict[str, object]] = {
     "one-table-in-all-layers": {"position_at": "layers-shared"},
     "relative": {"position": "relative"},
     "relative-gap": {"position": "relative", "pooling": "gap"},
+    "relative-2d": {"position": "relative-2d"},
+    "relative-2d-gap": {"position": "relative-2d", "pooling": "gap", "initialization": "whitened"},
     "overlapping": {"patch_stride": (2, 3)},
     "rectangular": {"image_size": (16, 24), "patch_size": (4, 8)},
     "exact-gelu": {"gelu": "exact"},
@@ -97,7 +99,7 @@ class TestContract:
         model = tiny(tiny_config, change)
         height, width = model.image_size
         larger = (height + 2 * model.config.stride[0], width + 4 * model.config.stride[1])
-        if change.startswith("relative"):
+        if model.config.position == "relative":
             with pytest.raises(ModelError, match="Relative positions are of one image size"):
                 model.resize(larger)
             return
@@ -204,6 +206,8 @@ def test_positions_are_added_at_the_beginning_of_every_block(tiny_config: ViTCon
 def test_positions_that_do_not_go_together_are_refused(tiny_config: ViTConfig) -> None:
     for changes, said in (
         ({"position": "relative", "position_at": "layers"}, "Relative positions stand in every block by themselves"),
+        ({"position": "relative-2d", "position_at": "layers"}, "Relative positions stand in every block by themselves"),
+        ({"initialization": "whitened", "patch_size": (4, 8)}, "Whitened patches are square ones of pixels"),
         ({"position_at": "layers", "registers": 2}, "Registers have no positions"),
         ({"position_at": "middle"}, "position_at must be one of input, layers, layers-shared, not 'middle'"),
     ):

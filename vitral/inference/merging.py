@@ -190,7 +190,7 @@ def _no_merging(network: Model) -> str:
         return "its registers would be merged, too"
     if config.experts is not None:
         return "its experts would get other tokens"
-    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
+    if config.places_in_blocks:
         return "its blocks know where each token lies"
     return ""
 

@@ -169,6 +169,6 @@ def _no_native(network: Model) -> str:
     config = network.config
     if config.experts is not None:
         return "its experts share out their slots among all tokens"
-    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
+    if config.places_in_blocks:
         return "its blocks know where each token lies"
     return ""

@@ -11,12 +11,13 @@ from vitral.errors import ModelError
 from vitral.models.kernels import condition
 from vitral.models.kernels.linear import Linear
 from vitral.models.kernels.packed_attention import packed_attention
+from vitral.models.relative import RelativeGrid
 from vitral.models.rotary import Rotation, rotate
 from vitral.models.tokens import Tokens
 
 Heads = Float[Tensor, "batch heads tokens head_dim"]
 Mask = Bool[Tensor, "batch #heads #queries keys"]
-Bias = Float[Tensor, "batch heads queries keys"]
+Bias = Float[Tensor, "#batch heads queries keys"]
 
 
 def attention_scores(
@@ -66,6 +67,9 @@ def attend(
     return probabilities @ value
 
 
+EVERY_TOKEN = "Relative positions need every token: none can be dropped, merged or added."
+
+
 class Attention(nn.Module):
     """Multi-head self-attention (equations 5-8).
 
@@ -78,6 +82,8 @@ class Attention(nn.Module):
         relative: of how many tokens there are relative positions; None for none. A query's product with the embedding of its
             distance to a key, in tokens, is added to its score of that key (paper appendix D.4, whose code is not published:
             that heads share the embeddings, and that a class token counts as the first token, is unverified).
+        grid: rows and columns of the patches that have relative positions in both directions; None for none.
+        prefix: how many tokens come before these patches.
     """
 
     def __init__(
@@ -89,6 +95,8 @@ class Attention(nn.Module):
         dropout: float = 0.0,
         attention_dropout: float = 0.0,
         relative: int | None = None,
+        grid: tuple[int, int] | None = None,
+        prefix: int = 0,
     ) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -97,6 +105,7 @@ class Attention(nn.Module):
         self.out = Linear(dim, dim)
         self.dropout = nn.Dropout(dropout)
         self.relative = None if relative is None else nn.Parameter(torch.empty(2 * relative - 1, dim // num_heads))
+        self.relative_grid = None if grid is None else RelativeGrid(num_heads, grid, prefix=prefix)
 
     def forward(
         self,
@@ -125,7 +134,8 @@ class Attention(nn.Module):
         if num_queries is None and plain and rate == 0.0:
             projected = self.qkv(tokens)
             if condition.trains_in_bf16_on_cpu(projected):
-                return packed_attention(projected, self.num_heads)
+                added = None if self.relative_grid is None else self._of_grid(projected.shape[1], projected.dtype)
+                return packed_attention(projected, self.num_heads, added)
             query, key, value = self._split(projected, 3)
         else:
             query, key, value = self.project(tokens, num_queries, rotation)
@@ -134,15 +144,23 @@ class Attention(nn.Module):
 
     def _bias(self, query: Heads, key: Heads) -> Bias | None:
         """Return what relative positions add to the scores of queries, which are the first tokens; None without them."""
+        queries, keys = query.shape[2], key.shape[2]
+        if self.relative_grid is not None:
+            return self._of_grid(keys, query.dtype)[None, :, :queries]
         if self.relative is None:
             return None
-        queries, keys = query.shape[2], key.shape[2]
         if 2 * keys - 1 != len(self.relative):
-            raise ModelError("Relative positions need every token: none can be dropped, merged or added.")
+            raise ModelError(EVERY_TOKEN)
         distance = torch.arange(queries, device=query.device)[:, None] - torch.arange(keys, device=query.device)
         of_distances = (query * query.shape[-1] ** -0.5) @ self.relative.to(query.dtype).T
         index = (distance + keys - 1).expand(*of_distances.shape[:2], -1, -1)
         return of_distances.gather(3, index)
+
+    def _of_grid(self, tokens: int, dtype: torch.dtype) -> Float[Tensor, "heads tokens tokens"]:
+        assert self.relative_grid is not None, "there are no relative positions in both directions"
+        if tokens != self.relative_grid.tokens:
+            raise ModelError(EVERY_TOKEN)
+        return self.relative_grid().to(dtype)
 
     def _scores(self, query: Heads, key: Heads) -> Float[Tensor, "batch heads queries keys"]:
         scores, bias = attention_scores(query, key), self._bias(query, key)
@@ -198,6 +216,8 @@ class Attention(nn.Module):
         self.init_relative(generator)
 
     def init_relative(self, generator: torch.Generator) -> None:
-        """Draw relative positions as those at the input are: normal, with standard deviation 0.02."""
+        """Draw relative positions as those at the input are, normal with deviation 0.02; those of a grid begin local."""
         if self.relative is not None:
             nn.init.normal_(self.relative, std=0.02, generator=generator)
+        if self.relative_grid is not None:
+            self.relative_grid.init_weights()

@@ -105,6 +105,8 @@ class Block(nn.Module):
         layer_scale: initial factor on the residual branches; None for none.
         experts: a mixture of experts in the MLP's place, which gives tokens and auxiliary losses; None for the plain MLP.
         relative: of how many tokens there are relative positions; None for none.
+        grid: rows and columns of the patches that have relative positions in both directions; None for none.
+        prefix: how many tokens come before these patches.
     """
 
     def __init__(
@@ -123,6 +125,8 @@ class Block(nn.Module):
         layer_scale: float | None = None,
         experts: nn.Module | None = None,
         relative: int | None = None,
+        grid: tuple[int, int] | None = None,
+        prefix: int = 0,
     ) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(dim, eps=norm_eps)
@@ -133,6 +137,8 @@ class Block(nn.Module):
             dropout=dropout,
             attention_dropout=attention_dropout,
             relative=relative,
+            grid=grid,
+            prefix=prefix,
         )
         self.scale1 = nn.Identity() if layer_scale is None else LayerScale(dim, layer_scale)
         self.norm2 = nn.LayerNorm(dim, eps=norm_eps)

@@ -7,9 +7,8 @@ the width out, which with the hidden layer before the head gives the paper's par
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +19,7 @@ from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_bat
 from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
 from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of
+from vitral.models.relative import relative_index, resize_table
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 
@@ -148,10 +148,9 @@ class RelativeAttention(nn.Module):
     @torch.no_grad()
     def resize(self, grid: tuple[int, int]) -> None:
         """Interpolate the table to another grid, bilinear, as the paper does (appendix A.1)."""
-        shape = (2 * grid[0] - 1, 2 * grid[1] - 1)
-        if self.bias.shape[1:] != shape:
-            resized = functional.interpolate(self.bias[None], size=shape, mode="bilinear", align_corners=False)
-            self.bias = nn.Parameter(resized[0])
+        resized = resize_table(self.bias, grid)
+        if resized is not self.bias:
+            self.bias = nn.Parameter(resized)
             self.index = relative_index(grid).to(self.index.device)
 
 
@@ -295,14 +294,6 @@ def pool(stride: int, convention: str) -> nn.Module:
     if stride == 1:
         return nn.Identity()
     return nn.MaxPool2d(2, 2) if convention == "paper" else nn.AvgPool2d(2, 2)
-
-
-def relative_index(grid: tuple[int, int]) -> Int64[Tensor, "tokens tokens"]:
-    """Return where in the flattened table the way from each query to each key stands."""
-    rows, columns = (side.flatten() for side in np.mgrid[: grid[0], : grid[1]])
-    down = rows[:, None] - rows[None] + grid[0] - 1
-    right = columns[:, None] - columns[None] + grid[1] - 1
-    return torch.from_numpy(down * (2 * grid[1] - 1) + right)
 
 
 def _grids(config: CoAtNetConfig) -> list[tuple[int, int]]:

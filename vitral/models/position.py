@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-PositionKind = Literal["learned", "learned-2d", "sincos-2d", "relative", "none"]
+PositionKind = Literal["learned", "learned-2d", "sincos-2d", "relative", "relative-2d", "none"]
 PositionAt = Literal["input", "layers", "layers-shared"]
 PositionResize = Literal["bilinear", "bicubic", "bicubic-antialias", "bicubic-dinov2"]
 
@@ -69,7 +69,7 @@ class PositionEmbedding(nn.Module):
 
     `learned` is the paper's default: one vector a token, in raster order after the class token's, if that has one. `learned-2d`
     has a table for rows and one for columns, each of half the width, concatenated (appendix D.4); it and `sincos-2d`
-    leave the class token as it is. Nothing is added of `relative` ones, which stand in the attention.
+    leave the class token as it is. Nothing is added of `relative` and `relative-2d` ones, which stand in the attention.
 
     Args:
         kind: which embedding.

@@ -25,7 +25,7 @@ from vitral.models.stem import ResNetStem, StemConfig
 from vitral.models.stochastic_depth import BatchPart, depth_rate
 from vitral.models.tokens import FeatureMaps, TokenGrid
 from vitral.models.vit_config import ViTConfig
-from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig
+from vitral.models.whitened_stem import WhitenedStem, WhitenedStemConfig, whitening_filters
 
 
 class ViT(Model):
@@ -224,6 +224,9 @@ class ViT(Model):
         super().resize(image_size)
         for position in self._positions():
             position.resize(self.config.grid)
+        for block in cast(list[Block], self.blocks()):
+            if block.attention.relative_grid is not None:
+                block.attention.relative_grid.resize(self.config.grid)
         if self.config.rotary != "none":
             self.rotary.resize(self.config.grid)
 
@@ -252,7 +255,7 @@ class ViT(Model):
     def no_weight_decay(self) -> set[str]:
         """Return the class and distillation tokens, registers, probe, position embeddings, biases and norms."""
         tables = ("class_token", "distillation_token", "registers", "map_head.probe", "position.", "later_positions.")
-        ends = (".mlp.fc1.bias", ".mlp.fc2.bias", ".attention.relative")  # the first two of experts
+        ends = (".mlp.fc1.bias", ".mlp.fc2.bias", ".relative", ".relative_grid.table")  # the first two of experts
         return {
             name
             for name, parameter in self.named_parameters()
@@ -274,7 +277,9 @@ class ViT(Model):
         | heads | 0 | normal, 0.02 |
 
         DeiT's normal distributions are cut at +-2, not at 2 standard deviations. Norms have scale 1 and bias 0, the head's
-        bias is `head_bias`, registers are normal with 1e-6 (DINOv2); stem, experts and pooling head: see their own files.
+        bias is `head_bias`, registers are normal with 1e-6 (DINOv2); stem, experts, pooling head and relative positions: see
+        their own files. "whitened" is as vit_jax, but that the projection of the patches begins with the filters that whiten
+        them, those of the largest variances first (see `whitening_filters`); what they do not fill is drawn.
         """
         generator = seeded(self, seed)
         if self.stem is not None:
@@ -289,6 +294,9 @@ class ViT(Model):
 
     def _init_as_original(self, generator: torch.Generator) -> None:
         lecun_normal_(self.patch_embedding.weight, generator)
+        if self.config.initialization == "whitened":
+            filters = whitening_filters(self.config.patch_size[0])[: self.config.dim]
+            self.patch_embedding.weight[: len(filters)] = filters
         if self.patch_embedding.bias is not None:
             nn.init.zeros_(self.patch_embedding.bias)
         if self.config.class_token:
@@ -395,4 +403,6 @@ def _block(config: ViTConfig, index: int) -> Block:
         layer_scale=config.layer_scale,
         experts=mixture,
         relative=math.prod(config.grid) + config.num_prefix_tokens if config.position == "relative" else None,
+        grid=config.grid if config.position == "relative-2d" else None,
+        prefix=config.num_prefix_tokens,
     )

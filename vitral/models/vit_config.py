@@ -16,8 +16,9 @@ from vitral.models.stem import StemConfig
 from vitral.models.whitened_stem import WhitenedStemConfig
 
 Pooling = Literal["token", "gap", "map", "token-gap"]
-Initialization = Literal["vit", "big_vision", "deit"]
+Initialization = Literal["vit", "big_vision", "deit", "whitened"]
 FEWEST_POSITIONS = 2  # of a whitened stem's map, in each direction
+RELATIVE = ("relative", "relative-2d")  # positions that stand in the attention of every block
 WORDS = {
     "position": PositionKind,
     "position_at": PositionAt,
@@ -43,8 +44,8 @@ class ViTConfig(ModelConfig):
         depth: number of encoder blocks (L).
         mlp_dim: width inside the MLP, behind the gate if it has one.
         num_heads: attention heads (k).
-        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size) or
-            "none".
+        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size),
+            "relative-2d" (in rows and columns, of each head alone; see `RelativeGrid`) or "none".
         pooling: "token" (the class token, the paper's), "gap" (mean over the patches), "map" (attention pooling) or "token-gap"
             (class token and mean, one after the other: DINOv2's linear classifiers).
         representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
@@ -60,7 +61,8 @@ class ViTConfig(ModelConfig):
             "bicubic-antialias" (timm's) or "bicubic-dinov2"; see `resize_position_embedding`.
         class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
         even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
-        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision" or "deit"; see `init_weights`.
+        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision", "deit" or, ours, "whitened"; see
+            `init_weights`.
         mlp: "plain", "swiglu" (a gate of SiLU: the largest of DINOv2) or "swiglu-norm" (with a norm before its last layer).
         rotary: how queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
         norm_before: whether there is a norm between the positions and the first block (CLIP).
@@ -104,6 +106,7 @@ class ViTConfig(ModelConfig):
         _check_words(self)
         _check_widths(self)
         _check_extras(self)
+        _check_positions(self)
         if isinstance(self.stem, WhitenedStemConfig):
             _check_map(self)
             return
@@ -145,6 +148,11 @@ class ViTConfig(ModelConfig):
     def class_token(self) -> bool:
         """Whether there is a class token."""
         return self.pooling in ("token", "token-gap")
+
+    @property
+    def places_in_blocks(self) -> bool:
+        """Whether blocks know where each token lies, so that none can be dropped, merged or moved before them."""
+        return self.rotary != "none" or self.position in RELATIVE or self.position_at != "input"
 
     @property
     def num_features(self) -> int:
@@ -207,12 +215,18 @@ def _check_extras(config: ViTConfig) -> None:
         )
     if config.initialization == "deit" and (config.stem or config.experts or config.pooling == "map"):
         raise ModelError("DeiT has no stem, experts or attention pooling to draw weights for.")
-    if config.position == "relative" and config.position_at != "input":
+    square = config.patch_size[0] == config.patch_size[1]
+    if config.initialization == "whitened" and (config.stem or not square):
+        raise ModelError("Whitened patches are square ones of pixels; leave out the stem, or the initialization.")
+    if config.layer_scale is not None and config.experts:
+        raise ModelError("Experts and LayerScale do not go together.")
+
+
+def _check_positions(config: ViTConfig) -> None:
+    if config.position in RELATIVE and config.position_at != "input":
         raise ModelError("Relative positions stand in every block by themselves; leave position_at at 'input'.")
     if config.registers and config.position_at != "input":
         raise ModelError("Registers have no positions, so that these are added at the input only.")
-    if config.layer_scale is not None and config.experts:
-        raise ModelError("Experts and LayerScale do not go together.")
 
 
 def _check_map(config: ViTConfig) -> None:

@@ -103,7 +103,7 @@ class MaskedAutoencoder(nn.Module):
 def _can_drop_patches(network: ViT) -> bool:
     config = network.config
     plain = not config.stem and config.stride == config.patch_size and config.experts is None
-    return plain and config.position_at == "input" and config.position != "relative" and config.rotary == "none"
+    return plain and not config.places_in_blocks
 
 
 def choose_visible(

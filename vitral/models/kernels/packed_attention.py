@@ -6,26 +6,29 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+Added = Float[Tensor, "heads tokens tokens"]
 Projected = Float[Tensor, "batch tokens three_dim"]
 Mixed = Float[Tensor, "batch tokens dim"]
 
 
-def plain_attention(projected: Projected, num_heads: int) -> Mixed:
+def plain_attention(projected: Projected, num_heads: int, added: Added | None = None) -> Mixed:
     """Return what `packed_attention` must equal: the paper's appendix A, equations 5 to 7, head by head.
 
     Args:
         projected: query, key and value of all heads side by side: (batch, tokens, 3 * dim).
         num_heads: heads, each of dim / num_heads channels.
+        added: to the scores of every image, such as relative positions; nothing if None.
     """
     batch, tokens, width = projected.shape
     query, key, value = projected.view(batch, tokens, 3, num_heads, -1).permute(2, 0, 3, 1, 4)
-    probabilities = (query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)).softmax(dim=-1)
+    scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
+    probabilities = (scores if added is None else scores + added).softmax(dim=-1)
     return (probabilities @ value).transpose(1, 2).reshape(batch, tokens, width // 3)
 
 
-def packed_attention(projected: Projected, num_heads: int) -> Mixed:
+def packed_attention(projected: Projected, num_heads: int, added: Added | None = None) -> Mixed:
     """Return `plain_attention`, with a backward pass of its own that copies less."""
-    return cast(Tensor, _PackedAttention.apply(projected, num_heads))
+    return cast(Tensor, _PackedAttention.apply(projected, num_heads, added))
 
 
 class _PackedAttention(torch.autograd.Function):
@@ -35,18 +38,21 @@ class _PackedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, num_heads: int) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, projected: Tensor, num_heads: int, added: Tensor | None) -> Tensor:  # noqa: ANN401
         batch, tokens, width = projected.shape
         sorted_heads = projected.view(batch, tokens, 3, num_heads, -1).permute(2, 0, 3, 1, 4).contiguous()
         query, key, value = sorted_heads.flatten(1, 2)
         scale = query.shape[-1] ** -0.5
-        probabilities = torch.bmm(query * scale, key.transpose(1, 2)).softmax(dim=-1)
+        scores = torch.bmm(query * scale, key.transpose(1, 2))
+        if added is not None:
+            scores.view(batch, num_heads, tokens, tokens).add_(added)
+        probabilities = scores.softmax(dim=-1)
         mixed = torch.bmm(probabilities, value).view(batch, num_heads, tokens, -1)
         ctx.save_for_backward(sorted_heads, probabilities)
         return mixed.transpose(1, 2).reshape(batch, tokens, width // 3)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor | None]:  # noqa: ANN401
         sorted_heads, probabilities = ctx.saved_tensors
         _, batch, num_heads, tokens, head_dim = sorted_heads.shape
         query, key, value = sorted_heads.flatten(1, 2)
@@ -60,4 +66,5 @@ class _PackedAttention(torch.autograd.Function):
         torch.bmm(grad_scores, key, out=grad_query)
         torch.bmm(grad_scores.transpose(1, 2), query, out=grad_key)
         grad_heads[:2].mul_(scale)
-        return grad_heads.permute(1, 3, 0, 2, 4).reshape(batch, tokens, -1), None
+        grad_added = grad_scores.view(batch, num_heads, tokens, tokens).sum(0) if ctx.needs_input_grad[2] else None
+        return grad_heads.permute(1, 3, 0, 2, 4).reshape(batch, tokens, -1), None, grad_added
