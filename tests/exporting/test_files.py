@@ -21,7 +21,19 @@ from vitral.tasks.multi_label import MULTI_LABEL
 
 BATCHES = [(1, 90, 99), (2, 270, 189), (7, 45, 40)]  # images, rows, columns: of sizes that shrink, and that grow
 WITH_EXPERTS = ("experts", "every-experts")
-QUICK = ("deit", "hybrid", "rotary", "bit", "resnet-basic", "t2t", "cvt", "coatnet", "efficientnet", "pixels")
+QUICK = (
+    "deit",
+    "hybrid",
+    "rotary",
+    "neighbours",
+    "bit",
+    "resnet-basic",
+    "t2t",
+    "cvt",
+    "coatnet",
+    "efficientnet",
+    "pixels",
+)
 FAMILIES = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGS if name not in WITH_EXPERTS
 ]

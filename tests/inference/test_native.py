@@ -25,7 +25,7 @@ from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.vit import ViT
 
-KNOW_PLACES = ("rotary", "pooled-norm", "positions-in-layers")
+KNOW_PLACES = ("rotary", "pooled-norm", "positions-in-layers", "neighbours")
 
 
 def sized(*sizes: tuple[int, int]) -> list[torch.Tensor]:

@@ -68,6 +68,7 @@ CONFIGS: dict[str, ModelConfig] = {
     ),
     "clip": dataclasses.replace(VIT, gelu="quick", norm_before=True, norm_eps=1e-5, patch_bias=False),
     "positions-in-layers": dataclasses.replace(VIT, position_at="layers"),
+    "neighbours": dataclasses.replace(VIT, position="relative-2d", pooling="gap", initialization="whitened"),
     "pooled-norm": dataclasses.replace(
         VIT,
         pooling="gap",

@@ -1,6 +1,7 @@
 """The network's contract over its fields, and its numbers worked by hand."""
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -171,11 +172,12 @@ def test_relative_positions_add_the_querys_product_with_the_distance(
     torch.testing.assert_close(given.float(), mixed, rtol=1e-4 if exact else 0.05, atol=1e-6 if exact else 0.02)
 
 
-def test_masked_keys_stay_out_beside_relative_positions() -> None:
-    layer = Attention(8, 2, relative=3).eval()
+@pytest.mark.parametrize("where", [{"relative": 3}, {"grid": (1, 3)}, {"grid": (1, 2), "prefix": 1}])
+def test_masked_keys_stay_out_beside_relative_positions(where: dict[str, Any]) -> None:
+    layer = Attention(8, 2, **where).eval()
     layer.init_weights(torch.Generator().manual_seed(0))
-    tokens = torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(1))
-    mask = torch.tensor([True, True, False]).expand(1, 1, 3, 3)
+    tokens = torch.randn(2, 3, 8, generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([True, True, False]).expand(2, 1, 3, 3)
     changed = tokens.clone()
     changed[:, 2] = 100.0
     torch.testing.assert_close(layer(tokens, mask=mask)[:, :2], layer(changed, mask=mask)[:, :2])

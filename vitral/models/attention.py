@@ -54,7 +54,8 @@ def attend(
         bias: what is added to the scores; nothing if None.
     """
     if not condition.trains_in_bf16_on_cpu(query):
-        added = bias if bias is None or mask is None else bias.masked_fill(~mask, -math.inf)
+        whole = None if bias is None else bias.expand(*query.shape[:3], -1)
+        added = whole if whole is None or mask is None else whole.masked_fill(~mask, -math.inf)
         return functional.scaled_dot_product_attention(
             query, key, value, mask if added is None else added, dropout, scale=scale
         )
