@@ -25,7 +25,7 @@ from vitral.models.families import build
 from vitral.models.model import Model
 from vitral.models.vit import ViT
 
-KNOW_PLACES = ("rotary", "pooled-norm", "positions-in-layers", "neighbours")
+KNOW_PLACES = ("rotary", "pooled-norm", "positions-in-layers")
 
 
 def sized(*sizes: tuple[int, int]) -> list[torch.Tensor]:
@@ -67,12 +67,21 @@ def test_logits_are_those_of_one_by_one(name: str) -> None:
 
 def test_every_kind_of_vision_transformer_is_among_them() -> None:
     found = set(able())
-    assert {"hybrid", "distilled", "deit3", "dinov2-registers", "dinov2-classifier", "clip", "whitened-steps"} <= found
+    assert {
+        "hybrid",
+        "distilled",
+        "deit3",
+        "dinov2-registers",
+        "dinov2-classifier",
+        "clip",
+        "whitened-steps",
+        "neighbours",
+    } <= found
     assert not found & {*KNOW_PLACES, "experts", "t2t", "cvt", "resnet-basic"}
 
 
 @pytest.mark.parametrize("pooling", ["token", "gap", "map", "token-gap"])
-@pytest.mark.parametrize("position", ["learned", "learned-2d", "sincos-2d", "none"])
+@pytest.mark.parametrize("position", ["learned", "learned-2d", "sincos-2d", "relative-2d", "none"])
 def test_whatever_the_pooling_and_the_positions(pooling: str, position: str) -> None:
     changes: dict[str, Any] = {"pooling": pooling, "position": position}
     config = dataclasses.replace(VIT, num_classes=5, **changes)

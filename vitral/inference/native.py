@@ -43,7 +43,7 @@ class _ByImage(nn.Module):
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.attention = attention
-        self.lengths: Sequence[int] = ()  # of the images, in tokens
+        self.images: Sequence[TokenGrid] = ()  # whose tokens the sequence is made of
 
     def forward(
         self,
@@ -54,10 +54,14 @@ class _ByImage(nn.Module):
         rotation: Rotation | None = None,
     ) -> Tokens:
         """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
-        heads = self.attention.project(tokens, None, None)
-        images = zip(*(torch.split(one, list(self.lengths), dim=2) for one in heads), strict=True)
-        mixed = torch.cat([attend(query, key, value) for query, key, value in images], dim=2)
-        return cast(Tensor, self.attention.out(mixed.transpose(1, 2).flatten(2)))
+        lengths = [image.tokens.shape[1] for image in self.images]
+        heads = zip(*(one.split(lengths, dim=2) for one in self.attention.project(tokens, None, None)), strict=True)
+        mixed = [attend(*one, bias=self._bias(image)) for one, image in zip(heads, self.images, strict=True)]
+        return cast(Tensor, self.attention.out(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)))
+
+    def _bias(self, image: TokenGrid) -> Tensor | None:
+        relative = self.attention.relative_grid
+        return None if relative is None else relative(image.grid)[None]
 
 
 class NativeAspect:
@@ -150,7 +154,7 @@ class NativeAspect:
         tokens = torch.cat([image.tokens for image in images], dim=1)
         network, layers = self._by_image()
         for layer in layers:
-            layer.lengths = lengths
+            layer.images = images
         z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))
         parts = torch.split(z.tokens, lengths, dim=1)
         return torch.cat([_answer(network, image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
@@ -169,6 +173,6 @@ def _no_native(network: Model) -> str:
     config = network.config
     if config.experts is not None:
         return "its experts share out their slots among all tokens"
-    if config.places_in_blocks:
+    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
         return "its blocks know where each token lies"
     return ""

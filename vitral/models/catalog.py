@@ -13,6 +13,7 @@ from vitral.models.efficientnet import EfficientNetConfig
 from vitral.models.experts import ExpertsConfig
 from vitral.models.model import ModelConfig
 from vitral.models.pixels import PixelsConfig
+from vitral.models.position import PositionKind
 from vitral.models.resnet import ResNetConfig
 from vitral.models.starts import STARTS
 from vitral.models.stem import StemConfig
@@ -50,8 +51,11 @@ HYBRIDS: dict[str, tuple[tuple[int, ...], int, str]] = {
     "r50-vit-l32": ((3, 4, 6, 3), 1, "l"),
 }
 # Ours, of no paper, for training from random weights on few images: pixels an image is meant to have a side, and between
-# the whitened patches, by the stride of a token.
-CONV_VITS: dict[int, tuple[int, int]] = {8: (32, 1), 16: (64, 2)}
+# the whitened patches, positions and heads, by the stride of a token. On a grid of 3x3 tokens relative positions did not pay.
+CONV_VITS: dict[int, tuple[int, int, PositionKind, int]] = {
+    8: (32, 1, "sincos-2d", 4),
+    16: (64, 2, "relative-2d", 8),
+}
 # Width, patch and published sizes (deit/models_v2.py; README_revenge.md).
 DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
     "s": (WIDTHS["s"], 16, (224, 384)),
@@ -152,14 +156,14 @@ def _conv_vits() -> dict[str, ViTConfig]:
             dim=256,
             depth=2,
             mlp_dim=512,
-            num_heads=4,
-            position="sincos-2d",
+            num_heads=heads,
+            position=position,
             pooling="gap",
             gelu="exact",
             stem=WhitenedStemConfig(patch=2, step=step, widths=(64, 256, 256)),
             initialization="big_vision",
         )
-        for stride, (size, step) in CONV_VITS.items()
+        for stride, (size, step, position, heads) in CONV_VITS.items()
     }
 
 

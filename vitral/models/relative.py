@@ -39,9 +39,12 @@ class RelativeGrid(nn.Module):
         """How many tokens there are, those before the patches among them."""
         return self.prefix + self.grid[0] * self.grid[1]
 
-    def forward(self) -> Float[Tensor, "heads tokens tokens"]:
-        """Return what is added to the score of each key, for each query."""
-        return functional.pad(self.table.flatten(1)[:, self.index], (self.prefix, 0, self.prefix, 0))
+    def forward(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
+        """Return what is added to the score of each key, for each query; on another grid, what `resize` to it would give."""
+        table, index = self.table, self.index
+        if grid not in (None, self.grid):
+            table, index = resize_table(table, grid), relative_index(grid).to(index.device)
+        return functional.pad(table.flatten(1)[:, index], (self.prefix, 0, self.prefix, 0))
 
     @torch.no_grad()
     def resize(self, grid: tuple[int, int]) -> None:
