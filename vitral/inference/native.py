@@ -55,7 +55,9 @@ class _ByImage(nn.Module):
     ) -> Tokens:
         """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
         lengths = [image.tokens.shape[1] for image in self.images]
-        heads = zip(*(one.split(lengths, dim=2) for one in self.attention.project(tokens, None, None)), strict=True)
+        heads = zip(
+            *(torch.split(one, lengths, dim=2) for one in self.attention.project(tokens, None, None)), strict=True
+        )
         mixed = [attend(*one, bias=self._bias(image)) for one, image in zip(heads, self.images, strict=True)]
         return cast(Tensor, self.attention.out(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)))
 

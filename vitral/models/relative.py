@@ -41,9 +41,11 @@ class RelativeGrid(nn.Module):
 
     def forward(self, grid: tuple[int, int] | None = None) -> Float[Tensor, "heads tokens tokens"]:
         """Return what is added to the score of each key, for each query; on another grid, what `resize` to it would give."""
-        table, index = self.table, self.index
-        if grid not in (None, self.grid):
-            table, index = resize_table(table, grid), relative_index(grid).to(index.device)
+        if grid is None or grid == self.grid:
+            table: Tensor = self.table
+            index = self.index
+        else:
+            table, index = resize_table(self.table, grid), relative_index(grid).to(self.index.device)
         return functional.pad(table.flatten(1)[:, index], (self.prefix, 0, self.prefix, 0))
 
     @torch.no_grad()
