@@ -24,7 +24,6 @@ from kept import Kept, Run
 REFERENCE = 64  # pixels, of the passes that are said
 PASSES, SIZES = (10.0, 40.0), (48, 64, 96, 128)
 COLUMNS = ("set", "images", "classes", "side", "scored", "size", "passes", "accuracy", "arithmetic")
-ENLARGED = 1.1  # times their own size, that images are shown at most
 
 
 def run(data: str, passes: float, seed: int, size: int) -> Run:
@@ -51,6 +50,7 @@ def table(runs: dict[float, dict[int, Run]], learned: int) -> list[str]:
 def main() -> None:
     """Run every size on every folder, and print a table of each folder."""
     from vitral.data.open import open_data
+    from vitral.training.planning.from_scratch import ENLARGED
     from vitral.training.planning.look import median_side
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])

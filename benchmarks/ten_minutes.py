@@ -20,7 +20,7 @@ dense bfloat16 products reach on this machine, measured first.
 images are left by, for the arm vit,
 
     vitral pretrain --data visualatom --model vit-micro8-gap --image-size 32 --set patch_stride=4
-        --set position=sincos-2d --time 10m --out RUN
+        --set position=relative-2d --set heads=8 --time 10m --out RUN
 
 and a procedural warm-up by the same with --data blank --set method.name=procedural. For the arm hybrid the network is
 --model conv-vit-8 --image-size 32 alone.

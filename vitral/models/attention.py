@@ -135,7 +135,7 @@ class Attention(nn.Module):
         if num_queries is None and plain and rate == 0.0:
             projected = self.qkv(tokens)
             if condition.trains_in_bf16_on_cpu(projected):
-                added = None if self.relative_grid is None else self._of_grid(projected.shape[1], projected.dtype)
+                added = self._of_grid(projected.shape[1], projected.dtype)
                 return packed_attention(projected, self.num_heads, added)
             query, key, value = self._split(projected, 3)
         else:
@@ -146,8 +146,8 @@ class Attention(nn.Module):
     def _bias(self, query: Heads, key: Heads) -> Bias | None:
         """Return what relative positions add to the scores of queries, which are the first tokens; None without them."""
         queries, keys = query.shape[2], key.shape[2]
-        if self.relative_grid is not None:
-            return self._of_grid(keys, query.dtype)[None, :, :queries]
+        if (added := self._of_grid(keys, query.dtype)) is not None:
+            return added[None, :, :queries]
         if self.relative is None:
             return None
         if 2 * keys - 1 != len(self.relative):
@@ -157,8 +157,10 @@ class Attention(nn.Module):
         index = (distance + keys - 1).expand(*of_distances.shape[:2], -1, -1)
         return of_distances.gather(3, index)
 
-    def _of_grid(self, tokens: int, dtype: torch.dtype) -> Float[Tensor, "heads tokens tokens"]:
-        assert self.relative_grid is not None, "there are no relative positions in both directions"
+    def _of_grid(self, tokens: int, dtype: torch.dtype) -> Float[Tensor, "heads tokens tokens"] | None:
+        """Return what relative positions in both directions add to the scores of all queries; None without them."""
+        if self.relative_grid is None:
+            return None
         if tokens != self.relative_grid.tokens:
             raise ModelError(EVERY_TOKEN)
         return self.relative_grid().to(dtype)
