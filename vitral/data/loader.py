@@ -126,11 +126,17 @@ class TrainingBatches:
             for how in (self.augmentation, *self.more)
         ]
 
-    def at_size(self, image_size: tuple[int, int]) -> "TrainingBatches":
-        """Return the same batches with their images, and those of further sources, at another size in pixels."""
+    def at(self, image_size: tuple[int, int], augmentation: Augmentation | None = None) -> "TrainingBatches":
+        """Return the same batches with their images, and those of further sources, at another size in pixels.
+
+        Args:
+            image_size: height and width, pixels.
+            augmentation: how the images vary, those of further sources left out; None for as before.
+        """
         other = copy.copy(self)
         other.image_size = image_size
-        other.extra = {name: batches.at_size(image_size) for name, batches in self.extra.items()}
+        other.augmentation = augmentation or self.augmentation
+        other.extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
         other._images = other._read()
         return other
 

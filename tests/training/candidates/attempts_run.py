@@ -15,12 +15,12 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first
 from vitral.training.candidates.choice import choose
 from vitral.training.planning import attempts, automatic
-from vitral.training.planning.attempts import ALL, LAST, LORA
+from vitral.training.planning.attempts import ALL, ANEW, LAST, LORA
 from vitral.training.result import RunResult
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
 STEPS = 24
-TRIED = (LAST, LORA, ALL)  # of images that are no larger than the network's own
+TRIED = (LAST, LORA, ALL, ANEW)  # of images that are no larger than the network's own
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vitral
@@ -14,6 +15,7 @@ from tests.training.candidates.attempts_run import SETTINGS, TRIED, attempts_of,
 from tests.training.candidates.material import Killed, killed_when
 from vitral.cli.command_line import commands_of
 from vitral.cli.main import main
+from vitral.data.loader import TrainingBatches
 from vitral.events import Event, Message, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -31,7 +33,7 @@ from vitral.training.planning.budget import Budget
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.result import RunResult
-from vitral.training.settings.recipe import load_recipe
+from vitral.training.settings.recipe import Recipe, load_recipe
 
 pytestmark = pytest.mark.usefixtures("short")
 
@@ -44,7 +46,9 @@ def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(
     assert result.choice is not None
     tried = result.choice.candidates
     assert [one.name for one in tried[1:]] == [*TRIED]
-    assert [folder.name for folder in attempts_of(run)] == sorted(["last-blocks", "lora", "all-weights"])
+    assert [folder.name for folder in attempts_of(run)] == sorted(
+        ["last-blocks", "lora", "all-weights", "as-from-scratch"]
+    )
     kept = next(one for one in tried if one.name == result.choice.kept)
     assert kept.figure == max(one.figure for one in tried)
     assert kept == next(one for one in tried if one.figure == kept.figure)  # of equals the cheaper
@@ -160,6 +164,7 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     monkeypatch.setattr(candidates, "MOST_IMAGES", 1000)
     for name in ("LORA_LR", "FULL_LR"):
         monkeypatch.setattr(attempts, name, 1e-12)  # so that what was begun with is still there at the end
+    monkeypatch.setattr(attempts, "SCRATCH", load_recipe("scratch", ["optimizer.lr=1e-12"]))
     result = tune(data, tmp_path / "run", start)
     assert result.choice is not None
     probe, *others = result.choice.candidates
@@ -169,6 +174,30 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     assert result.choice.kept == PROBE  # of equals the cheapest
     remarks = [kept_remarks(folder) for folder in (tmp_path / "run", *attempts_of(tmp_path / "run"))]
     assert remarks == [(HEAD,)] * (1 + len(TRIED))
+
+
+def test_as_from_scratch_all_weights_learn_from_views_and_by_an_optimizer_of_their_own(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, tuple[TrainingBatches, Recipe]] = {}
+
+    def watched(*of: Any, **named: Any) -> TrainingResult:  # noqa: ANN401
+        seen[named["folder"].name] = of[1], named["recipe"]
+        return loop.train(*of, **named)
+
+    monkeypatch.setattr(made, "train", watched)
+    tune(data, tmp_path / "run", start)
+    scratch = load_recipe("scratch")
+    for name, (batches, recipe) in seen.items():
+        assert batches.augmentation == recipe.augmentation
+        assert (recipe.optimizer == scratch.optimizer) == (name == "as-from-scratch")
+    batches, recipe = seen["as-from-scratch"]
+    own, before = batches.augmentation, seen["all-weights"][0].augmentation
+    assert (before.crop, before.flip, before.decode) == ("inception", True, "scaled")
+    assert (own.crop, own.flip, own.decode) == ("padded", "alternating", "kept")
+    one, other = batches.batch(0).images, seen["all-weights"][0].batch(0).images
+    assert one.shape == other.shape
+    assert not np.array_equal(one, other)
 
 
 def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
@@ -208,7 +237,7 @@ def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
     later = go_on(run)
     assert later.choice is not None
     assert [one.name for one in later.choice.candidates][1:] == [*TRIED]
-    assert len(ends) == 2
+    assert len(ends) == len(TRIED) - 1
     assert ends == sorted(ends)
     assert ends[-1] == later.run.session.budget_seconds
     assert 1100 < ends[-1] <= 1200  # what the attempts trained before the kill is gone

@@ -32,7 +32,7 @@ from vitral.training.candidates import first as candidates
 from vitral.training.candidates.choice import PROBE, TRAINED
 from vitral.training.candidates.first import HEAD
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import ALL, LAST
+from vitral.training.planning.attempts import LORA
 from vitral.training.records.asked import last_asked
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
@@ -126,7 +126,7 @@ def test_more_steps_go_to_the_best_alone(whole: tuple[RunResult, list[str]], tmp
     run = shutil.copytree(result.run.folder, tmp_path / "run")
     later = go_on(run, overrides=["steps=30"])
     steps = reached(run)
-    assert sorted(steps.values()) == [STEPS, STEPS, 30]
+    assert sorted(steps.values()) == [*[STEPS] * (len(TRIED) - 1), 30]
     assert steps[best_of(result).name] == 30
     assert later.choice is not None
 
@@ -240,7 +240,7 @@ def test_an_attempt_that_diverges_is_given_up_and_the_others_go_on(
     settings = (*SETTINGS, "faults.max_skipped=0")
     result = tune(data, tmp_path / "run", start, overrides=settings, listener=said.append)
     assert result.choice is not None
-    assert [one.name for one in result.choice.candidates][1:] == [LAST, ALL]
+    assert [one.name for one in result.choice.candidates][1:] == [name for name in TRIED if name != LORA]
     (warning,) = [event.text for event in said if isinstance(event, Message) and "given up" in event.text]
     assert warning.startswith("LoRA: given up. ")
     said.clear()

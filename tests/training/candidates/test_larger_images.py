@@ -12,7 +12,7 @@ from tests.training.candidates.material import SIZE, Killed, a_start, killed_whe
 from vitral.events import ignore
 from vitral.training.candidates.choice import choose
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import ALL, FINER, LAST, LORA
+from vitral.training.planning.attempts import ALL, ANEW, FINER, LAST, LORA
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -47,10 +47,16 @@ def run(tmp_path: Path, large: Path) -> RunResult:
 
 def test_images_that_show_more_are_tried_larger(run: RunResult, large: Path) -> None:
     assert run.choice is not None
-    assert [one.name for one in run.choice.candidates[1:]] == [LAST, LORA, ALL, FINER]
+    assert [one.name for one in run.choice.candidates[1:]] == [LAST, LORA, ALL, ANEW, FINER]
     sizes = {folder.name: vitral.load(folder).model.image_size for folder in attempts_of(run.run.folder)}
     own = (SIZE, SIZE)
-    assert sizes == {"last-blocks": own, "lora": own, "all-weights": own, "larger-images": (FINE, FINE)}
+    assert sizes == {
+        "last-blocks": own,
+        "lora": own,
+        "all-weights": own,
+        "as-from-scratch": own,
+        "larger-images": (FINE, FINE),
+    }
     finer = run.run.folder / "attempts" / "larger-images"
     assert load_recipe(finer / "recipe.toml").image_size == FINE
     said = json.loads((finer / "attempt.json").read_text())["figure"]

@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 
 from tests.training.planning.situations import DATA, FACTS, LAPTOP, SERVER, WEIGHTS
+from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.planning.attempts import (
     ALL,
+    ANEW,
     COST,
     FINER,
     LAST,
     LEAST_UPDATES,
     LORA,
+    SMALL_NETWORK,
     TRAINING_SHARE,
     Attempt,
     finer_size,
@@ -64,6 +67,69 @@ def test_as_many_as_there_is_time_for_the_cheapest_first(
                 assert updates >= LEAST_UPDATES - 1e-6
                 RECIPE.with_changes(attempt.changes)  # which are settings that there are
     assert counts == sorted(counts)  # more time never means less
+
+
+SMALL = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, blocks=2, low_rank=True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "rate", "budget", "tried"),
+    [
+        (3_000_000, 340.0, 600.0, True),
+        (3_000_000, 40.0, 600.0, False),  # too few images could be seen
+        (3_000_000, 340.0, 60.0, False),
+        (3_000_000, 40.0, None, True),
+        (SMALL_NETWORK + 1, 340.0, 600.0, False),  # worth more than what could be learned in that time
+    ],
+)
+def test_small_networks_are_learned_as_from_scratch_too_where_there_is_time(
+    parameters: int, rate: float, budget: float | None, tried: bool
+) -> None:
+    weights = replace(SMALL, parameters=parameters)
+    situation = replace(LAPTOP, images=5_000, side=32.0, parameters=parameters, budget_seconds=budget)
+    found = names(plan_attempts(situation, weights, RECIPE, rate))
+    assert (ANEW in found) == tried
+    assert LORA in found  # strong weights lose nothing but time
+
+
+def test_of_many_images_each_of_several_ways_sees_one_pass() -> None:
+    situation = replace(LAPTOP, images=45_000, side=32.0, parameters=3_000_000)
+    recipe = RECIPE.with_changes({"steps": 21_093})
+    counts = {}
+    for budget in (300.0, 600.0, 1200.0):
+        tried = plan_attempts(replace(situation, budget_seconds=budget), SMALL, recipe, 348.0)
+        counts[budget] = names(tried)
+        if len(tried) > 1:
+            updates = TRAINING_SHARE * budget * 348.0 / 64 / sum(COST[one.name] for one in tried)
+            assert updates * 64 >= situation.images
+    assert counts == {300.0: [LORA], 600.0: [LAST, LORA, ANEW], 1200.0: [LAST, LORA, ALL, ANEW]}
+
+
+@pytest.mark.parametrize(("side", "crop", "min_area"), [(32.0, "padded", 0.05), (400.0, "inception", 0.35)])
+def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: float, crop: str, min_area: float) -> None:
+    recipe = RECIPE.with_changes({"augmentation": Augmentation()})
+    situation = replace(LAPTOP, images=5_000, side=side, parameters=3_000_000, budget_seconds=600.0)
+    (anew,) = [one for one in plan_attempts(situation, SMALL, recipe, 340.0) if one.name == ANEW]
+    changed, scratch = recipe.with_changes(anew.changes), load_recipe("scratch")
+    assert changed.optimizer == scratch.optimizer
+    assert changed.regularization == scratch.regularization
+    assert changed.schedule.decay == scratch.schedule.decay
+    assert changed.schedule.warmup_steps == round(0.2 * 468)
+    assert changed.augmentation is not None
+    assert (changed.augmentation.crop, changed.augmentation.min_area) == (crop, min_area)
+    assert (changed.augmentation.flip, changed.augmentation.decode) == ("alternating", "kept")
+    assert (changed.steps, changed.batch_size) == (recipe.steps, recipe.batch_size)
+
+
+def test_as_from_scratch_keeps_what_was_said() -> None:
+    recipe = RECIPE.with_changes({"augmentation": Augmentation(flip=False)})
+    situation = replace(LAPTOP, images=5_000, side=32.0, parameters=3_000_000, budget_seconds=600.0)
+    told = {"augmentation.crop", "regularization.label_smoothing"}
+    (anew,) = [one for one in plan_attempts(situation, SMALL, recipe, 340.0, told=told) if one.name == ANEW]
+    changed = recipe.with_changes(anew.changes)
+    assert changed.augmentation is not None
+    assert (changed.augmentation.crop, changed.augmentation.flip) == ("inception", False)
+    assert changed.regularization.label_smoothing == recipe.regularization.label_smoothing
 
 
 COSTS = Cost(seconds=60.0, images_per_second=40.0, bytes=2 << 30)
@@ -147,7 +213,8 @@ def test_a_plan_says_what_is_tried_and_what_all_of_it_costs() -> None:
     for attempt in plan.attempts:
         assert attempt.line() in plan.reasons
     assert plan.cost is not None
-    assert plan.cost.seconds == pytest.approx(sum(COST.values()) * (plan.recipe.steps or 0) * 64 / 40.0)
+    costs = sum(COST[one.name] for one in plan.attempts)
+    assert plan.cost.seconds == pytest.approx(costs * (plan.recipe.steps or 0) * 64 / 40.0)
     recipes = [plan.of(attempt).recipe for attempt in plan.attempts]
     methods = [(one.adaptation.method, one.adaptation.frozen_blocks) for one in recipes]
     assert methods == [("full", 8), ("lora", 0), ("full", 0), ("full", 0)]

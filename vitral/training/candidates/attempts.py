@@ -167,12 +167,13 @@ def _trained(
     size = run.recipe.image_size
     if size is not None and model.image_size != (size, size):
         model.resize(size)
+    same = model.image_size == batches.image_size and run.plan.augmentation == rehearsed.run.plan.augmentation
     remarks = (*remarks_on(run), *first.begin_with_head(model))
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
             model,
-            batches if model.image_size == batches.image_size else batches.at_size(model.image_size),
+            batches if same else batches.at(model.image_size, run.plan.augmentation),
             recipe=run.recipe,
             normalize=run.classifier.preprocessing.normalize,
             class_names=run.data.class_names,

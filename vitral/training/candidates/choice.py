@@ -7,7 +7,7 @@ from typing import Any
 
 from vitral.tasks.chance import Z_95
 from vitral.tasks.task import Figure
-from vitral.training.planning.attempts import ALL, FINER, LAST, LORA
+from vitral.training.planning.attempts import ALL, ANEW, FINER, LAST, LORA
 
 PROBE, PIXELS = "linear probe", "linear model on pixels"  # the candidates in closed form
 TRAINED = "trained network"  # the candidate that training makes, where it makes one
@@ -16,6 +16,7 @@ KEPT = {
     LORA: "LoRA is",
     LAST: "The network whose last blocks learned is",
     ALL: "The network all of which learned is",
+    ANEW: "The network that learned as from scratch is",
     FINER: "The network of larger images is",
 }
 

@@ -3,8 +3,8 @@
 What an update costs and which way pays first is measured: benchmarks/attempts.py makes the table, docs/decisions.md has it.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.training.planning.automatic import (
@@ -18,18 +18,23 @@ from vitral.training.planning.automatic import (
 )
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.facts import WeightsFacts
-from vitral.training.settings.recipe import Recipe
+from vitral.training.planning.from_scratch import SEEN, WARMUP_SHARE, views_of
+from vitral.training.settings.recipe import Recipe, load_recipe
 
-LAST, LORA, ALL, FINER = "last blocks", "LoRA", "all weights", "larger images"
+LAST, LORA, ALL, ANEW, FINER = "last blocks", "LoRA", "all weights", "as from scratch", "larger images"
 FINER_SIDE = 1.5  # times the side of the images, for which the network's patches are finer: 336 pixels in place of 224
 # Seconds of an update beside one of all weights; the cheapest first.
-COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, FINER: FINER_SIDE**2}
-FIRST_TO_PAY = (LORA, LAST, ALL, FINER)  # the way that is tried where there is time for one, the second where for two
+COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
+# The way that is tried where there is time for one, the second where for two.
+FIRST_TO_PAY = (LORA, ANEW, LAST, ALL, FINER)
 LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
+# Weights, below which a start is worth little where there is time to learn them anew: published ones have more.
+SMALL_NETWORK = 5_000_000
+SCRATCH = load_recipe("scratch")  # what the default from random weights begins with
 TRAINING_SHARE = (
     0.6  # of a time budget, which is left for training: the rest is for reading, the probe, scores and report
 )
-LEAST_PASSES = 3  # over the images, that each of several attempts should have time for
+LEAST_PASSES = 3  # over the images, that each of several attempts should have time for; of many images one
 LEAST_UPDATES = (
     8  # that an attempt should have time for, even if it is the only one, by a measurement of few images, which is slow
 )
@@ -89,6 +94,7 @@ def plan_attempts(
     images_per_second: float,
     *,
     finer: int | None = None,
+    told: Collection[str] = (),
 ) -> tuple[Attempt, ...]:
     """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
 
@@ -102,21 +108,25 @@ def plan_attempts(
         recipe: of all weights, its length in steps.
         images_per_second: that learn with all weights, as measured.
         finer: side of larger images that may be tried, pixels; None for none.
+        told: keys of the recipe that the user set, which no way changes.
     """
     if only_method(situation) is not None:
         return ()
     ways = [way for way in COST if _possible(way, weights, finer)]
+    if not _has_room_anew(situation, weights, recipe, ways, images_per_second):
+        ways.remove(ANEW)
+    anew = {key: value for key, value in _anew(situation, recipe).items() if key not in told}
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
             if _updates(PATIENCE_SECONDS, recipe, tried, images_per_second) >= (recipe.steps or 0):
-                return _attempts(tried, weights, finer)
-        return _attempts([ALL], weights, finer)
+                return _attempts(tried, weights, anew, finer)
+        return _attempts([ALL], weights, anew, finer)
     seconds = TRAINING_SHARE * situation.budget_seconds
     paying = [way for way in FIRST_TO_PAY if way in ways]
     for count in range(len(paying), 0, -1):
         tried = [way for way in COST if way in paying[:count]]
         if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, count):
-            return _attempts(tried, weights, finer)
+            return _attempts(tried, weights, anew, finer)
     return ()
 
 
@@ -141,6 +151,27 @@ def _possible(way: str, weights: WeightsFacts, finer: int | None) -> bool:
     return {LORA: weights.low_rank, LAST: last, FINER: finer is not None}.get(way, True)
 
 
+def _has_room_anew(
+    situation: Situation, weights: WeightsFacts, recipe: Recipe, ways: Sequence[str], images_per_second: float
+) -> bool:
+    """Tell whether the network is small enough to be learned anew, and all ways together leave the time for it."""
+    if weights.parameters > SMALL_NETWORK:
+        return False
+    seconds = PATIENCE_SECONDS if situation.budget_seconds is None else TRAINING_SHARE * situation.budget_seconds
+    enough = min(SEEN / recipe.batch_size, recipe.steps or 0)
+    return _updates(seconds, recipe, ways, images_per_second) >= enough
+
+
+def _anew(situation: Situation, recipe: Recipe) -> dict[str, object]:
+    """Return what learning as from scratch changes in the recipe of all weights: rates, and how images vary."""
+    changes = {**changes_of(ANEW, 0), "schedule.warmup_steps": round(WARMUP_SHARE * (recipe.steps or 0))}
+    if recipe.augmentation is None:
+        return changes
+    views = asdict(views_of(recipe.augmentation, situation.side))
+    before = asdict(recipe.augmentation)
+    return changes | {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
+
+
 def frozen_blocks(blocks: int) -> int:
     """Return how many of a network's blocks stay as they are where the last ones learn."""
     return blocks - max(1, round(LEARNING_SHARE * blocks))
@@ -153,14 +184,23 @@ def _updates(seconds: float, recipe: Recipe, ways: Sequence[str], images_per_sec
 
 def _enough(situation: Situation, recipe: Recipe, count: int) -> float:
     """Return how many updates each of so many ways must have time for, within a budget."""
-    passes = LEAST_PASSES * situation.images / recipe.batch_size
-    return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, passes))
+    seen = min(LEAST_PASSES * situation.images, max(situation.images, SEEN))
+    return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, seen / recipe.batch_size))
 
 
 def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, object]:
     """Return what a way to learn changes in the recipe of all weights, for a network of so many blocks."""
     if way == LORA:
         return {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0}
+    if way == ANEW:
+        scratch = SCRATCH.model_dump(mode="json", exclude_unset=True)
+        said = {
+            f"{section}.{key}": value
+            for section in ("optimizer", "schedule", "regularization")
+            for key, value in scratch[section].items()
+        }
+        own = {"adaptation.method": "full", "optimizer.layer_decay": 1.0, "regularization.stochastic_depth": 0.0}
+        return own | said
     decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
     own: dict[str, dict[str, object]] = {
         LAST: {"adaptation.frozen_blocks": frozen_blocks(blocks)},
@@ -169,12 +209,16 @@ def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, obj
     return decaying | own.get(way, {})
 
 
-def _attempts(ways: Sequence[str], weights: WeightsFacts, finer: int | None) -> tuple[Attempt, ...]:
+def _attempts(
+    ways: Sequence[str], weights: WeightsFacts, anew: Mapping[str, object], finer: int | None
+) -> tuple[Attempt, ...]:
     whole, blocks = sum(COST[way] for way in ways), weights.blocks
     reasons = {
         LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
         LORA: "the head and low-rank changes of all blocks learn",
         ALL: "everything learns, early features at lower rates",
+        ANEW: "everything learns at the rates of training without weights, for a start that taught it little",
         FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
     }
-    return tuple(Attempt(way, changes_of(way, blocks, finer), COST[way] / whole, reasons[way]) for way in ways)
+    changes = {way: anew if way == ANEW else changes_of(way, blocks, finer) for way in ways}
+    return tuple(Attempt(way, changes[way], COST[way] / whole, reasons[way]) for way in ways)

@@ -99,7 +99,7 @@ class Choice:
 def choose_network(situation: Situation) -> Choice:
     """Return the network, and the size of the images: the largest at which there is time to learn them, up to their own."""
     side = situation.side
-    if side < FINE_BELOW:
+    if _suited(side) == FINE:
         size = max(LEAST, int(side) // UNIT * UNIT)
         how = f"they are only {side:.0f} themselves" if side < LEAST else "about their own size"
         return Choice(FINE, size, _why_network(FINE, side), f"Images at {size} pixels: {how}.")
@@ -157,6 +157,15 @@ def fit_recipe(
         return recipe
     steps = fit_length(recipe, situation.images)[0].steps or 0
     return recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+
+
+def views_of(augmentation: Augmentation, side: float) -> Augmentation:
+    """Return how images of a shorter side, in pixels, vary in a short run, whatever its network."""
+    return views(augmentation, _suited(side))
+
+
+def _suited(side: float) -> str:
+    return FINE if side < FINE_BELOW else COARSE
 
 
 def views(augmentation: Augmentation, model: str) -> Augmentation:

@@ -62,7 +62,8 @@ class Plan:
 
     def of(self, attempt: Attempt) -> "Plan":
         """Return the plan of one of the attempts."""
-        return replace(self, recipe=self.recipe.with_changes(attempt.changes), attempts=())
+        recipe = self.recipe.with_changes(attempt.changes)
+        return replace(self, recipe=recipe, augmentation=recipe.augmentation or self.augmentation, attempts=())
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,9 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Pl
     situation, weights, finer = _of_weights(request, facts), _weights(facts), None
     if not _size_said(request):
         finer = finer_size(situation, weights.config, plan.recipe, cost, facts.machine.usable_bytes)
-    attempts = request.begun or plan_attempts(situation, weights, plan.recipe, cost.images_per_second, finer=finer)
+    attempts = request.begun or plan_attempts(
+        situation, weights, plan.recipe, cost.images_per_second, finer=finer, told=request.told
+    )
     if not attempts:
         why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))

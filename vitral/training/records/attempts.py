@@ -121,7 +121,7 @@ def kept_attempts(folder: Path) -> tuple[Attempt, ...]:
 
 
 def _whole(said: Any) -> bool:  # noqa: ANN401  # a JSON value
-    hints = get_type_hints(Attempt) | {"changes": dict[str, str | float | int]}
+    hints = get_type_hints(Attempt) | {"changes": dict[str, str | float | int | list[float]]}
     if not isinstance(said, dict) or said.keys() != hints.keys():
         return False
     whole = all(fits(hints[name], value) for name, value in said.items())
