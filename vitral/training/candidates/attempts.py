@@ -19,7 +19,7 @@ from vitral.training.candidates.deliver import Outcome, complete, figure_of, fir
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, train
 from vitral.training.optimization.precision import training_device
-from vitral.training.planning.attempts import Attempt
+from vitral.training.planning.attempts import ANEW, Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import DOUBT, Rehearsed
@@ -168,7 +168,9 @@ def _trained(
     if size is not None and model.image_size != (size, size):
         model.resize(size)
     same = model.image_size == batches.image_size and run.plan.augmentation == rehearsed.run.plan.augmentation
-    remarks = (*remarks_on(run), *first.begin_with_head(model))
+    remarks = remarks_on(run)
+    if attempt.name != ANEW:
+        remarks = (*remarks, *first.begin_with_head(model))
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(

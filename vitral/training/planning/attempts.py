@@ -164,7 +164,7 @@ def _has_room_anew(
 
 def _anew(situation: Situation, recipe: Recipe) -> dict[str, object]:
     """Return what learning as from scratch changes in the recipe of all weights: rates, and how images vary."""
-    changes = {**changes_of(ANEW, 0), "schedule.warmup_steps": round(WARMUP_SHARE * (recipe.steps or 0))}
+    changes = changes_of(ANEW, 0) | {"schedule.warmup_steps": round(WARMUP_SHARE * (recipe.steps or 0))}
     if recipe.augmentation is None:
         return changes
     views = asdict(views_of(recipe.augmentation, situation.side))
@@ -199,8 +199,12 @@ def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, obj
             for section in ("optimizer", "schedule", "regularization")
             for key, value in scratch[section].items()
         }
-        own = {"adaptation.method": "full", "optimizer.layer_decay": 1.0, "regularization.stochastic_depth": 0.0}
-        return own | said
+        return {
+            "adaptation.method": "full",
+            "optimizer.layer_decay": 1.0,
+            "regularization.stochastic_depth": 0.0,
+            **said,
+        }
     decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
     own: dict[str, dict[str, object]] = {
         LAST: {"adaptation.frozen_blocks": frozen_blocks(blocks)},
