@@ -19,7 +19,7 @@ from vitral.training.candidates.deliver import Outcome, complete, figure_of, fir
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, train
 from vitral.training.optimization.precision import training_device
-from vitral.training.planning.attempts import ANEW, Attempt
+from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.plan import Run
 from vitral.training.planning.rehearsal import DOUBT, Rehearsed
@@ -168,9 +168,7 @@ def _trained(
     if size is not None and model.image_size != (size, size):
         model.resize(size)
     same = model.image_size == batches.image_size and run.plan.augmentation == rehearsed.run.plan.augmentation
-    remarks = remarks_on(run)
-    if attempt.name != ANEW:
-        remarks = (*remarks, *first.begin_with_head(model))
+    head = first.begin_with_head(model) if run.plan.from_probe else ()
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
@@ -183,7 +181,7 @@ def _trained(
             validate=run_validation(run, rehearsed.validating, rehearsed.live),
             resume=True,
             further=run.session.further,
-            remarks=remarks,
+            remarks=(*remarks_on(run), *head),
             budget=budget,
             listener=listener,
         )

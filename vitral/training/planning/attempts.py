@@ -67,6 +67,11 @@ class Attempt:
         """How many times longer an image takes than in the run's own size."""
         return COST[FINER] if self.name == FINER else 1.0
 
+    @property
+    def from_probe(self) -> bool:
+        """Whether its head begins as the linear probe: at the rates of training from scratch that holds the network back."""
+        return self.name != ANEW
+
     def line(self) -> str:
         """Return it as one line for people."""
         return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
@@ -112,16 +117,17 @@ def plan_attempts(
     """
     if only_method(situation) is not None:
         return ()
+    seconds = PATIENCE_SECONDS if situation.budget_seconds is None else TRAINING_SHARE * situation.budget_seconds
     ways = [way for way in COST if _possible(way, weights, finer)]
-    if not _has_room_anew(situation, weights, recipe, ways, images_per_second):
+    small, enough = weights.parameters <= SMALL_NETWORK, min(SEEN / recipe.batch_size, recipe.steps or 0)
+    if not small or _updates(seconds, recipe, ways, images_per_second) < enough:
         ways.remove(ANEW)
     anew = {key: value for key, value in _anew(situation, recipe).items() if key not in told}
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
-            if _updates(PATIENCE_SECONDS, recipe, tried, images_per_second) >= (recipe.steps or 0):
+            if _updates(seconds, recipe, tried, images_per_second) >= (recipe.steps or 0):
                 return _attempts(tried, weights, anew, finer)
         return _attempts([ALL], weights, anew, finer)
-    seconds = TRAINING_SHARE * situation.budget_seconds
     paying = [way for way in FIRST_TO_PAY if way in ways]
     for count in range(len(paying), 0, -1):
         tried = [way for way in COST if way in paying[:count]]
@@ -149,17 +155,6 @@ def finer_size(situation: Situation, config: Any, recipe: Recipe, cost: Cost, us
 def _possible(way: str, weights: WeightsFacts, finer: int | None) -> bool:
     last = weights.blocks - frozen_blocks(weights.blocks) < weights.blocks
     return {LORA: weights.low_rank, LAST: last, FINER: finer is not None}.get(way, True)
-
-
-def _has_room_anew(
-    situation: Situation, weights: WeightsFacts, recipe: Recipe, ways: Sequence[str], images_per_second: float
-) -> bool:
-    """Tell whether the network is small enough to be learned anew, and all ways together leave the time for it."""
-    if weights.parameters > SMALL_NETWORK:
-        return False
-    seconds = PATIENCE_SECONDS if situation.budget_seconds is None else TRAINING_SHARE * situation.budget_seconds
-    enough = min(SEEN / recipe.batch_size, recipe.steps or 0)
-    return _updates(seconds, recipe, ways, images_per_second) >= enough
 
 
 def _anew(situation: Situation, recipe: Recipe) -> dict[str, object]:

@@ -63,7 +63,13 @@ class Plan:
     def of(self, attempt: Attempt) -> "Plan":
         """Return the plan of one of the attempts."""
         recipe = self.recipe.with_changes(attempt.changes)
-        return replace(self, recipe=recipe, augmentation=recipe.augmentation or self.augmentation, attempts=())
+        return replace(
+            self,
+            recipe=recipe,
+            augmentation=recipe.augmentation or self.augmentation,
+            attempts=(),
+            from_probe=attempt.from_probe,
+        )
 
 
 @dataclass(frozen=True)
