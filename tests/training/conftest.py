@@ -11,7 +11,7 @@ from vitral.data.digits import open_digits
 from vitral.events import Listener, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
-from vitral.models.model import Model
+from vitral.models.model import Model, ModelConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import TrainingResult, train
 from vitral.training.methods.batches import training_batches
@@ -27,8 +27,8 @@ Normalize = Callable[[Tensor], Tensor]
 class Run:
     """Trains a tiny network on the digits in one folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, config: ModelConfig = CONFIG) -> None:
+        self.folder, self.config = folder, config
         self.model: Model
 
     def figure(self, network: Model) -> float:
@@ -61,9 +61,9 @@ class Run:
         data = open_digits()
         recipe = self.recipe(**changes)
         batches = training_batches(
-            data.splits["train"], recipe, image_size=CONFIG.image_size, augmentation=data.augmentation
+            data.splits["train"], recipe, image_size=self.config.image_size, augmentation=data.augmentation
         )
-        model = self.model = build(CONFIG, seed=1)
+        model = self.model = build(self.config, seed=1)
         result = train(
             model,
             batches,

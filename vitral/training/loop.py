@@ -23,7 +23,7 @@ from vitral.training import faults
 from vitral.training.methods.method import Context
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import Normalize
-from vitral.training.optimization.adaptation import adapt, settle
+from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone
 from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
@@ -198,7 +198,7 @@ class _Trainer:
         first = self.first_step = self.state.step
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
         began, earlier = time.monotonic(), self.state.seconds
-        self.model.train()
+        training_mode(self.model)
         try:
             if first:
                 self.duties(log, request)  # a run may have been stopped between a step and what follows it
@@ -379,7 +379,7 @@ class _Trainer:
             with average.in_place() if average is not None else contextlib.nullcontext():
                 figures = self.validate(self.model, listen, stop)
         finally:
-            self.model.train()
+            training_mode(self.model)
         if figures is None:  # it can be made again
             return True
         if not all(math.isfinite(value) for value in figures.values()):

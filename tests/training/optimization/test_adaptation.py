@@ -1,18 +1,28 @@
 """Which weights learn."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.training.conftest import CONFIG, Run
 from vitral.errors import RecipeError
+from vitral.models.catalog import variant
+from vitral.models.create import create_model
 from vitral.models.families import build
-from vitral.training.optimization.adaptation import adapt, settle
+from vitral.models.model import ModelConfig
+from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.settings.sections import AdaptationSettings
+
+CONVOLUTIONS_BELOW = replace(variant("conv-vit-8"), image_size=(32, 32), dim=16, mlp_dim=32, num_heads=2, num_classes=10)
 
 
 @pytest.mark.parametrize("method", ["probe", "lora"])
-def test_what_is_frozen_stays(run: Run, method: str) -> None:
-    start = {name: tensor.clone() for name, tensor in build(CONFIG, seed=1).state_dict().items()}
+@pytest.mark.parametrize("config", [CONFIG, CONVOLUTIONS_BELOW], ids=["vit", "with batch norms"])
+def test_what_is_frozen_stays(tmp_path: Path, config: ModelConfig, method: str) -> None:
+    run = Run(tmp_path / "run", config)
+    start = {name: tensor.clone() for name, tensor in build(config, seed=1).state_dict().items()}
     model, _ = run.train(adaptation={"method": method, "lora_rank": 2}, optimizer={"lr": 0.01})
     changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, start[name])}
     assert {"head.weight", "head.bias"} <= changed
@@ -23,6 +33,32 @@ def test_what_is_frozen_stays(run: Run, method: str) -> None:
         assert others == {f"encoder.{b}.{layer}.weight" for b in (0, 1) for layer in LAYERS}
     assert all(parameter.requires_grad for parameter in model.parameters())
     assert model.state_dict().keys() == start.keys()
+
+
+@pytest.mark.parametrize("name", ["resnet-18", "conv-vit-8", "cvt-13", "coatnet-0", "efficientnet-b0"])
+def test_a_frozen_network_gives_what_it_gave(name: str) -> None:
+    """Features that a probe was fitted on are the same after the probe has learned for a while, in every family."""
+    model = create_model(name, num_classes=10, image_size=32)
+    adapt(model, AdaptationSettings(method="probe"), seed=0)
+    torch.nn.init.normal_(model.head.weight)
+    images, others = torch.rand(2, 8, 3, 32, 32)
+    before = model.eval()(images)
+    training_mode(model)
+    model(others)
+    torch.testing.assert_close(model.eval()(images), before)
+
+
+def test_the_batch_norms_of_first_blocks_that_are_frozen_stay_and_those_that_learn_move() -> None:
+    config = replace(variant("resnet-18"), stages=(1, 1), num_classes=10, image_size=(32, 32))
+    model = build(config, seed=0)
+    adapt(model, AdaptationSettings(frozen_blocks=1), seed=0)
+    before = {name: tensor.clone() for name, tensor in model.named_buffers() if name.endswith("running_mean")}
+    training_mode(model)
+    model(torch.rand(4, 3, 32, 32))
+    learn = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    moved = {name for name, tensor in model.named_buffers() if name in before and not torch.equal(tensor, before[name])}
+    assert moved == {name for name in before if name.replace("running_mean", "weight") in learn}
+    assert set() < moved < before.keys()
 
 
 LAYERS = ("attention.qkv", "attention.out", "mlp.fc1", "mlp.fc2")

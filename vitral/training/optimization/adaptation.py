@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
 from vitral.errors import RecipeError
@@ -58,6 +59,17 @@ def adapt(network: Model, settings: AdaptationSettings, *, seed: int) -> None:
             rank = min(settings.lora_rank, *layer.weight.shape)
             change = LowRank(layer.weight, rank=rank, alpha=settings.lora_alpha, generator=generator)
             parametrize.register_parametrization(layer, "weight", change)
+
+
+def training_mode(network: Model) -> None:
+    """Put an adapted network into training mode; a batch norm that is frozen stays as it predicts.
+
+    In training mode it would normalise by the batch and move its running statistics, and so change what the frozen layers give.
+    """
+    network.train()
+    for module in network.modules():
+        if isinstance(module, _BatchNorm) and not any(parameter.requires_grad for parameter in module.parameters()):
+            module.eval()
 
 
 def linear_layers(network: Model) -> list[nn.Linear]:

@@ -17,7 +17,7 @@ from vitral.training.methods.method import Context
 from vitral.training.methods.mixing import mixes
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import View
-from vitral.training.optimization.adaptation import adapt
+from vitral.training.optimization.adaptation import adapt, training_mode
 from vitral.training.planning.facts import Measured
 from vitral.training.planning.memory import STATE_BYTES, WEIGHT_BYTES
 from vitral.training.settings.recipe import Recipe
@@ -95,8 +95,9 @@ class _Probe:
     def __init__(self, classifier: Classifier, recipe: Recipe) -> None:
         self.recipe, self.task = recipe.with_changes(PLAIN), classifier.task
         self.num_classes = len(classifier.class_names or ())
-        model = copy.deepcopy(classifier.model).train()
+        model = copy.deepcopy(classifier.model)
         adapt(model, recipe.adaptation, seed=0)
+        training_mode(model)
         normalize = classifier.preprocessing.normalize
         context = Context(tuple(classifier.class_names), normalize)
         self.step = Step(build_method(model, self.recipe, self.task, context), self.recipe, normalize)
