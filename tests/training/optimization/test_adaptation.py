@@ -15,7 +15,9 @@ from vitral.models.model import ModelConfig
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.settings.sections import AdaptationSettings
 
-CONVOLUTIONS_BELOW = replace(variant("conv-vit-8"), image_size=(32, 32), dim=16, mlp_dim=32, num_heads=2, num_classes=10)
+CONVOLUTIONS_BELOW = replace(
+    variant("conv-vit-8"), image_size=(32, 32), dim=16, mlp_dim=32, num_heads=2, num_classes=10
+)
 
 
 @pytest.mark.parametrize("method", ["probe", "lora"])

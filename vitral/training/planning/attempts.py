@@ -26,10 +26,11 @@ FINER_SIDE = 1.5  # times the side of the images, for which the network's patche
 # Seconds of an update beside one of all weights; the cheapest first.
 COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
 # The way that is tried where there is time for one, the second where for two.
-FIRST_TO_PAY = (LORA, ANEW, LAST, ALL, FINER)
+FIRST_TO_PAY = (ANEW, LORA, LAST, ALL, FINER)
 LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
 # Weights, below which a start is worth little where there is time to learn them anew: published ones have more.
 SMALL_NETWORK = 5_000_000
+LEARNED_ANEW = 10_000  # images, from which that is far ahead of the other ways
 SCRATCH = load_recipe("scratch")  # what the default from random weights begins with
 TRAINING_SHARE = (
     0.6  # of a time budget, which is left for training: the rest is for reading, the probe, scores and report
@@ -105,7 +106,7 @@ def plan_attempts(
 
     Without a time budget each has the recipe's whole length: all ways where together they take no longer than patience lasts,
     whatever the device, else those at the run's own size, and else all weights alone, for what pays first counts only where the
-    time ends soon.
+    time ends soon. A small network learns as from scratch, and other ways have only what its whole length leaves of the time.
 
     Args:
         situation: what the choice depends on.
@@ -119,19 +120,21 @@ def plan_attempts(
         return ()
     seconds = PATIENCE_SECONDS if situation.budget_seconds is None else TRAINING_SHARE * situation.budget_seconds
     ways = [way for way in COST if _possible(way, weights, finer)]
-    small, enough = weights.parameters <= SMALL_NETWORK, min(SEEN / recipe.batch_size, recipe.steps or 0)
-    if not small or _updates(seconds, recipe, ways, images_per_second) < enough:
+    steps = recipe.steps or 0
+    small = weights.parameters <= SMALL_NETWORK
+    if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):
         ways.remove(ANEW)
     anew = {key: value for key, value in _anew(situation, recipe).items() if key not in told}
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
-            if _updates(seconds, recipe, tried, images_per_second) >= (recipe.steps or 0):
+            if _updates(seconds, recipe, tried, images_per_second) >= steps:
                 return _attempts(tried, weights, anew, finer)
-        return _attempts([ALL], weights, anew, finer)
+        return _attempts([ANEW if ANEW in ways else ALL], weights, anew, finer)
     paying = [way for way in FIRST_TO_PAY if way in ways]
     for count in range(len(paying), 0, -1):
         tried = [way for way in COST if way in paying[:count]]
-        if _updates(seconds, recipe, tried, images_per_second) >= _enough(situation, recipe, count):
+        enough = steps if ANEW in ways and count > 1 else _enough(situation, recipe, count)
+        if _updates(seconds, recipe, tried, images_per_second) >= enough:
             return _attempts(tried, weights, anew, finer)
     return ()
 
@@ -216,7 +219,7 @@ def _attempts(
         LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
         LORA: "the head and low-rank changes of all blocks learn",
         ALL: "everything learns, early features at lower rates",
-        ANEW: "everything learns at the rates of training without weights, for a start that taught it little",
+        ANEW: "everything learns at the rates of training without weights, for a network as small as this",
         FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
     }
     changes = {way: anew if way == ANEW else changes_of(way, blocks, finer) for way in ways}
