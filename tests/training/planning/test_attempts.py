@@ -117,12 +117,13 @@ def test_of_many_images_each_of_several_ways_sees_one_pass() -> None:
 
 @pytest.mark.parametrize(("side", "crop", "min_area"), [(32.0, "padded", 0.05), (400.0, "inception", 0.35)])
 def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: float, crop: str, min_area: float) -> None:
-    recipe = RECIPE.with_changes({"augmentation": Augmentation()})
+    recipe = RECIPE.with_changes({"augmentation": Augmentation(), "mixing.mixup": 0.1})
     situation = replace(LAPTOP, images=5_000, side=side, parameters=3_000_000, budget_seconds=600.0)
     (anew,) = [one for one in plan_attempts(situation, SMALL, recipe, 340.0) if one.name == ANEW]
     changed, scratch = recipe.with_changes(anew.changes), load_recipe("scratch")
     assert changed.optimizer == scratch.optimizer
     assert changed.regularization == scratch.regularization
+    assert changed.mixing == scratch.mixing
     assert changed.schedule.decay == scratch.schedule.decay
     assert changed.schedule.warmup_steps == round(0.2 * 468)
     assert changed.augmentation is not None

@@ -201,6 +201,8 @@ def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, obj
             "adaptation.method": "full",
             "optimizer.layer_decay": 1.0,
             "regularization.stochastic_depth": 0.0,
+            "mixing.mixup": 0.0,
+            "mixing.cutmix": 0.0,
             **said,
         }
     decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
@@ -219,7 +221,8 @@ def _attempts(
         LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
         LORA: "the head and low-rank changes of all blocks learn",
         ALL: "everything learns, early features at lower rates",
-        ANEW: "everything learns at the rates of training without weights, for a network as small as this",
+        ANEW: "everything learns by the recipe of training without weights, its optimizer and views in place "
+        "of these, for a network as small as this",
         FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
     }
     changes = {way: anew if way == ANEW else changes_of(way, blocks, finer) for way in ways}
