@@ -28,7 +28,7 @@ from vitral.training.candidates.choice import PROBE
 from vitral.training.candidates.first import HEAD
 from vitral.training.loop import TrainingResult
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import LORA
+from vitral.training.planning.attempts import ANEW
 from vitral.training.planning.budget import Budget
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.records.recipe_file import kept_remarks
@@ -210,12 +210,13 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     said: list[Event] = []
     result = tune(data, tmp_path / "run", start, time="20m", listener=said.append)
     assert result.choice is None
-    assert result.run.recipe.adaptation.method == "lora"
-    assert load_recipe(tmp_path / "run" / "recipe.toml").adaptation.method == "lora"
+    scratch = load_recipe("scratch").optimizer
+    assert result.run.recipe.optimizer == scratch
+    assert load_recipe(tmp_path / "run" / "recipe.toml").optimizer == scratch
     (line,) = [event.text for event in said if isinstance(event, Message) and "one way to learn is tried" in event.text]
-    assert LORA in line
+    assert ANEW in line
     assert not (tmp_path / "run" / "attempts").exists()
-    assert go_on(tmp_path / "run").run.recipe.adaptation.method == "lora"
+    assert go_on(tmp_path / "run").run.recipe.optimizer == scratch
 
 
 def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
