@@ -89,8 +89,10 @@ def execute(whole: Run) -> RunResult:
     baselines = run_baselines(run, listener, None if first is None else first.fitted)
     if first is not None and run.plan.attempts:
         return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
-    rehearsed = _one_way(rehearsed, listener)
-    run = rehearsed.run
+    if run.plan.attempts:
+        rehearsed = _one_way(rehearsed, listener)
+        run = rehearsed.run
+        batches = batches.at(batches.image_size, run.plan.augmentation)
     from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
     remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()
     training = train(
@@ -113,8 +115,6 @@ def execute(whole: Run) -> RunResult:
 def _one_way(rehearsed: Rehearsed, listener: Listener) -> Rehearsed:
     """Return a run that trains one network: of several ways to learn that were planned, the one that pays first."""
     run = rehearsed.run
-    if not run.plan.attempts:
-        return rehearsed
     one = first_to_pay(run.plan.attempts)
     listener(
         Message(f"Without a first classifier to compare with one way to learn is tried: {one.name} ({one.reason}).")

@@ -20,6 +20,7 @@ from vitral.events import Event, Message, ignore
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
+from vitral.training import run as one_run
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import deliver
 from vitral.training.candidates import first as candidates
@@ -207,6 +208,13 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliver, "FIRST_SHARE", 0.0)  # so that there is no time for it
+    learned: list[TrainingBatches] = []
+
+    def watched(*of: Any, **named: Any) -> TrainingResult:  # noqa: ANN401
+        learned.append(of[1])
+        return loop.train(*of, **named)
+
+    monkeypatch.setattr(one_run, "train", watched)
     said: list[Event] = []
     result = tune(data, tmp_path / "run", start, time="20m", listener=said.append)
     assert result.choice is None
@@ -217,6 +225,8 @@ def test_without_a_first_classifier_the_way_that_pays_first_is_trained_and_said(
     assert ANEW in line
     assert not (tmp_path / "run" / "attempts").exists()
     assert go_on(tmp_path / "run").run.recipe.optimizer == scratch
+    began, went_on = learned
+    assert began.augmentation == went_on.augmentation == result.run.recipe.augmentation
 
 
 def test_within_a_budget_each_has_its_share_and_the_last_all_that_is_left(
