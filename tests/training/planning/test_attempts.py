@@ -8,6 +8,8 @@ import pytest
 from tests.training.planning.situations import DATA, FACTS, LAPTOP, SERVER, WEIGHTS
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
+from vitral.models.cost import count_parameters
+from vitral.models.families import build
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.planning.attempts import (
     ALL,
@@ -278,3 +280,8 @@ def test_quick_plans_no_training() -> None:
     plan = planned(quick=True)
     assert plan.attempts == ()
     assert not any("of training" in line or "Tried" in line for line in plan.reasons)
+
+
+def test_a_published_network_of_few_weights_and_classes_is_not_small() -> None:
+    assert count_parameters(build(replace(variant("t2t-vit-7"), num_classes=2), seed=None)) > SMALL_NETWORK
+    assert count_parameters(build(replace(variant("conv-vit-16"), num_classes=100), seed=None)) < SMALL_NETWORK
