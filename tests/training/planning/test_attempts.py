@@ -134,6 +134,37 @@ def test_as_from_scratch_is_the_recipe_of_the_default_without_weights(side: floa
     assert (changed.steps, changed.batch_size) == (recipe.steps, recipe.batch_size)
 
 
+@pytest.mark.parametrize(("images", "batch"), [(45_000, 256), (9_000, 128), (400, 100)])
+def test_the_only_way_as_from_scratch_has_the_batches_of_that_default_and_its_lines(images: int, batch: int) -> None:
+    facts = replace(FACTS, data=replace(DATA, images=images, an_epoch=images, side=32.0), weights=SMALL)
+    request = read_request(ask("fine-tune", "photos", source="start/", time=600.0 if images > 9_000 else 60.0))
+    plan = resolve(request, replace(facts, measured=replace(MEASURED, images_per_second=340.0)))
+    assert plan.attempts == ()
+    scratch, before = load_recipe("scratch"), resolve(request, facts).recipe
+    assert plan.recipe.optimizer == scratch.optimizer
+    assert plan.recipe.batch_size == batch
+    assert before.steps is not None
+    assert plan.recipe.steps == round(before.steps * before.batch_size / batch)  # as many images
+    assert plan.recipe.schedule.warmup_steps == round(0.2 * plan.recipe.steps)
+    assert plan.augmentation.crop == "padded"
+    assert not plan.from_probe
+    said = "\n".join(plan.reasons)
+    assert f"{plan.recipe.steps} steps of {batch} images, " in said
+    assert "(muon, learning rate 0.02, " in said
+    for replaced in ("adamw", "MixUp", "crops of", "steps of 64"):
+        assert replaced not in said
+    (line,) = [line for line in plan.reasons if line.startswith("There is time for one way to learn")]
+    assert f": {ANEW} (" in line
+
+
+def test_who_says_the_batch_keeps_it_where_the_only_way_is_as_from_scratch() -> None:
+    facts = replace(FACTS, data=replace(DATA, images=45_000, an_epoch=45_000, side=32.0), weights=SMALL)
+    request = read_request(ask("fine-tune", "photos", source="start/", time=600.0, overrides=["batch_size=96"]))
+    plan = resolve(request, replace(facts, measured=replace(MEASURED, images_per_second=340.0)))
+    assert plan.recipe.optimizer == load_recipe("scratch").optimizer
+    assert (plan.recipe.batch_size, plan.recipe.steps) == (96, resolve(request, facts).recipe.steps)
+
+
 def test_as_from_scratch_keeps_what_was_said() -> None:
     recipe = RECIPE.with_changes({"augmentation": Augmentation(flip=False)})
     situation = replace(LAPTOP, images=5_000, side=32.0, parameters=3_000_000, budget_seconds=600.0)

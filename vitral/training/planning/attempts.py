@@ -4,7 +4,7 @@ What an update costs and which way pays first is measured: benchmarks/attempts.p
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vitral.training.planning.automatic import (
@@ -18,7 +18,7 @@ from vitral.training.planning.automatic import (
 )
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.facts import WeightsFacts
-from vitral.training.planning.from_scratch import SEEN, WARMUP_SHARE, views_of
+from vitral.training.planning.from_scratch import SEEN, WARMUP_SHARE, batch_of, views_of
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 LAST, LORA, ALL, ANEW, FINER = "last blocks", "LoRA", "all weights", "as from scratch", "larger images"
@@ -125,7 +125,7 @@ def plan_attempts(
     small = weights.parameters <= SMALL_NETWORK
     if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):
         ways.remove(ANEW)
-    anew = {key: value for key, value in _anew(situation, recipe).items() if key not in told}
+    anew = _anew(situation, recipe, told)
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
             if _updates(seconds, recipe, tried, images_per_second) >= steps:
@@ -161,14 +161,32 @@ def _possible(way: str, weights: WeightsFacts, finer: int | None) -> bool:
     return {LORA: weights.low_rank, LAST: last, FINER: finer is not None}.get(way, True)
 
 
-def _anew(situation: Situation, recipe: Recipe) -> dict[str, object]:
+def alone(attempt: Attempt, situation: Situation, recipe: Recipe, told: Collection[str]) -> Attempt:
+    """Return an attempt as it is made where it is the only one: as from scratch with that default's batches, too.
+
+    Several attempts share the batches, and what is measured of them.
+
+    Args:
+        attempt: the one that is made.
+        situation: what the choice depends on.
+        recipe: of all weights, its length in steps.
+        told: keys of the recipe that the user set.
+    """
+    if attempt.name != ANEW or "batch_size" in told:
+        return attempt
+    batch = batch_of(situation.images)
+    steps = max(1, round((recipe.steps or 0) * recipe.batch_size / batch))
+    length = {"batch_size": batch, "steps": steps, "schedule.warmup_steps": round(WARMUP_SHARE * steps)}
+    return replace(attempt, changes={**attempt.changes, **{key: length[key] for key in length if key not in told}})
+
+
+def _anew(situation: Situation, recipe: Recipe, told: Collection[str]) -> dict[str, object]:
     """Return what learning as from scratch changes in the recipe of all weights: rates, and how images vary."""
     changes = changes_of(ANEW, 0) | {"schedule.warmup_steps": round(WARMUP_SHARE * (recipe.steps or 0))}
-    if recipe.augmentation is None:
-        return changes
-    views = asdict(views_of(recipe.augmentation, situation.side))
-    before = asdict(recipe.augmentation)
-    return changes | {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
+    if recipe.augmentation is not None:
+        views, before = asdict(views_of(recipe.augmentation, situation.side)), asdict(recipe.augmentation)
+        changes |= {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
+    return {key: value for key, value in changes.items() if key not in told}
 
 
 def frozen_blocks(blocks: int) -> int:

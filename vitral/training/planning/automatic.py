@@ -155,7 +155,10 @@ def _reasons(situation: Situation, *, several: bool) -> Iterator[tuple[set[str],
             {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
             f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: early features are kept longest.",
         )
-    yield {"augmentation.min_area"}, f"  crops of at least {_min_area(situation):.0%} of an image: {why_area}."
+    yield (
+        {"augmentation.crop", "augmentation.min_area"},
+        f"  crops of at least {_min_area(situation):.0%} of an image: {why_area}.",
+    )
     if not few and (several or method == "full"):
         yield {"mixing.mixup"}, f"  MixUp {MIXUP}: BiT-HyperRule's for {SMALL_SET:,} images and more."
 

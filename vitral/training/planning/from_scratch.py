@@ -142,8 +142,7 @@ def fit_recipe(
         augmentation: what suits the data.
         told: the keys that the user set.
     """
-    batch = max(8, min(LARGE_BATCH if situation.images >= LARGE_SET else BATCH, situation.images // 4))
-    batch = recipe.batch_size if "batch_size" in told else batch
+    batch = recipe.batch_size if "batch_size" in told else batch_of(situation.images)
     changes: dict[str, object] = {"image_size": choice.size, "batch_size": batch}
     if not {"steps", "epochs"} & set(told):
         # A schedule that fits the time from its first step need not be bent to it.
@@ -157,6 +156,11 @@ def fit_recipe(
         return recipe
     steps = fit_length(recipe, situation.images)[0].steps or 0
     return recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+
+
+def batch_of(images: int) -> int:
+    """Return the images of a step, where there are so many to train on."""
+    return max(8, min(LARGE_BATCH if images >= LARGE_SET else BATCH, images // 4))
 
 
 def views_of(augmentation: Augmentation, side: float) -> Augmentation:

@@ -1,11 +1,12 @@
 """From a request and the facts to the plan: a pure function, which reads nothing and builds nothing."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral.advice import argument
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
-from vitral.training.planning.attempts import COST, Attempt, finer_size, plan_attempts
+from vitral.training.planning.attempts import COST, Attempt, alone, finer_size, plan_attempts
 from vitral.training.planning.automatic import (
     PATIENCE_SECONDS,
     Situation,
@@ -38,35 +39,50 @@ def resolve(request: Request, facts: Facts) -> Plan:
     Raises:
         RecipeError: a value that was said does not go with what was chosen, or without a time budget the run would take years.
     """
+    plan = _before_measured(request, facts)
+    return plan if facts.measured is None else _with_cost(plan, request, facts, facts.measured)
+
+
+def _before_measured(request: Request, facts: Facts, way: Mapping[str, object] | None = None) -> Plan:
+    """Return the plan as far as it does not depend on what the network was measured to take.
+
+    Args:
+        request: what was asked for.
+        facts: data, weights and machine as they are.
+        way: what the one way to learn changes in the recipe; no line speaks of what it replaces.
+    """
     network = _network(request, facts) if needs_network(request) else None
     start, origin, reasons = _start(request, network)
-    recipe, why = _recipe(request, facts, network)
+    recipe, why = _recipe(request, facts, network, way or {})
     recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
-    plan = Plan(
+    return Plan(
         start=start,
         origin=origin,
         recipe=recipe,
         augmentation=recipe.augmentation or facts.data.augmentation,
         reasons=(*reasons, *why, *why_length),
     )
-    return plan if facts.measured is None else _with_cost(plan, request, facts, facts.measured)
 
 
 def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -> Plan:
     """Return a plan with its layout on the machine, what is tried in the time that there is, and what that costs."""
     budget = request.asked.budget_seconds
-    recipe, cost, why = fit_machine(plan.recipe, measured, facts.machine, budget)
-    plan = replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why))
+    plan, cost = _laid_out(plan, facts, measured, budget)
     if request.asked.quick:
         return plan
     if _tries_several(request, facts):
-        plan = _with_attempts(plan, request, facts, cost)
+        plan = _with_attempts(plan, request, facts, measured, cost)
     assert plan.cost is not None, "what training costs was just told"
     said = [] if plan.why_none else [plan.cost.sentence(budget)]
     return replace(plan, reasons=(*plan.reasons, *said))
 
 
-def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Plan:
+def _laid_out(plan: Plan, facts: Facts, measured: Measured, budget_seconds: float | None) -> tuple[Plan, Cost]:
+    recipe, cost, why = fit_machine(plan.recipe, measured, facts.machine, budget_seconds)
+    return replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why)), cost
+
+
+def _with_attempts(plan: Plan, request: Request, facts: Facts, measured: Measured, cost: Cost) -> Plan:
     situation, weights, finer = _of_weights(request, facts), _weights(facts), None
     if not _size_said(request):
         finer = finer_size(situation, weights.config, plan.recipe, cost, facts.machine.usable_bytes)
@@ -76,13 +92,28 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, cost: Cost) -> Pl
     if not attempts:
         why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
-    times = sum(COST[attempt.name] for attempt in attempts)
-    plan = replace(plan, cost=replace(cost, seconds=times * cost.seconds), from_probe=True)
     if len(attempts) == 1:
-        line = _why_one(attempts[0], request.asked.budget_seconds)
-        return replace(plan.of(attempts[0]), reasons=(*plan.reasons, line))
+        return _with_one(alone(attempts[0], situation, plan.recipe, request.told), request, facts, measured)
     lines = (TRIED, *(attempt.line() for attempt in attempts))
-    return replace(plan, attempts=attempts, reasons=(*plan.reasons, *lines))
+    return replace(
+        plan,
+        attempts=attempts,
+        cost=replace(cost, seconds=sum(COST[attempt.name] for attempt in attempts) * cost.seconds),
+        from_probe=True,
+        reasons=(*plan.reasons, *lines),
+    )
+
+
+def _with_one(attempt: Attempt, request: Request, facts: Facts, measured: Measured) -> Plan:
+    """Return the plan of a run that learns in one way: it is that way's from the beginning, in its lines, too."""
+    budget = request.asked.budget_seconds
+    plan, cost = _laid_out(_before_measured(request, facts, attempt.changes), facts, measured, budget)
+    return replace(
+        plan,
+        cost=replace(cost, seconds=COST[attempt.name] * cost.seconds),
+        from_probe=attempt.from_probe,
+        reasons=(*plan.reasons, _why_one(attempt, budget)),
+    )
 
 
 def _why_one(attempt: Attempt, budget_seconds: float | None) -> str:
@@ -150,9 +181,11 @@ def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice |
     return recipe, [network.why_size]
 
 
-def _recipe(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
+def _recipe(
+    request: Request, facts: Facts, network: from_scratch.Choice | None, way: Mapping[str, object]
+) -> tuple[Recipe, list[str]]:
     """Return the recipe with everything that was said of it, and why it is what it is."""
-    recipe, reasons = _chosen(request, facts) if request.automatic else _from_scratch(request, facts, network)
+    recipe, reasons = _chosen(request, facts, way) if request.automatic else _from_scratch(request, facts, network)
     task = facts.data.task
     fitting = task.objective(recipe.objective.name)
     if recipe.method.uses_labels and fitting != recipe.objective.name:
@@ -173,12 +206,22 @@ def _why_size(request: Request) -> str:
     return "Images at the network's own size."
 
 
-def _chosen(request: Request, facts: Facts) -> tuple[Recipe, list[str]]:
+def _chosen(request: Request, facts: Facts, way: Mapping[str, object]) -> tuple[Recipe, list[str]]:
     situation, told = _of_weights(request, facts), request.told
-    several = _tries_several(request, facts)
-    recipe, reasons = choose_recipe(situation, facts.data.augmentation, request.recipe, told=told, several=several)
+    recipe, reasons = choose_recipe(
+        situation,
+        facts.data.augmentation,
+        request.recipe,
+        told={*told, *way},
+        several=_tries_several(request, facts),
+    )
     size = fitting_size(_weights(facts).config, recipe.image_size or situation.own_size)
-    recipe = recipe.with_changes({"image_size": size}).changed(request.said)
+    recipe = recipe.with_changes({"image_size": size}).changed(request.said).with_changes(way)
+    if "steps" in way:
+        passes = (recipe.steps or 0) * recipe.batch_size / situation.images
+        reasons.append(
+            f"  {recipe.steps} steps of {recipe.batch_size} images, {passes:.0f} passes: as many as any other way."
+        )
     as_said = [f"  as you said: {', '.join(f'{key} {value}' for key, value in told.items())}."] if told else []
     return recipe, [*reasons, *as_said]
 
