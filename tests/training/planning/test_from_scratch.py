@@ -114,8 +114,14 @@ def test_the_length_fits_the_time_and_few_images_are_not_learned_by_heart() -> N
     assert long * batch / HANDS.images == pytest.approx(max(4 * HANDS.passes, 60), rel=0.01)
     few, batch = steps(replace(HANDS, images=40, budget_seconds=36_000.0))
     assert (few, batch) == (max(300, 4 * 60 * 40 // 10), 10)
-    short, batch = steps(replace(HANDS, images=50_000, side=32.0))
-    assert short * batch * macs(FINE, 32) / HANDS.macs_per_second <= 180
+    many = replace(HANDS, images=50_000, side=32.0)
+    short, batch = steps(many)
+    seconds = short * batch * macs(FINE, 32) / HANDS.macs_per_second
+    assert (
+        2 * many.training_seconds <= seconds <= 3 * many.training_seconds
+    )  # for a machine that was busy when measured
+    unhurried, batch = steps(replace(many, budget_seconds=None))
+    assert unhurried * batch * macs(FINE, 32) / HANDS.macs_per_second == pytest.approx(1200 / 0.8, rel=0.01)
 
 
 def test_only_photos_views_are_changed() -> None:

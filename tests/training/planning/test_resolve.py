@@ -59,7 +59,7 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
 
 def test_the_length_fits_the_size_that_is_said() -> None:
     def steps(size: int) -> int:
-        asked = ask("fine-tune", "photos", image_size=size, time="10m")
+        asked = ask("fine-tune", "photos", image_size=size, time="4m")
         return resolve(read_request(asked), Facts(replace(DATA, side=500.0), MACHINE)).recipe.steps or 0
 
     assert steps(256) == pytest.approx(steps(128) / 4, rel=0.05)

@@ -27,6 +27,8 @@ FEWEST_PASSES, MOST_PASSES = 4.0, 60.0  # ours, where more or fewer images were 
 ENOUGH_PASSES, LONGER = 60.0, 4.0  # and times those of a size, of which more would only be learned by heart
 PATIENCE_SECONDS = 1200.0  # that a run without a budget may take, where that decides the size
 COMMAND_SECONDS, TRAINING_SHARE = 8.0, 0.8  # of a budget: what the command takes before and after, and training's share
+ROOM = 2.5  # times the steps that a budget seems to have room for: a run is cut to its time, but not made longer, and a machine
+# that had something else to do for the moment in which it was measured is up to twice as fast afterwards
 LEAST_STEPS = 300
 BATCH, LARGE_BATCH, LARGE_SET = 128, 256, 10_000
 WARMUP_SHARE = 0.2
@@ -145,8 +147,9 @@ def fit_recipe(
     batch = recipe.batch_size if "batch_size" in told else batch_of(situation.images)
     changes: dict[str, object] = {"image_size": choice.size, "batch_size": batch}
     if not {"steps", "epochs"} & set(told):
-        # A schedule that fits the time from its first step need not be bent to it.
-        in_time = situation.passes_at(choice.model, choice.size) / TRAINING_SHARE * situation.images / batch
+        # A schedule that nearly fits the time from its first step is bent to it before it has got far.
+        room = 1 / TRAINING_SHARE if situation.budget_seconds is None else ROOM
+        in_time = room * situation.passes_at(choice.model, choice.size) * situation.images / batch
         enough = max(max(LONGER * situation.passes, ENOUGH_PASSES) * situation.images / batch, LEAST_STEPS)
         changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
     if not any(key.startswith("augmentation") for key in told):
