@@ -239,6 +239,17 @@ def test_too_little_memory_is_said_in_a_line(photos: Path, monkeypatch: pytest.M
     assert said == []
 
 
+def test_what_is_decoded_stays_where_neither_size_nor_views_change(photos: Path) -> None:
+    made = batches(source(photos))
+    assert made.at(SIZE) is made
+    assert made.at(SIZE, [KEPT]) is made
+    for size, view in (((20, 20), KEPT), (SIZE, Augmentation(decode="kept", flip=False))):
+        assert np.array_equal(
+            made.at(size, [view]).batch(0).images, batches(source(photos), view, size).batch(0).images
+        )
+    assert (made.image_size, made.augmentation) == (SIZE, KEPT)
+
+
 def test_an_image_that_cannot_be_read_is_named_when_it_is_learned_from(tmp_path: Path) -> None:
     class Damaged(Counted):
         def image(self, index: int, shrink: Shrink | None = None) -> Pixels:

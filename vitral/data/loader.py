@@ -126,16 +126,22 @@ class TrainingBatches:
             for how in (self.augmentation, *self.more)
         ]
 
-    def at(self, image_size: tuple[int, int], augmentation: Augmentation | None = None) -> "TrainingBatches":
+    def at(self, image_size: tuple[int, int], views: Sequence[Augmentation] = ()) -> "TrainingBatches":
         """Return the same batches with their images, and those of further sources, at another size in pixels.
 
         Args:
             image_size: height and width, pixels.
-            augmentation: how the images vary, those of further sources left out; None for as before.
+            views: how the images vary in each view, those of further sources left out; none for as before.
+
+        Returns:
+            These batches themselves where nothing differs, with the images that they have decoded.
         """
+        augmentation, *more = views or (self.augmentation, *self.more)
+        if (image_size, augmentation, more) == (self.image_size, self.augmentation, list(self.more)):
+            return self
         other = copy.copy(self)
         other.image_size = image_size
-        other.augmentation = augmentation or self.augmentation
+        other.augmentation, other.more = augmentation, tuple(more)
         other.extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
         other._images = other._read()
         return other

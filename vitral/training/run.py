@@ -29,7 +29,7 @@ from vitral.training.candidates.attempts import attempt
 from vitral.training.candidates.deliver import finish, first_outcome, one_outcome, try_first
 from vitral.training.candidates.first import HEAD, images_judged
 from vitral.training.loop import train
-from vitral.training.methods.batches import open_further, training_batches
+from vitral.training.methods.batches import augmentations, open_further, training_batches
 from vitral.training.planning.attempts import first_to_pay
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.prepare import prepare
@@ -92,7 +92,7 @@ def execute(whole: Run) -> RunResult:
     if run.plan.attempts:
         rehearsed = _one_way(rehearsed, listener)
         run = rehearsed.run
-        batches = batches.at(batches.image_size, run.plan.augmentation)
+        batches = batches.at(batches.image_size, augmentations(run.recipe, run.plan.augmentation))
     from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
     remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()
     training = train(

@@ -18,6 +18,7 @@ from vitral.training.candidates.choice import Candidate, Choice, choose
 from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, train
+from vitral.training.methods.batches import augmentations
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
@@ -167,13 +168,12 @@ def _trained(
     size = run.recipe.image_size
     if size is not None and model.image_size != (size, size):
         model.resize(size)
-    same = model.image_size == batches.image_size and run.plan.augmentation == rehearsed.run.plan.augmentation
     head = first.begin_with_head(model) if run.plan.from_probe else ()
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
             model,
-            batches if same else batches.at(model.image_size, run.plan.augmentation),
+            batches.at(model.image_size, augmentations(run.recipe, run.plan.augmentation)),
             recipe=run.recipe,
             normalize=run.classifier.preprocessing.normalize,
             class_names=run.data.class_names,

@@ -77,7 +77,7 @@ def training_batches(
         for name, wanted in method.sources(recipe).items()
     }
     views = method.views(recipe)
-    first, *more = (view.of(augmentation) for view in views)
+    first, *more = augmentations(recipe, augmentation)
     batches = TrainingBatches(
         source,
         batch_size=recipe.batch_size,
@@ -96,6 +96,11 @@ def training_batches(
     for line in batches.open():
         listener(Message(line))
     return batches
+
+
+def augmentations(recipe: Recipe, augmentation: Augmentation) -> list[Augmentation]:
+    """Return how the images vary in each view that a recipe's method wants, where the method does not say it itself."""
+    return [view.of(augmentation) for view in method_of(recipe).views(recipe)]
 
 
 def _extra(
