@@ -4,7 +4,7 @@ What an update costs and which way pays first is measured: benchmarks/attempts.p
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.training.planning.automatic import (
@@ -119,25 +119,45 @@ def plan_attempts(
     """
     if only_method(situation) is not None:
         return ()
+    tried = _tried(situation, weights, recipe, images_per_second, finer)
+    whole, blocks = sum(COST[way] for way in tried), weights.blocks
+    reasons = {
+        LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
+        LORA: "the head and low-rank changes of all blocks learn",
+        ALL: "everything learns, early features at lower rates",
+        ANEW: "everything learns by the recipe of training without weights, its optimizer and views in place "
+        "of these, for a network as small as this",
+        FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
+    }
+    changes = {way: changes_of(way, blocks, finer) for way in tried}
+    if ANEW in tried:
+        anew = _anew(situation, recipe, own_batches=len(tried) == 1 and "batch_size" not in told)
+        changes[ANEW] = {key: value for key, value in anew.items() if key not in told}
+    return tuple(Attempt(way, changes[way], COST[way] / whole, reasons[way]) for way in tried)
+
+
+def _tried(
+    situation: Situation, weights: WeightsFacts, recipe: Recipe, images_per_second: float, finer: int | None
+) -> list[str]:
+    """Return the ways that are tried, the cheapest first."""
     seconds = PATIENCE_SECONDS if situation.budget_seconds is None else TRAINING_SHARE * situation.budget_seconds
     ways = [way for way in COST if _possible(way, weights, finer)]
     steps = recipe.steps or 0
     small = weights.parameters <= SMALL_NETWORK
     if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):
         ways.remove(ANEW)
-    anew = _anew(situation, recipe, told)
     if situation.budget_seconds is None:
         for tried in (ways, [way for way in ways if way != FINER]):
             if _updates(seconds, recipe, tried, images_per_second) >= steps:
-                return _attempts(tried, weights, anew, finer)
-        return _attempts([ANEW if ANEW in ways else ALL], weights, anew, finer)
+                return tried
+        return [ANEW if ANEW in ways else ALL]
     paying = [way for way in FIRST_TO_PAY if way in ways]
     for count in range(len(paying), 0, -1):
         tried = [way for way in COST if way in paying[:count]]
         enough = steps if ANEW in ways and count > 1 else _enough(situation, recipe, count)
         if _updates(seconds, recipe, tried, images_per_second) >= enough:
-            return _attempts(tried, weights, anew, finer)
-    return ()
+            return tried
+    return []
 
 
 def finer_size(situation: Situation, config: Any, recipe: Recipe, cost: Cost, usable: int | None) -> int | None:  # noqa: ANN401
@@ -161,32 +181,20 @@ def _possible(way: str, weights: WeightsFacts, finer: int | None) -> bool:
     return {LORA: weights.low_rank, LAST: last, FINER: finer is not None}.get(way, True)
 
 
-def alone(attempt: Attempt, situation: Situation, recipe: Recipe, told: Collection[str]) -> Attempt:
-    """Return an attempt as it is made where it is the only one: as from scratch with that default's batches, too.
+def _anew(situation: Situation, recipe: Recipe, *, own_batches: bool) -> dict[str, object]:
+    """Return what learning as from scratch changes in the recipe of all weights: rates, how images vary, and if so the batches.
 
-    Several attempts share the batches, and what is measured of them.
-
-    Args:
-        attempt: the one that is made.
-        situation: what the choice depends on.
-        recipe: of all weights, its length in steps.
-        told: keys of the recipe that the user set.
+    Where it is one of several ways these share the batches.
     """
-    if attempt.name != ANEW or "batch_size" in told:
-        return attempt
-    batch = batch_of(situation.images)
-    steps = max(1, round((recipe.steps or 0) * recipe.batch_size / batch))
-    length = {"batch_size": batch, "steps": steps, "schedule.warmup_steps": round(WARMUP_SHARE * steps)}
-    return replace(attempt, changes={**attempt.changes, **{key: length[key] for key in length if key not in told}})
-
-
-def _anew(situation: Situation, recipe: Recipe, told: Collection[str]) -> dict[str, object]:
-    """Return what learning as from scratch changes in the recipe of all weights: rates, and how images vary."""
-    changes = changes_of(ANEW, 0) | {"schedule.warmup_steps": round(WARMUP_SHARE * (recipe.steps or 0))}
+    changes, steps = changes_of(ANEW, 0), recipe.steps or 0
+    if own_batches:
+        batch = batch_of(situation.images)
+        steps = max(1, round(steps * recipe.batch_size / batch))
+        changes |= {"batch_size": batch, "steps": steps}
     if recipe.augmentation is not None:
         views, before = asdict(views_of(recipe.augmentation, situation.side)), asdict(recipe.augmentation)
         changes |= {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
-    return {key: value for key, value in changes.items() if key not in told}
+    return changes | {"schedule.warmup_steps": round(WARMUP_SHARE * steps)}
 
 
 def frozen_blocks(blocks: int) -> int:
@@ -230,19 +238,3 @@ def changes_of(way: str, blocks: int, finer: int | None = None) -> dict[str, obj
         FINER: {"image_size": finer},
     }
     return decaying | own.get(way, {})
-
-
-def _attempts(
-    ways: Sequence[str], weights: WeightsFacts, anew: Mapping[str, object], finer: int | None
-) -> tuple[Attempt, ...]:
-    whole, blocks = sum(COST[way] for way in ways), weights.blocks
-    reasons = {
-        LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
-        LORA: "the head and low-rank changes of all blocks learn",
-        ALL: "everything learns, early features at lower rates",
-        ANEW: "everything learns by the recipe of training without weights, its optimizer and views in place "
-        "of these, for a network as small as this",
-        FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
-    }
-    changes = {way: anew if way == ANEW else changes_of(way, blocks, finer) for way in ways}
-    return tuple(Attempt(way, changes[way], COST[way] / whole, reasons[way]) for way in ways)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from vitral.advice import argument
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
-from vitral.training.planning.attempts import COST, Attempt, alone, finer_size, plan_attempts
+from vitral.training.planning.attempts import COST, Attempt, finer_size, plan_attempts
 from vitral.training.planning.automatic import (
     PATIENCE_SECONDS,
     Situation,
@@ -93,7 +93,7 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, measured: Measure
         why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
     if len(attempts) == 1:
-        return _with_one(alone(attempts[0], situation, plan.recipe, request.told), request, facts, measured)
+        return _with_one(attempts[0], request, facts, measured)
     lines = (TRIED, *(attempt.line() for attempt in attempts))
     return replace(
         plan,
