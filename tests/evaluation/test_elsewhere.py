@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-import vitral
 from vitral.errors import ModelError
 from vitral.evaluation.elsewhere import ZentorchPeer
-from vitral.events import ignore
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2, "num_classes": 5}
 # A backend of that name which computes the graph as it is, and notes what it was asked for.
@@ -60,11 +58,3 @@ def test_what_it_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         peer(torch.zeros(1, 3, 32, 32))
     with pytest.raises(ModelError, match="is no Python that can be run"):
         ZentorchPeer(tmp_path / "none", "vit_tiny_patch16_224", SMALL, (32, 32), "fp32")
-
-
-def test_bench_goes_on_without_it(tmp_path: Path) -> None:
-    found = vitral.bench(
-        vitral.load("vit-mu4", listener=ignore), batch_sizes=(1,), rounds=1, zentorch=tmp_path / "none", listener=ignore
-    )
-    assert any(speed.name == "vitral torch" for speed in found.speeds)
-    assert all("is no Python" in reason for name, reason in found.missing.items() if name.startswith("timm zentorch"))

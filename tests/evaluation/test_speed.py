@@ -3,12 +3,14 @@
 import importlib.util
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 import vitral
+from tests.inference.test_merging import learned
 from tests.models.test_contract import make
 from vitral import machine
 from vitral.errors import ModelError
@@ -63,6 +65,24 @@ def test_every_contender_has_a_row_for_each_batch_size(
     (apart,) = (line for line in found.lines() if "which is random" in line)
     assert "vitral torch in fp32 by 0 (100.0%)" in apart
     assert apart.count("vitral packed") == 2
+
+
+def test_what_merges_is_measured_beside_the_network(classifier: vitral.Classifier) -> None:
+    classifier.model.load_state_dict(learned("deit").state_dict())
+    found = vitral.bench(classifier, batch_sizes=(2,), merge=3, rounds=1, listener=ignore)
+    rows = {row.name: row for row in found.speeds if row.precision == "fp32"}
+    assert {"vitral torch merging 3", "vitral packed merging 3"} <= rows.keys()
+    assert (rows["vitral packed merging 3"].largest_difference or 0) > 1e-4
+    assert rows["vitral packed merging 3"].share_of_limit is None
+    assert rows["vitral packed"].share_of_limit
+
+
+def test_another_python_that_is_none_is_left_out(classifier: vitral.Classifier, tmp_path: Path) -> None:
+    found = vitral.bench(classifier, batch_sizes=(1,), rounds=1, zentorch=tmp_path / "none", listener=ignore)
+    assert any(row.name == "vitral torch" for row in found.speeds)
+    reasons = [reason for name, reason in found.missing.items() if name.startswith("timm zentorch")]
+    assert reasons
+    assert all("is no Python" in reason for reason in reasons)
 
 
 def test_what_a_size_takes_once_is_not_timed(classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,6 @@ from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
-from vitral.images.preprocessing import PHOTOS
 from vitral.inference import choice
 from vitral.inference.choice import Way, predictor_in, predictor_of
 from vitral.inference.engine_predictor import EnginePredictor
@@ -112,17 +111,6 @@ def learned(name: str) -> ViT:
             if isinstance(module, LayerScale):
                 module.scale.uniform_(0.5, 1.5, generator=generator)
     return model
-
-
-def test_bench_measures_what_merges_beside_the_network() -> None:
-    model = learned("deit")
-    classifier = vitral.Classifier(model, PHOTOS.with_size(model.image_size))
-    found = vitral.bench(classifier, batch_sizes=(2,), merge=3, rounds=1, listener=ignore)
-    rows = {speed.name: speed for speed in found.speeds if speed.precision == "fp32"}
-    assert {"vitral torch merging 3", "vitral packed merging 3"} <= rows.keys()
-    assert (rows["vitral packed merging 3"].largest_difference or 0) > 1e-4
-    assert rows["vitral packed merging 3"].share_of_limit is None
-    assert rows["vitral packed"].share_of_limit
 
 
 @pytest.mark.parametrize("engine", ["torch", "packed"])
