@@ -27,7 +27,6 @@ QUICK = (
     "rotary",
     "neighbours",
     "bit",
-    "resnet-basic",
     "t2t",
     "cvt",
     "coatnet",
