@@ -27,6 +27,7 @@ QUICK = (
     "rotary",
     "neighbours",
     "bit",
+    "resnet-basic",
     "t2t",
     "cvt",
     "coatnet",

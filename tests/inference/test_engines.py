@@ -58,7 +58,7 @@ def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
 
 
 @of_extras
-@pytest.mark.parametrize("name", ["deit", "clip", "resnet-basic"])  # tests/exporting/test_files.py has more families
+@pytest.mark.parametrize("name", ["deit", "hybrid", "clip", "resnet-basic", "cvt"])
 def test_another_runtime_gives_the_networks_answers(name: str, engine: Engine) -> None:
     assert furthest(make(name), engine, "fp32") < 1e-4
 
