@@ -9,7 +9,7 @@ from vitral.models.attention import Attention, Mask, attend, attention_scores
 from vitral.models.create import create_model
 from vitral.models.kernels import condition
 from vitral.models.kernels.gelu import TanhGelu
-from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear, fused_linear
+from vitral.models.kernels.linear import HAS_FUSED_BF16, HAS_FUSED_LINEAR, Linear, fused_linear
 from vitral.models.kernels.packed_attention import packed_attention, plain_attention
 
 
@@ -128,7 +128,7 @@ def test_the_kernels_are_taken_in_training_in_bfloat16_alone() -> None:
                 left += [parent for parent, _ in node.next_functions]
         return names
 
-    ours = {"_PackedAttentionBackward"} | ({"_FusedLinearBackward"} if HAS_FUSED_LINEAR else set())
+    ours = {"_PackedAttentionBackward"} | ({"_FusedLinearBackward"} if HAS_FUSED_BF16 else set())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert ours <= functions(layer(tokens.bfloat16().requires_grad_()))
     assert not ours & functions(layer(tokens.clone().requires_grad_()))

@@ -10,6 +10,8 @@ from torch.nn import functional
 from vitral.models.kernels import condition
 
 HAS_FUSED_LINEAR = hasattr(torch.ops.mkldnn, "_linear_pointwise")
+# In bfloat16 oneDNN multiplies only where the CPU has AVX512 or the like; torch's own product runs on every one.
+HAS_FUSED_BF16 = HAS_FUSED_LINEAR and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 class Linear(nn.Linear):
@@ -18,7 +20,7 @@ class Linear(nn.Linear):
     def forward(self, values: Float[Tensor, "*batch features"]) -> Float[Tensor, "*batch out"]:
         """Return the transformed values."""
         trains = condition.trains_in_bf16_on_cpu(values) and torch.is_autocast_enabled("cpu")
-        if not (HAS_FUSED_LINEAR and trains):
+        if not (HAS_FUSED_BF16 and trains):
             return functional.linear(values, self.weight, self.bias)
         bias = None if self.bias is None else self.bias.to(values.dtype)
         return fused_linear(values.contiguous(), self.weight.to(values.dtype), bias)
