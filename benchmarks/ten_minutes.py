@@ -8,13 +8,13 @@ hf:cifar10, ...
 
 Ours (RECIPES): `vitral finetune` with a recipe, or with none, and the minutes as its --time, which the whole command keeps:
 opening and checking the data, training, validating, scoring. timm's (NETWORKS): a plain loop with one cycle of the rate, crops,
-flips, label smoothing 0.1 and bfloat16 autocast; its time is that of the training loop alone, images are in memory beforehand.
-Accuracy is on all 10,000 test images, without test-time augmentation. Each run is a process of its own; all have all cores,
-one after another. What --json holds already, of the same versions and minutes, is not run again: an hour that was cut short is
-not lost, and another arm can be added later.
+flips, label smoothing 0.1, in bfloat16 where the CPU has it; its time is that of the training loop alone, images are in memory
+beforehand. Accuracy is on all 10,000 test images, without test-time augmentation. Each run is a process of its own; all have
+all cores, one after another. What --json holds already, of the same versions and minutes, is not run again: an hour that was
+cut short is not lost, and another arm can be added later.
 
 The share of the limit is 6 FLOP for each multiply-accumulate of each training image, over the minutes and over what large
-dense bfloat16 products reach on this machine, measured first.
+dense products in the same precision reach on this machine, measured first.
 
 --after adds a row for an arm that starts from a run: a name for people, the arm, and the folder. Ten more minutes on generated
 images are left by, for the arm vit,
@@ -139,8 +139,8 @@ def main() -> None:
         if arm not in RECIPES or not start:
             parser.error(f"--after '{text}': give NAME:ARM=RUN, with one of {', '.join(RECIPES)}")
         arms[f"{arm} after {name}"] = arm, start
-    peak = measured_peak()
-    print(f"{options.minutes:g} minutes; dense bfloat16 products: {peak / 1e12:.2f} TFLOP/s", flush=True)
+    peak, precision = measured_peak()
+    print(f"{options.minutes:g} minutes; dense {precision} products: {peak / 1e12:.2f} TFLOP/s", flush=True)
     runs: dict[str, list[Run]] = {name: [] for name in arms}
     for seed in range(options.seeds):
         for name, (arm, start) in arms.items():
