@@ -263,7 +263,7 @@ def test_every_row_is_published_or_asked_for() -> None:
     assert recipes <= names
     published = {name for listed in PUBLISHED.values() for name in listed}
     ours = {"vit-mu4", "vit-mu16", "vit-mu16-gap", "vit-nano4", "vit-nano16", "vit-micro8-gap", "vit-ti4"}
-    ours |= {"conv-vit-8", "conv-vit-16"}
+    ours |= {"conv-vit-8", "conv-vit-16", "conv-vit-ti8", "conv-vit-ti16"}
     papers = {"vit-g14", "vit-G14", "vit-b16-map"}  # Scaling ViT's table 2 and SigLIP's backbone; no weights of theirs
     papers |= {"r26-vit-b32", "r50-vit-b32", "r50-vit-l16"}  # vit_jax/configs/models.py
     tables = ("bit-r", "vmoe-", "coatnet-", "efficientnet-", "resnet-", "t2t-vit-", "cvt-", "deit")

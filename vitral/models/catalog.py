@@ -56,6 +56,8 @@ CONV_VITS: dict[int, tuple[int, int, PositionKind, int]] = {
     8: (32, 1, "sincos-2d", 4),
     16: (64, 2, "relative-2d", 8),
 }
+# Channels of the stages and width of the encoder: the narrow one is for where there is time for few passes over the images.
+CONV_WIDTHS: dict[str, tuple[tuple[int, ...], int]] = {"ti": ((24, 64, 128), 128), "": ((64, 256, 256), 256)}
 # Width, patch and published sizes (deit/models_v2.py; README_revenge.md).
 DEIT3S: dict[str, tuple[Width, int, tuple[int, ...]]] = {
     "s": (WIDTHS["s"], 16, (224, 384)),
@@ -150,19 +152,20 @@ def _hybrids() -> dict[str, ViTConfig]:
 
 def _conv_vits() -> dict[str, ViTConfig]:
     return {
-        f"conv-vit-{stride}": ViTConfig(
+        f"conv-vit-{width}{stride}": ViTConfig(
             image_size=(size, size),
             patch_size=(1, 1),
-            dim=256,
+            dim=dim,
             depth=2,
-            mlp_dim=512,
+            mlp_dim=2 * dim,
             num_heads=heads,
             position=position,
             pooling="gap",
             gelu="exact",
-            stem=WhitenedStemConfig(patch=2, step=step, widths=(64, 256, 256)),
+            stem=WhitenedStemConfig(patch=2, step=step, widths=channels),
             initialization="big_vision",
         )
+        for width, (channels, dim) in CONV_WIDTHS.items()
         for stride, (size, step, position, heads) in CONV_VITS.items()
     }
 

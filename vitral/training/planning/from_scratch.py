@@ -18,6 +18,11 @@ from vitral.training.planning.length import fit_length
 from vitral.training.settings.recipe import Recipe
 
 FINE, COARSE = "conv-vit-8", "conv-vit-16"
+NARROW = {FINE: "conv-vit-ti8", COARSE: "conv-vit-ti16"}  # with a seventh of the arithmetic
+WIDE_PASSES, FEW_WIDE_PASSES = (
+    2.5,
+    5.0,
+)  # over many and over few images, that the wide one must have time for to be better
 FINE_BELOW = 48  # pixels: smaller images are seen as they are by a network of finer tokens
 LEAST, UNIT = 24, 4  # pixels: smaller images are enlarged; sizes are multiples
 SIZES = (32, 48, 64, 80, 96, 112, 128, 160)  # of the coarse network
@@ -64,6 +69,11 @@ class Situation:
         """Passes over the data that a size must leave time for."""
         return min(max(SEEN / self.images, FEWEST_PASSES), MOST_PASSES)
 
+    @property
+    def wide_passes(self) -> float:
+        """Passes over the data that a wide network must have time for."""
+        return WIDE_PASSES if self.images >= LARGE_SET else FEW_WIDE_PASSES
+
     def passes_at(self, model: str, size: int) -> float:
         """Return how many passes over the data there is time for."""
         return self.training_seconds * self.macs_per_second / macs(model, size) / self.images
@@ -99,23 +109,39 @@ class Choice:
 
 
 def choose_network(situation: Situation) -> Choice:
-    """Return the network, and the size of the images: the largest at which there is time to learn them, up to their own."""
+    """Return the network, and the size of the images: the largest at which there is time to learn them, up to their own.
+
+    The network is a narrow one where a wide one would see even the least images too seldom.
+    """
     side = situation.side
-    if _suited(side) == FINE:
-        size = max(LEAST, int(side) // UNIT * UNIT)
-        how = f"they are only {side:.0f} themselves" if side < LEAST else "about their own size"
-        return Choice(FINE, size, _why_network(FINE, side), f"Images at {size} pixels: {how}.")
-    fitting = [size for size in SIZES if size <= ENLARGED * side]
-    in_time = [size for size in fitting if situation.passes_at(COARSE, size) >= situation.passes]
+    wide = _suited(side)
+    fitting = _sizes(wide, side)
+    is_wide = situation.passes_at(wide, fitting[0]) >= situation.wide_passes
+    model = wide if is_wide else NARROW[wide]
+    in_time = [size for size in fitting if situation.passes_at(model, size) >= situation.passes]
     size = in_time[-1] if in_time else fitting[0]
     return Choice(
-        COARSE, size, _why_network(COARSE, side), f"Images at {size} pixels: {_why_size(situation, size, fitting)}."
+        model,
+        size,
+        _why_network(model, side),
+        f"Images at {size} pixels: {_why_size(situation, model, size, fitting)}.",
     )
 
 
-def _why_size(situation: Situation, size: int, fitting: list[int]) -> str:
+def _sizes(model: str, side: float) -> list[int]:
+    """Return the sizes, pixels, at which a network may see images of a shorter side: small ones as they are."""
+    if model == FINE:
+        return [max(LEAST, int(side) // UNIT * UNIT)]
+    return [size for size in SIZES if size <= ENLARGED * side]
+
+
+def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -> str:
+    if situation.side < LEAST:
+        return f"they are only {situation.side:.0f} themselves"
+    if len(fitting) == 1:
+        return "about their own size"
     patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
-    seen = situation.passes_at(COARSE, size)
+    seen = situation.passes_at(model, size)
     if seen < situation.passes:
         return f"the least, and even so {patience} has room for only {seen:.2g} passes over {situation.images:,} images"
     if size == fitting[-1]:
@@ -124,10 +150,11 @@ def _why_size(situation: Situation, size: int, fitting: list[int]) -> str:
 
 
 def _why_network(model: str, side: float) -> str:
-    kind = "small" if model == FINE else "of this size"
+    kind = "small" if side < FINE_BELOW else "of this size"
+    hurry = ", and so few passes over them as there is time for," if model in NARROW.values() else ""
     return (
         f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} ({side:.0f} "
-        f"pixels) the best that was measured; pre-trained weights do better on few images: published ones by name, "
+        f"pixels){hurry} the best that was measured; pre-trained weights do better on few images: published ones by name, "
         f"such as {argument('source', 'vit-s14@dinov2')}, or a run of {function('pretrain')}."
     )
 
@@ -180,6 +207,6 @@ def views(augmentation: Augmentation, model: str) -> Augmentation:
     if augmentation.crop != "inception":
         return augmentation
     changed = replace(augmentation, flip="alternating" if augmentation.flip else False, decode="kept")
-    if model == FINE:
+    if model in (FINE, NARROW[FINE]):
         return replace(changed, crop="padded", padding=SHIFT)
     return replace(changed, min_area=MIN_AREA)
