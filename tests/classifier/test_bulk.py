@@ -106,10 +106,10 @@ def test_every_form_holds_what_predict_says(
 
 
 def test_a_parquet_file_says_what_computed_it(home: Path, classifier: vitral.Classifier, tmp_path: Path) -> None:
-    classifier.predictor = EnginePredictor(classifier.model, "packed", "bf16")
+    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
     predict_to_file(classifier, home / "photos", tmp_path / "out.parquet", listener=ignore)
     facts = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"vitral"])
-    assert facts["computed_by"] == "packed in bf16"
+    assert facts["computed_by"] == "torch in bf16"
     assert facts["images"] == COUNT + 1
 
 

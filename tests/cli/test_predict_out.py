@@ -23,17 +23,17 @@ def test_a_table_of_a_folder(there: Path, tmp_path: Path, capsys: pytest.Capture
 
 def test_another_precision_is_said(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "table.jsonl")
-    assert main(["predict", "photos", "--out", out, "--engine", "packed", "--precision", "bf16", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["computed_by"] == "packed in bf16"
+    assert main(["predict", "photos", "--out", out, "--engine", "torch", "--precision", "bf16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["computed_by"] == "torch in bf16"
     evaluate, said = ["evaluate", "--data", "photos"], "against torch in fp32: probabilities differ by at most"
-    fast, page = ["--engine", "packed", "--precision", "bf16"], tmp_path / "page.html"
+    fast, page = ["--engine", "torch", "--precision", "bf16"], tmp_path / "page.html"
     assert main([*evaluate, *fast, "--report", str(page)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
     assert said in " ".join(page.read_text().split())
     assert main([*evaluate, *fast, "--json"]) == 0
     difference = json.loads(capsys.readouterr().out)["difference"]
     assert list(difference) == ["computed_by", "images", "largest", "same_top"]
-    assert difference["computed_by"] == "packed in bf16"
+    assert difference["computed_by"] == "torch in bf16"
     assert main([*evaluate, "--json"]) == 0
     assert "difference" not in json.loads(capsys.readouterr().out), "fp32's own form stays as it was"
 

@@ -34,7 +34,7 @@ def test_the_difference_is_that_of_the_probabilities(
     source = open_digits().splits["test"]
     batch = torch.stack([classifier.preprocessing(source.image(index)) for index in range(len(source))])
     exact = classifier.probabilities(batch)
-    classifier.predictor = EnginePredictor(classifier.model, "packed", "bf16")
+    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
     fast = classifier.probabilities(batch)
     monkeypatch.setattr(exactness, "MOST_IMAGES", len(source))
     found = difference_from_exact(classifier, source)
@@ -46,10 +46,10 @@ def test_the_difference_is_that_of_the_probabilities(
 
 
 def test_evaluate_says_it_in_one_line(classifier: vitral.Classifier) -> None:
-    classifier.predictor = EnginePredictor(classifier.model, "packed", "bf16")
+    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
     said: list[Event] = []
     vitral.evaluate(classifier, "digits", listener=said.append)
     (line,) = [event.text for event in said if isinstance(event, Message) and "fp32" in event.text]
     assert line.startswith(
-        "Computed by packed in bf16; on 256 of the images, against torch in fp32: probabilities differ"
+        "Computed by torch in bf16; on 256 of the images, against torch in fp32: probabilities differ"
     )

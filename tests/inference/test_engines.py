@@ -23,6 +23,7 @@ from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Engine
 from vitral.inference.packed import PackedLinear, pack
 from vitral.inference.torch_predictor import TorchPredictor
+from vitral.models.kernels.linear import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 NEEDS = {
@@ -31,6 +32,8 @@ NEEDS = {
 }
 of_extras = pytest.mark.parametrize("engine", [pytest.param(engine, marks=NEEDS[engine]) for engine in NEEDS])
 AT_ONCE: tuple[Engine, ...] = ("torch", "packed")
+PACKS_BF16 = pytest.mark.skipif(not HAS_FUSED_BF16, reason="this CPU has no products in bf16 from packed weights")
+in_bf16 = pytest.mark.parametrize("engine", ["torch", pytest.param("packed", marks=PACKS_BF16)])
 
 
 def furthest(model: Model, engine: Engine, precision: engines.Precision) -> float:
@@ -49,12 +52,21 @@ def test_fp32_is_the_network_to_its_rounding(name: str, engine: Engine) -> None:
     assert furthest(make(name), engine, "fp32") < 2e-5
 
 
-@pytest.mark.parametrize("engine", AT_ONCE)
+@in_bf16
 @pytest.mark.parametrize("name", CONFIGS)
 def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
     if "experts" in name:
         pytest.skip("a rounding may send a token to another expert")
     assert 0 < furthest(make(name), engine, "bf16") < 0.15
+
+
+def test_a_cpu_that_multiplies_no_packed_bf16_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtimes, "HAS_FUSED_BF16", False)
+    model = make("deit")
+    with pytest.raises(
+        ModelError, match=r"^Weights in bf16 are packed for a CPU that has AVX512; take engine 'torch', or fp32\.$"
+    ):
+        EnginePredictor(model, "packed", "bf16").logits(images(model))
 
 
 @of_extras
@@ -122,7 +134,7 @@ def test_what_torch_compiles_gives_the_networks_answers() -> None:
     assert furthest(model, "compiled", "fp32") < 2e-5
 
 
-@pytest.mark.parametrize("engine", AT_ONCE)
+@in_bf16
 def test_the_network_itself_stays_as_it_is(engine: Engine) -> None:
     model = make("hybrid").train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -156,14 +168,14 @@ def test_a_change_of_the_network_takes_effect_with_the_next_call(change: str) ->
 
 def test_a_runtime_is_made_once() -> None:
     model = make("deit")
-    predictor = EnginePredictor(model, "packed", "bf16")
+    predictor = EnginePredictor(model, "packed", "fp32")
     first = predictor.logits(images(model))
     made = predictor._made
     assert torch.equal(predictor.logits(images(model)), first)
     assert predictor._made is made
 
 
-@pytest.mark.parametrize("engine", AT_ONCE)
+@in_bf16
 def test_a_predictor_that_has_predicted_can_be_pickled(engine: Engine) -> None:
     model = make("deit")
     predictor = EnginePredictor(model, engine, "bf16")

@@ -20,6 +20,7 @@ from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.inference.quantization import Quantization
 from vitral.machine import has_int8
+from vitral.models.kernels.linear import HAS_FUSED_BF16
 from vitral.models.model import Images, Logits, Model
 
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
@@ -71,7 +72,8 @@ def packed(network: Model, precision: Precision) -> Compute:
     """Return a copy for the CPU, its weights sorted once for the products, biases and GELUs computed with these.
 
     Raises:
-        ModelError: the network is not on the CPU, or torch was built without oneDNN; or of int8, which takes `integers`.
+        ModelError: the network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
+            oneDNN knows; or of int8, which takes `integers`.
     """
     return _in_torch(_packed(network, precision))
 
@@ -81,6 +83,8 @@ def _packed(network: Model, precision: Precision) -> Model:
         raise ModelError("int8 takes the ranges of a network's inputs; give the quantization.")
     if not HAS_PACKING or _device(network).type != "cpu":
         raise ModelError("Weights are packed for a CPU whose torch has oneDNN; take engine 'torch'.")
+    if precision == "bf16" and not HAS_FUSED_BF16:
+        raise ModelError("Weights in bf16 are packed for a CPU that has AVX512; take engine 'torch', or fp32.")
     return pack(copy_in(network, DTYPES[precision]))
 
 
