@@ -18,6 +18,7 @@ from PIL import Image
 
 import vitral
 from tests.forks import Fork, job, script
+from tests.inference.test_engines import in_bf16
 from vitral.classifier.bulk import predict_to_file as bulk
 from vitral.classifier.bulk.predict_to_file import predict_to_file
 from vitral.classifier.calibration import Calibration
@@ -27,6 +28,7 @@ from vitral.errors import ImageError, ModelError, StorageError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Engine
 
 COUNT = 20
 FORMS = (".parquet", ".csv", ".jsonl")
@@ -105,11 +107,14 @@ def test_every_form_holds_what_predict_says(
     assert "images/s" in written.lines()[1]
 
 
-def test_a_parquet_file_says_what_computed_it(home: Path, classifier: vitral.Classifier, tmp_path: Path) -> None:
-    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
+@in_bf16
+def test_a_parquet_file_says_what_computed_it(
+    engine: Engine, home: Path, classifier: vitral.Classifier, tmp_path: Path
+) -> None:
+    classifier.predictor = EnginePredictor(classifier.model, engine, "bf16")
     predict_to_file(classifier, home / "photos", tmp_path / "out.parquet", listener=ignore)
     facts = json.loads(pq.read_schema(tmp_path / "out.parquet").metadata[b"vitral"])
-    assert facts["computed_by"] == "torch in bf16"
+    assert facts["computed_by"] == f"{engine} in bf16"
     assert facts["images"] == COUNT + 1
 
 

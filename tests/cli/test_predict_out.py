@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Refused
+from tests.inference.test_engines import in_bf16
 from vitral.cli.main import main
+from vitral.inference.engines import Engine
 
 
 def test_a_table_of_a_folder(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -21,19 +23,22 @@ def test_a_table_of_a_folder(there: Path, tmp_path: Path, capsys: pytest.Capture
     assert {row["source"]: row["label"] for row in rows} == {name: row["label"] for name, row in said.items()}
 
 
-def test_another_precision_is_said(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@in_bf16
+def test_another_precision_is_said(
+    engine: Engine, there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = str(tmp_path / "table.jsonl")
-    assert main(["predict", "photos", "--out", out, "--engine", "torch", "--precision", "bf16", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["computed_by"] == "torch in bf16"
+    assert main(["predict", "photos", "--out", out, "--engine", engine, "--precision", "bf16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["computed_by"] == f"{engine} in bf16"
     evaluate, said = ["evaluate", "--data", "photos"], "against torch in fp32: probabilities differ by at most"
-    fast, page = ["--engine", "torch", "--precision", "bf16"], tmp_path / "page.html"
+    fast, page = ["--engine", engine, "--precision", "bf16"], tmp_path / "page.html"
     assert main([*evaluate, *fast, "--report", str(page)]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
     assert said in " ".join(page.read_text().split())
     assert main([*evaluate, *fast, "--json"]) == 0
     difference = json.loads(capsys.readouterr().out)["difference"]
     assert list(difference) == ["computed_by", "images", "largest", "same_top"]
-    assert difference["computed_by"] == "torch in bf16"
+    assert difference["computed_by"] == f"{engine} in bf16"
     assert main([*evaluate, "--json"]) == 0
     assert "difference" not in json.loads(capsys.readouterr().out), "fp32's own form stays as it was"
 

@@ -4,12 +4,14 @@ import pytest
 import torch
 
 import vitral
+from tests.inference.test_engines import in_bf16
 from vitral.data.digits import open_digits
 from vitral.evaluation import exactness
 from vitral.evaluation.exactness import difference_from_exact
 from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference.engine_predictor import EnginePredictor
+from vitral.inference.engines import Engine
 
 
 @pytest.fixture
@@ -28,13 +30,14 @@ def test_the_network_in_fp32_is_compared_with_nothing(classifier: vitral.Classif
     assert not any("fp32" in event.text for event in said if isinstance(event, Message))
 
 
+@in_bf16
 def test_the_difference_is_that_of_the_probabilities(
-    classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, classifier: vitral.Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = open_digits().splits["test"]
     batch = torch.stack([classifier.preprocessing(source.image(index)) for index in range(len(source))])
     exact = classifier.probabilities(batch)
-    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
+    classifier.predictor = EnginePredictor(classifier.model, engine, "bf16")
     fast = classifier.probabilities(batch)
     monkeypatch.setattr(exactness, "MOST_IMAGES", len(source))
     found = difference_from_exact(classifier, source)
@@ -45,11 +48,12 @@ def test_the_difference_is_that_of_the_probabilities(
     assert found.same_top == pytest.approx(float((fast.argmax(1) == exact.argmax(1)).double().mean()), abs=0.01)
 
 
-def test_evaluate_says_it_in_one_line(classifier: vitral.Classifier) -> None:
-    classifier.predictor = EnginePredictor(classifier.model, "torch", "bf16")
+@in_bf16
+def test_evaluate_says_it_in_one_line(engine: Engine, classifier: vitral.Classifier) -> None:
+    classifier.predictor = EnginePredictor(classifier.model, engine, "bf16")
     said: list[Event] = []
     vitral.evaluate(classifier, "digits", listener=said.append)
     (line,) = [event.text for event in said if isinstance(event, Message) and "fp32" in event.text]
     assert line.startswith(
-        "Computed by torch in bf16; on 256 of the images, against torch in fp32: probabilities differ"
+        f"Computed by {engine} in bf16; on 256 of the images, against torch in fp32: probabilities differ"
     )

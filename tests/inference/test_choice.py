@@ -9,6 +9,7 @@ from typing import get_args
 import pytest
 import torch
 
+from tests.inference.test_engines import PACKS_BF16
 from tests.models.test_contract import images, make
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
@@ -101,9 +102,10 @@ def test_hardware_without_bf16_computes_in_fp32(measured: list[Way], monkeypatch
     assert taken.computed_by == "packed in fp32"
 
 
+@PACKS_BF16
 def test_speeds_are_really_measured() -> None:
     model = make("deit")
-    speeds = {way: choice.measured(model, way) for way in (EXACT, Way("packed", "fp32"), Way("torch", "bf16"))}
+    speeds = {way: choice.measured(model, way) for way in (EXACT, FAST)}
     assert all(speed > 0 for speed in speeds.values())
 
 

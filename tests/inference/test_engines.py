@@ -166,9 +166,10 @@ def test_a_change_of_the_network_takes_effect_with_the_next_call(change: str) ->
     torch.testing.assert_close(predictor.logits(batch), TorchPredictor(model).logits(batch), rtol=1e-4, atol=1e-4)
 
 
-def test_a_runtime_is_made_once() -> None:
+@in_bf16
+def test_a_runtime_is_made_once(engine: Engine) -> None:
     model = make("deit")
-    predictor = EnginePredictor(model, "packed", "fp32")
+    predictor = EnginePredictor(model, engine, "bf16")
     first = predictor.logits(images(model))
     made = predictor._made
     assert torch.equal(predictor.logits(images(model)), first)
