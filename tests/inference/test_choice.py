@@ -195,3 +195,14 @@ def test_a_named_engine_is_compared_in_both_precisions(measured: list[Way]) -> N
     torch.testing.assert_close(
         predictor_of(model, "auto", "fp32", ignore).logits(images(model)), TorchPredictor(model).logits(images(model))
     )
+
+
+def test_a_way_that_was_kept_on_another_cpu_cannot_be_computed_without_its_instructions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(choice, "HAS_FUSED_BF16", True)
+    assert choice.can_compute(FAST, None)
+    monkeypatch.setattr(choice, "HAS_FUSED_BF16", False)
+    assert not choice.can_compute(FAST, None)
+    assert choice.can_compute(Way("packed", "fp32"), None)
+    assert choice.can_compute(Way("torch", "bf16"), None)

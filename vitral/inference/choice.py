@@ -34,6 +34,7 @@ from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_int8, has_native_bf16, processor_name
+from vitral.models.kernels.linear import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 IMAGES = 4  # computed at once where speeds are measured
@@ -128,6 +129,8 @@ def can_compute(way: Way, quantization: Quantization | None) -> bool:
     if not is_installed(way.engine) or way.precision not in precisions_of(way.engine):
         return False
     if way.merge and way.engine not in MERGING:
+        return False
+    if way.engine == "packed" and way.precision == "bf16" and not HAS_FUSED_BF16:
         return False
     return way.precision != "int8" or (quantization is not None and has_int8())
 
