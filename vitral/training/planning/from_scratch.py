@@ -115,7 +115,7 @@ def choose_network(situation: Situation) -> Choice:
     """
     side = situation.side
     wide = _suited(side)
-    fitting = _sizes(wide, side)
+    fitting = _sizes(side)
     is_wide = situation.passes_at(wide, fitting[0]) >= situation.wide_passes
     model = wide if is_wide else NARROW[wide]
     in_time = [size for size in fitting if situation.passes_at(model, size) >= situation.passes]
@@ -128,9 +128,9 @@ def choose_network(situation: Situation) -> Choice:
     )
 
 
-def _sizes(model: str, side: float) -> list[int]:
-    """Return the sizes, pixels, at which a network may see images of a shorter side: small ones as they are."""
-    if model == FINE:
+def _sizes(side: float) -> list[int]:
+    """Return the sizes, pixels, at which images of a shorter side may be seen: small ones as they are."""
+    if _suited(side) == FINE:
         return [max(LEAST, int(side) // UNIT * UNIT)]
     return [size for size in SIZES if size <= ENLARGED * side]
 
@@ -150,7 +150,7 @@ def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -
 
 
 def _why_network(model: str, side: float) -> str:
-    kind = "small" if side < FINE_BELOW else "of this size"
+    kind = "small" if _suited(side) == FINE else "of this size"
     hurry = ", and so few passes over them as there is time for," if model in NARROW.values() else ""
     return (
         f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} ({side:.0f} "
