@@ -87,6 +87,15 @@ def test_ten_minutes_of_cifar10_on_two_cores_with_native_bf16_are_for_the_wide_n
     assert choose_network(Situation(45_000, 32.0, 4.6e10 * 2 / 3, 600.0)).model == FINE
 
 
+@pytest.mark.parametrize("detail", [32.0, 48.0, 64.0, 112.0])
+@pytest.mark.parametrize("seconds", [30.0, 180.0, 3600.0, None])
+def test_enlarged_images_are_seen_as_they_were_before(detail: float, seconds: float | None) -> None:
+    small = replace(HANDS, side=detail, budget_seconds=seconds)
+    before, enlarged = choose_network(small), choose_network(replace(small, side=400.0, detail=detail))
+    assert (enlarged.model, enlarged.size) == (before.model, before.size)
+    assert f"400 pixels, with the detail of {detail:.0f}" in enlarged.why_model
+
+
 def test_the_size_leaves_time_for_the_passes_that_it_promises() -> None:
     choice = choose_network(HANDS)
     seconds = HANDS.passes * HANDS.images * macs(COARSE, choice.size) / HANDS.macs_per_second

@@ -57,6 +57,15 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     assert "Images at 32 pixels, as you said." in plan.reasons
 
 
+def test_a_size_that_is_said_is_taken_of_enlarged_images_too() -> None:
+    facts = Facts(replace(DATA, detail=32.0), MACHINE)
+    plan = resolve(read_request(ask("fine-tune", "photos", image_size=128)), facts)
+    assert (plan.start, plan.recipe.image_size) == ("conv-vit-16", 128)
+    plan = resolve(read_request(ask("fine-tune", "photos")), facts)
+    assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
+    assert "Images at 32 pixels: enlarged as they are, they show no more." in plan.reasons
+
+
 def test_the_length_fits_the_size_that_is_said() -> None:
     def steps(size: int) -> int:
         asked = ask("fine-tune", "photos", image_size=size, time="4m")

@@ -18,6 +18,8 @@ class DataFacts:
         task: what a label is.
         augmentation: how images of this kind may vary.
         side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
+        detail: the shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
+            nothing depends on it.
     """
 
     images: int
@@ -26,6 +28,7 @@ class DataFacts:
     task: Task
     augmentation: Augmentation
     side: float | None = None
+    detail: float | None = None
 
 
 @dataclass(frozen=True)

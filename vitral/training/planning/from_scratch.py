@@ -50,12 +50,19 @@ class Situation:
         side: the images' shorter side, pixels, the middle of a sample.
         macs_per_second: multiply-accumulates of forward passes that the machine trains through in a second.
         budget_seconds: what the command may take; None for as long as it needs.
+        detail: the shorter side, pixels, at which the images show as much, where they were enlarged; None where they were not.
     """
 
     images: int
     side: float
     macs_per_second: float
     budget_seconds: float | None
+    detail: float | None = None
+
+    @property
+    def shown(self) -> float:
+        """The shorter side, pixels, of which the images have the detail."""
+        return self.side if self.detail is None else self.detail
 
     @property
     def training_seconds(self) -> float:
@@ -83,7 +90,7 @@ def situation_of(data: DataFacts, machine: MachineFacts, budget_seconds: float |
     """Return the situation that facts describe."""
     assert data.side is not None, "the images' size was not looked at"
     assert machine.macs_per_second is not None, "the machine's speed was not measured"
-    return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds)
+    return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds, data.detail)
 
 
 def macs(model: str, size: int) -> float:
@@ -109,13 +116,12 @@ class Choice:
 
 
 def choose_network(situation: Situation) -> Choice:
-    """Return the network, and the size of the images: the largest at which there is time to learn them, up to their own.
+    """Return the network, and the size of the images: the largest at which there is time to learn them, up to all they show.
 
     The network is a narrow one where a wide one would see even the least images too seldom.
     """
-    side = situation.side
-    wide = _suited(side)
-    fitting = _sizes(side)
+    wide = _suited(situation.shown)
+    fitting = _sizes(situation.shown)
     is_wide = situation.passes_at(wide, fitting[0]) >= situation.wide_passes
     model = wide if is_wide else NARROW[wide]
     in_time = [size for size in fitting if situation.passes_at(model, size) >= situation.passes]
@@ -123,7 +129,7 @@ def choose_network(situation: Situation) -> Choice:
     return Choice(
         model,
         size,
-        _why_network(model, side),
+        _why_network(situation, model),
         f"Images at {size} pixels: {_why_size(situation, model, size, fitting)}.",
     )
 
@@ -138,24 +144,26 @@ def _sizes(side: float) -> list[int]:
 def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -> str:
     if situation.side < LEAST:
         return f"they are only {situation.side:.0f} themselves"
+    own = "about their own size" if situation.detail is None else "enlarged as they are, they show no more"
     if len(fitting) == 1:
-        return "about their own size"
+        return own
     patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
     seen = situation.passes_at(model, size)
     if seen < situation.passes:
         return f"the least, and even so {patience} has room for only {seen:.2g} passes over {situation.images:,} images"
     if size == fitting[-1]:
-        return "the largest that pays from scratch" if size == SIZES[-1] else "about their own size"
+        return "the largest that pays from scratch" if size == SIZES[-1] else own
     return f"of larger ones {patience} has no room for the {situation.passes:.0f} passes that so many images need"
 
 
-def _why_network(model: str, side: float) -> str:
-    kind = "small" if _suited(side) == FINE else "of this size"
+def _why_network(situation: Situation, model: str) -> str:
+    kind = "small" if _suited(situation.shown) == FINE else "of this size"
+    enlarged = "" if situation.detail is None else f", with the detail of {situation.detail:.0f}"
     hurry = ", and so few passes over them as there is time for," if model in NARROW.values() else ""
     return (
-        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} ({side:.0f} "
-        f"pixels){hurry} the best that was measured; pre-trained weights do better on few images: published ones by name, "
-        f"such as {argument('source', 'vit-s14@dinov2')}, or a run of {function('pretrain')}."
+        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
+        f"({situation.side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on few "
+        f"images: published ones by name, such as {argument('source', 'vit-s14@dinov2')}, or a run of {function('pretrain')}."
     )
 
 

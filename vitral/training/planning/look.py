@@ -1,15 +1,20 @@
 """What the facts are: the data, the weights and the machine, looked at once."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 
 from vitral import distributed
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet, Source
+from vitral.images.decode import Pixels
+from vitral.images.detail import detail_side
 from vitral.models.cost import count_macs, count_parameters
 from vitral.training.optimization.adaptation import linear_layers
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, WeightsFacts
+from vitral.training.planning.from_scratch import SIZES
 from vitral.training.planning.memory import usable_bytes
 from vitral.training.planning.request import Request
 from vitral.training.planning.resolve import needs_network, needs_side
@@ -27,6 +32,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
         loaded: the trained weights, where there are any.
     """
     train = data.splits["train"]
+    side, detail = _sides(request, train)
     return Facts(
         data=DataFacts(
             images=len(train),
@@ -34,7 +40,8 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
             classes=len(data.class_names),
             task=data.task,
             augmentation=data.augmentation,
-            side=median_side(train) if needs_side(request) else None,
+            side=side,
+            detail=detail,
         ),
         machine=look_at_machine(timed=needs_network(request)),
         weights=look_at_weights(loaded) if loaded is not None and request.automatic else None,
@@ -67,5 +74,25 @@ def look_at_machine(*, timed: bool = False) -> MachineFacts:
 
 def median_side(train: Source) -> float:
     """Return the shorter side, in pixels, of the middle one of some images."""
+    return float(np.median([min(pixels.shape[:2]) for pixels in _sampled(train)]))
+
+
+def median_detail(train: Source) -> tuple[float, float | None]:
+    """Return the same, and the shorter side at which the middle one shows as much, None where that is no smaller."""
+    own, shown = [], []
+    for pixels in _sampled(train):
+        own.append(min(pixels.shape[:2]))
+        shown.append(detail_side(pixels, SIZES) or own[-1])
+    side, detail = float(np.median(own)), float(np.median(shown))
+    return side, detail if detail < side else None
+
+
+def _sides(request: Request, train: Source) -> tuple[float | None, float | None]:
+    if needs_network(request):
+        return median_detail(train)
+    return (median_side(train) if needs_side(request) else None), None
+
+
+def _sampled(train: Source) -> Iterator[Pixels]:
     indices = np.linspace(0, len(train) - 1, min(len(train), SAMPLE)).astype(int)
-    return float(np.median([min(train.image(int(index)).shape[:2]) for index in indices]))
+    return (train.image(int(index)) for index in indices)

@@ -168,7 +168,7 @@ def _network(request: Request, facts: Facts) -> from_scratch.Choice:
 
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
     size = request.recipe.image_size
-    data = facts.data if size is None else replace(facts.data, side=float(size))
+    data = facts.data if size is None else replace(facts.data, side=float(size), detail=None)
     return from_scratch.situation_of(data, facts.machine, request.asked.budget_seconds)
 
 

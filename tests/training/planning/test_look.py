@@ -1,0 +1,41 @@
+"""The facts that a plan rests on, as they are read off real images."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from vitral.data.open import open_data
+from vitral.training.planning.facts import DataFacts
+from vitral.training.planning.look import look
+from vitral.training.planning.request import Asked, ask, read_request
+
+
+def write(folder: Path, shown: list[int], side: int) -> Path:
+    """Write square parts of photographs, each shrunk to what it is to show and then brought to a side."""
+    rng = np.random.default_rng(0)
+    photos = [Image.fromarray(pixels) for pixels in load_sample_images().images]
+    for number, detail in enumerate(shown):
+        left, top = (int(rng.integers(0, most)) for most in (240, 27))
+        part = photos[number % 2].crop((left, top, left + 400, top + 400))
+        target = folder / "train" / ("china", "flower")[number % 2]
+        target.mkdir(parents=True, exist_ok=True)
+        part.resize((detail, detail)).resize((side, side)).save(target / f"{number:02}.jpg")
+    return folder
+
+
+def looked(data: Path, asked: Asked) -> DataFacts:
+    return look(read_request(asked), open_data(str(data)), None).data
+
+
+@pytest.mark.parametrize(("shown", "detail"), [([32] * 20, 32.0), ([300] * 20, None), ([300] * 11 + [32] * 9, None)])
+def test_what_images_show_is_that_of_the_middle_one(tmp_path: Path, shown: list[int], detail: float | None) -> None:
+    found = looked(write(tmp_path, shown, 300), ask("fine-tune", str(tmp_path)))
+    assert (found.side, found.detail) == (300.0, detail)
+
+
+def test_nothing_is_looked_at_where_nothing_depends_on_it(tmp_path: Path) -> None:
+    found = looked(write(tmp_path, [32] * 20, 300), ask("pre-train", str(tmp_path), recipe="deit-ti16"))
+    assert (found.side, found.detail) == (None, None)
