@@ -52,7 +52,8 @@ def _uri(image: Image.Image) -> str:
 
 def _encoded(image: Image.Image, kind: str) -> bytes:
     buffer = io.BytesIO()
-    image.save(buffer, kind, optimize=True, **({"quality": QUALITY} if kind == "JPEG" else {}))
+    # A PNG that is optimised is 2 to 6 % smaller, but takes five times as long: seconds of a report with 60 images.
+    image.save(buffer, kind, **({"quality": QUALITY, "optimize": True} if kind == "JPEG" else {}))
     return buffer.getvalue()
 
 
