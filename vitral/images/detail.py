@@ -24,22 +24,29 @@ def detail_side(pixels: Pixels, sides: Sequence[int]) -> int | None:
         sides: to try, pixels, in rising order.
 
     Returns:
-        The first of the sides at which nothing is lost; None where something is at each that is below two thirds of the
-        image's own.
+        The first of the sides from which on nothing is lost; None where something is at the last that is below two thirds of
+        the image's own.
     """
     image = Image.fromarray(pixels).convert("L")
     most = 2 * max(sides)  # finer detail is lost at each of them
     if min(image.size) > most:
-        image = image.resize(_with_side(image, most), Image.Resampling.BICUBIC)
+        image = image.resize(_with_side(image, most), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    found = None
+    for side in reversed(sides):  # most images lose something at the first that is tried
+        if ENLARGED * side <= min(image.size):
+            if _lost(image, side) > LOST:
+                break
+            found = side
+    return found
+
+
+def _lost(image: Image.Image, side: int) -> float:
+    """Return the share of the variance that is lost by shrinking a grey image to a shorter side."""
     values = np.asarray(image, np.float32)
-    for side in sides:
-        if ENLARGED * side > min(image.size):
-            return None
-        shrunk = image.resize(_with_side(image, side), Image.Resampling.BICUBIC)
-        again = np.asarray(shrunk.resize(image.size, Image.Resampling.BICUBIC), np.float32)
-        if np.square(again - values).mean() <= LOST * values.var():
-            return side
-    return None
+    shrunk = image.resize(_with_side(image, side), Image.Resampling.BICUBIC)
+    again = np.asarray(shrunk.resize(image.size, Image.Resampling.BICUBIC), np.float32)
+    difference = np.square(again - values).mean()
+    return float(difference / values.var()) if difference else 0.0
 
 
 def _with_side(image: Image.Image, side: int) -> tuple[int, int]:
