@@ -63,7 +63,7 @@ def test_a_size_that_is_said_is_taken_of_enlarged_images_too() -> None:
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-16", 128)
     plan = resolve(read_request(ask("fine-tune", "photos")), facts)
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
-    assert "Images at 32 pixels: enlarged as they are, they show no more." in plan.reasons
+    assert "Images at 32 pixels: larger they show no more." in plan.reasons
 
 
 def test_the_length_fits_the_size_that_is_said() -> None:

@@ -144,7 +144,7 @@ def _sizes(side: float) -> list[int]:
 def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -> str:
     if situation.side < LEAST:
         return f"they are only {situation.side:.0f} themselves"
-    own = "about their own size" if situation.detail is None else "enlarged as they are, they show no more"
+    own = "about their own size" if situation.detail is None else "larger they show no more"
     if len(fitting) == 1:
         return own
     patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
