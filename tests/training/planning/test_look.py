@@ -13,11 +13,11 @@ from vitral.training.planning.look import look
 from vitral.training.planning.request import Asked, ask, read_request
 
 
-def write(folder: Path, shown: list[int], side: int) -> Path:
+def write(folder: Path, shown: list[int], side: int, *, first: int = 0) -> Path:
     """Write square parts of photographs, each shrunk to what it is to show and then brought to a side."""
     rng = np.random.default_rng(0)
     photos = [Image.fromarray(pixels) for pixels in load_sample_images().images]
-    for number, detail in enumerate(shown):
+    for number, detail in enumerate(shown, first):
         left, top = (int(rng.integers(0, most)) for most in (240, 27))
         part = photos[number % 2].crop((left, top, left + 400, top + 400))
         target = folder / "train" / ("china", "flower")[number % 2]
@@ -34,6 +34,13 @@ def looked(data: Path, asked: Asked) -> DataFacts:
 def test_what_images_show_is_that_of_the_middle_one(tmp_path: Path, shown: list[int], detail: float | None) -> None:
     found = looked(write(tmp_path, shown, 300), ask("fine-tune", str(tmp_path)))
     assert (found.side, found.detail) == (300.0, detail)
+
+
+def test_images_of_several_sizes_do_not_count_as_enlarged_for_a_few_that_were(tmp_path: Path) -> None:
+    write(tmp_path, [250] * 10, 250)
+    write(tmp_path, [400] * 8 + [32] * 6, 400, first=10)
+    found = looked(tmp_path, ask("fine-tune", str(tmp_path)))
+    assert (found.side, found.detail) == (325.0, None)
 
 
 def test_nothing_is_looked_at_where_nothing_depends_on_it(tmp_path: Path) -> None:

@@ -78,11 +78,11 @@ def median_side(train: Source) -> float:
 
 
 def median_detail(train: Source) -> tuple[float, float | None]:
-    """Return the same, and the shorter side at which the middle one shows as much, None where that is no smaller."""
+    """Return the same, and the side at which the middle one shows as much; None where most were not enlarged."""
     own, shown = [], []
     for pixels in _sampled(train):
         own.append(min(pixels.shape[:2]))
-        shown.append(detail_side(pixels, SIZES) or own[-1])
+        shown.append(detail_side(pixels, SIZES) or np.inf)  # of one that was not enlarged, whatever its own size
     side, detail = float(np.median(own)), float(np.median(shown))
     return side, detail if detail < side else None
 
