@@ -177,3 +177,35 @@ def test_only_photos_views_are_changed() -> None:
     assert from_scratch.views(digits, COARSE) == digits
     assert from_scratch.views(Augmentation(), FINE).crop == "padded"
     assert from_scratch.views(Augmentation(flip=False), COARSE).flip is False
+
+
+def mixing(situation: Situation, *said: str) -> tuple[float, float, list[str]]:
+    told = dict(one.split("=", 1) for one in said)
+    recipe = fit_recipe(load_recipe("scratch", said), situation, choose_network(situation), Augmentation(), told=told)
+    return recipe.mixing.mixup, recipe.mixing.cutmix, from_scratch.why_mixed(recipe, told)
+
+
+@pytest.mark.parametrize("side", [32.0, 400.0])
+def test_images_are_mixed_where_there_is_time_to_see_them_often(side: float) -> None:
+    hour = replace(HANDS, images=500, side=side, budget_seconds=3600.0)
+    mixup, cutmix, said = mixing(hour)
+    assert (mixup, cutmix) == (0.2, 1.0)
+    assert "mixed in pairs, by CutMix 1 or MixUp 0.2" in said[0]
+    assert mixing(replace(hour, budget_seconds=None))[:2] == (0.2, 1.0)
+    for hurried in (replace(hour, macs_per_second=1e7), replace(hour, images=60_000)):
+        assert mixing(hurried) == (0.0, 0.0, [])
+
+
+def test_images_are_not_mixed_where_the_user_or_the_length_says_so() -> None:
+    hour = replace(HANDS, images=500, budget_seconds=3600.0)
+    assert mixing(hour, "mixing.mixup=0.4") == (0.4, 0.0, [])
+    assert mixing(hour, "mixing.cutmix=0") == (0.0, 0.0, [])
+    more = replace(hour, images=2000)
+    assert mixing(more, "epochs=20") == (0.0, 0.0, [])
+    assert mixing(more, "steps=20", "batch_size=64") == (0.0, 0.0, [])
+    assert mixing(more, "epochs=80")[:2] == (0.2, 1.0)
+
+
+def test_only_labels_are_learned_from_mixed_images() -> None:
+    hour = replace(HANDS, images=500, budget_seconds=3600.0)
+    assert mixing(hour, "method.name=masked-patches") == (0.0, 0.0, [])

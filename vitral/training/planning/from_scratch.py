@@ -39,6 +39,8 @@ BATCH, LARGE_BATCH, LARGE_SET = 128, 256, 10_000
 WARMUP_SHARE = 0.2
 MIN_AREA = 0.35
 SHIFT = 1 / 16  # of the side: two pixels of 32
+MIXED_PASSES = 40.0  # from which on images are mixed in pairs: of fewer, some sets gain and some lose
+MIXING = {"mixing.mixup": 0.2, "mixing.cutmix": 1.0}
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,28 @@ def fit_recipe(
     if not any(key.startswith("augmentation") for key in told):
         changes["augmentation"] = views(augmentation, choice.model)
     recipe = recipe.with_changes(changes)
-    if "schedule.warmup_steps" in told:
-        return recipe
-    steps = fit_length(recipe, situation.images)[0].steps or 0
-    return recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+    fitted = fit_length(recipe, situation.images)[0]
+    steps = fitted.steps or 0
+    if "schedule.warmup_steps" not in told:
+        recipe = recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+    passes = steps * fitted.batch_size / situation.images
+    if situation.budget_seconds is not None:
+        passes = min(passes, situation.passes_at(choice.model, choice.size))
+    mixed = passes >= MIXED_PASSES and recipe.method.name == "supervised" and not _mixing_said(told)
+    return recipe.with_changes(MIXING) if mixed else recipe
+
+
+def why_mixed(recipe: Recipe, told: Collection[str]) -> list[str]:
+    """Return the line that says that images are mixed, where they are and the user did not say so."""
+    mixing = recipe.mixing
+    if _mixing_said(told) or not (mixing.mixup or mixing.cutmix):
+        return []
+    how = f"CutMix {mixing.cutmix:g} or MixUp {mixing.mixup:g}"
+    return [f"Images are mixed in pairs, by {how}: there is time to see each {MIXED_PASSES:.0f} times and more."]
+
+
+def _mixing_said(told: Collection[str]) -> bool:
+    return any(key.startswith("mixing") for key in told)
 
 
 def batch_of(images: int) -> int:

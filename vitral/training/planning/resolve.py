@@ -178,7 +178,7 @@ def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice |
         return request.recipe, [_why_size(request)]
     situation, augmentation = _situation(request, facts), facts.data.augmentation
     recipe = from_scratch.fit_recipe(request.recipe, situation, network, augmentation, told=request.told)
-    return recipe, [network.why_size]
+    return recipe, [network.why_size, *from_scratch.why_mixed(recipe, request.told)]
 
 
 def _recipe(
