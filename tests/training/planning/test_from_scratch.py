@@ -209,3 +209,27 @@ def test_images_are_not_mixed_where_the_user_or_the_length_says_so() -> None:
 def test_only_labels_are_learned_from_mixed_images() -> None:
     hour = replace(HANDS, images=500, budget_seconds=3600.0)
     assert mixing(hour, "method.name=masked-patches") == (0.0, 0.0, [])
+
+
+@pytest.mark.parametrize(
+    ("images", "data", "passes", "plain", "mixed", "scored"),
+    [  # of photos at 64 pixels and of CIFAR-10 at 32: test accuracies not mixed and mixed (docs/decisions.md)
+        (450, "trash", 20, 0.678, 0.696, 1000),
+        (450, "trash", 40, 0.693, 0.739, 1000),
+        (450, "trash", 160, 0.713, 0.786, 1000),
+        (663, "groceries", 20, 0.590, 0.571, 2485),
+        (663, "groceries", 80, 0.594, 0.640, 2485),
+        (2640, "groceries", 10, 0.676, 0.683, 2485),
+        (245, "ants and bees", 60, 0.752, 0.784, 153),
+        (450, "CIFAR-10", 120, 0.510, 0.559, 2000),
+    ],
+)
+def test_images_are_mixed_where_it_was_better_by_the_measurements(
+    images: int, data: str, passes: int, plain: float, mixed: float, scored: int
+) -> None:
+    side = 32.0 if data == "CIFAR-10" else 64.0
+    situation = replace(HANDS, images=images, side=side, budget_seconds=None)
+    batch = from_scratch.batch_of(images)
+    chosen = mixing(situation, f"steps={round(passes * images / batch)}")[0] > 0
+    deviation = math.sqrt(mixed * (1 - mixed) / scored)
+    assert (mixed if chosen else plain) >= max(mixed, plain) - 2 * deviation
