@@ -12,6 +12,7 @@ from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
+from vitral.training.methods.mixing import mixes
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.facts import DataFacts, MachineFacts
 from vitral.training.planning.length import fit_length
@@ -189,7 +190,7 @@ def fit_recipe(
         in_time = room * situation.passes_at(choice.model, choice.size) * situation.images / batch
         enough = max(max(LONGER * situation.passes, ENOUGH_PASSES) * situation.images / batch, LEAST_STEPS)
         changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
-    if not any(key.startswith("augmentation") for key in told):
+    if not _section_said("augmentation", told):
         changes["augmentation"] = views(augmentation, choice.model)
     recipe = recipe.with_changes(changes)
     fitted = fit_length(recipe, situation.images)[0]
@@ -199,21 +200,20 @@ def fit_recipe(
     passes = steps * fitted.batch_size / situation.images
     if situation.budget_seconds is not None:
         passes = min(passes, situation.passes_at(choice.model, choice.size))
-    mixed = passes >= MIXED_PASSES and recipe.method.name == "supervised" and not _mixing_said(told)
+    mixed = passes >= MIXED_PASSES and recipe.method.name == "supervised" and not _section_said("mixing", told)
     return recipe.with_changes(MIXING) if mixed else recipe
 
 
 def why_mixed(recipe: Recipe, told: Collection[str]) -> list[str]:
     """Return the line that says that images are mixed, where they are and the user did not say so."""
-    mixing = recipe.mixing
-    if _mixing_said(told) or not (mixing.mixup or mixing.cutmix):
+    if _section_said("mixing", told) or not mixes(recipe.mixing):
         return []
-    how = f"CutMix {mixing.cutmix:g} or MixUp {mixing.mixup:g}"
+    how = f"CutMix {recipe.mixing.cutmix:g} or MixUp {recipe.mixing.mixup:g}"
     return [f"Images are mixed in pairs, by {how}: there is time to see each {MIXED_PASSES:.0f} times and more."]
 
 
-def _mixing_said(told: Collection[str]) -> bool:
-    return any(key.startswith("mixing") for key in told)
+def _section_said(section: str, told: Collection[str]) -> bool:
+    return any(key.startswith(section) for key in told)
 
 
 def batch_of(images: int) -> int:
