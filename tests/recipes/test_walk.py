@@ -175,8 +175,8 @@ def test_every_recipe_starts_by_its_own_command(
     changes: dict[str, Any] = {"optimizer": made.optimizer} if "--sweep" in command(name) else {}
     if any(token.endswith("TEACHER") for token in command(name)):
         changes = {"method": made.method}
-    if name == "scratch":  # its command names no recipe, so that the views are chosen, too
-        changes = {"augmentation": made.augmentation}
+    if name == "scratch":  # its command names no recipe, so that views and mixing are chosen, too
+        changes = {"augmentation": made.augmentation, "mixing": made.mixing}
     assert kept(made) == kept(written.model_copy(update=changes))
 
 
