@@ -96,6 +96,18 @@ def test_enlarged_images_are_seen_as_they_were_before(detail: float, seconds: fl
     assert f"400 pixels, with the detail of {detail:.0f}" in enlarged.why_model
 
 
+@pytest.mark.parametrize(("size", "model"), [(32, FINE), (160, NARROW[COARSE])])
+def test_at_a_size_that_is_said_the_network_is_the_one_that_there_is_time_for(size: int, model: str) -> None:
+    situation = Situation(2640, float(size), 5e10, 180.0)  # wide: 63 passes at 32 pixels of coarse tokens, 2.5 at 160
+    choice = choose_network(situation, size)
+    assert (choice.model, choice.size) == (model, size)
+
+
+def test_the_reason_for_a_narrow_network_names_the_time_that_was_said_or_assumed() -> None:
+    assert "`time` has room for" in choose_network(Situation(45_000, 32.0, 1.7e10, 600.0)).why_model
+    assert "20 min have room for" in choose_network(Situation(100_000, 32.0, 1.7e10, None)).why_model
+
+
 def test_the_size_leaves_time_for_the_passes_that_it_promises() -> None:
     choice = choose_network(HANDS)
     seconds = HANDS.passes * HANDS.images * macs(COARSE, choice.size) / HANDS.macs_per_second
@@ -206,8 +218,9 @@ def test_images_are_not_mixed_where_the_user_or_the_length_says_so() -> None:
     assert mixing(more, "epochs=80")[:2] == (0.2, 1.0)
 
 
-def test_only_labels_are_learned_from_mixed_images() -> None:
+def test_only_labels_are_learned_from_mixed_images_and_of_one_class_each() -> None:
     hour = replace(HANDS, images=500, budget_seconds=3600.0)
+    assert mixing(replace(hour, one_class=False)) == (0.0, 0.0, [])
     assert mixing(hour, "method.name=masked-patches") == (0.0, 0.0, [])
 
 

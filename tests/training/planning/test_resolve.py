@@ -15,7 +15,7 @@ from vitral.cli.main import main
 from vitral.errors import RecipeError
 from vitral.events import ignore
 from vitral.tasks.multi_label import MULTI_LABEL
-from vitral.training.planning.facts import Facts, MachineFacts, Measured
+from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, Measured
 from vitral.training.planning.request import ask, read_request
 from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import load_recipe
@@ -57,6 +57,15 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     assert "Images at 32 pixels, as you said." in plan.reasons
 
 
+def test_images_of_several_classes_are_not_mixed() -> None:
+    def mixing(data: DataFacts) -> float:
+        asked = read_request(ask("fine-tune", "photos", time="10h"))
+        return resolve(asked, Facts(data, MACHINE)).recipe.mixing.cutmix
+
+    assert mixing(DATA) == 1.0
+    assert mixing(replace(DATA, task=MULTI_LABEL)) == 0.0
+
+
 def test_a_size_that_is_said_is_taken_of_enlarged_images_too() -> None:
     facts = Facts(replace(DATA, detail=32.0), MACHINE)
     plan = resolve(read_request(ask("fine-tune", "photos", image_size=128)), facts)
@@ -71,7 +80,7 @@ def test_the_length_fits_the_size_that_is_said() -> None:
         asked = ask("fine-tune", "photos", image_size=size, time="4m")
         return resolve(read_request(asked), Facts(replace(DATA, side=500.0), MACHINE)).recipe.steps or 0
 
-    assert steps(256) == pytest.approx(steps(128) / 4, rel=0.05)
+    assert steps(160) == pytest.approx(steps(128) * (128 / 160) ** 2, rel=0.05)  # of one network
 
 
 def test_a_recipe_that_is_named_is_not_changed() -> None:

@@ -59,7 +59,7 @@ class Mixer:
     """
 
     def __init__(self, settings: MixingSettings, *, num_classes: int, seed: int) -> None:
-        from torchvision.transforms import v2  # a second of start-up for the few who ask for it
+        from torchvision.transforms import v2  # a second, for those alone whose images are mixed
 
         kinds = ((v2.MixUp, settings.mixup), (v2.CutMix, settings.cutmix))
         # Labels that are shares of the classes already are mixed as they are.

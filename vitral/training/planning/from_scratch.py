@@ -1,4 +1,4 @@
-"""The network, the size, the length and the views of a run that begins from random weights, and why.
+"""The network, the size, the length, the views and the mixing of a run that begins from random weights, and why.
 
 All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. What was
 measured: networks on CIFAR-10 (docs/decisions.md), and at which size photos teach most for the same arithmetic
@@ -12,6 +12,7 @@ from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
+from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.mixing import mixes
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.facts import DataFacts, MachineFacts
@@ -54,6 +55,7 @@ class Situation:
         macs_per_second: multiply-accumulates of forward passes that the machine trains through in a second.
         budget_seconds: what the command may take; None for as long as it needs.
         detail: the shorter side, pixels, at which the images show as much, where they were enlarged; None where they were not.
+        one_class: whether every image has one class, as all had that mixing was measured on.
     """
 
     images: int
@@ -61,6 +63,7 @@ class Situation:
     macs_per_second: float
     budget_seconds: float | None
     detail: float | None = None
+    one_class: bool = True
 
     @property
     def shown(self) -> float:
@@ -93,7 +96,8 @@ def situation_of(data: DataFacts, machine: MachineFacts, budget_seconds: float |
     """Return the situation that facts describe."""
     assert data.side is not None, "the images' size was not looked at"
     assert machine.macs_per_second is not None, "the machine's speed was not measured"
-    return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds, data.detail)
+    one_class = data.task == SINGLE_LABEL
+    return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds, data.detail, one_class)
 
 
 def macs(model: str, size: int) -> float:
@@ -118,23 +122,23 @@ class Choice:
     why_size: str
 
 
-def choose_network(situation: Situation) -> Choice:
+def choose_network(situation: Situation, size: int | None = None) -> Choice:
     """Return the network, and the size of the images: the largest at which there is time to learn them, up to all they show.
 
     The network is a narrow one where a wide one would see even the least images too seldom.
+
+    Args:
+        situation: what the choice depends on.
+        size: the only one that the images may have, pixels; None where it is to be chosen.
     """
     wide = _suited(situation.shown)
-    fitting = _sizes(situation.shown)
+    fitting = _sizes(situation.shown) if size is None else [size]
     is_wide = situation.passes_at(wide, fitting[0]) >= situation.wide_passes
     model = wide if is_wide else NARROW[wide]
-    in_time = [size for size in fitting if situation.passes_at(model, size) >= situation.passes]
-    size = in_time[-1] if in_time else fitting[0]
-    return Choice(
-        model,
-        size,
-        _why_network(situation, model),
-        f"Images at {size} pixels: {_why_size(situation, model, size, fitting)}.",
-    )
+    in_time = [one for one in fitting if situation.passes_at(model, one) >= situation.passes]
+    chosen = in_time[-1] if in_time else fitting[0]
+    why_size = f"Images at {chosen} pixels: {_why_size(situation, model, chosen, fitting)}."
+    return Choice(model, chosen, _why_network(situation, model), why_size)
 
 
 def _sizes(side: float) -> list[int]:
@@ -150,19 +154,25 @@ def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -
     own = "about their own size" if situation.detail is None else "larger they show no more"
     if len(fitting) == 1:
         return own
-    patience = argument("time") if situation.budget_seconds is not None else rounded(PATIENCE_SECONDS)
+    room = _room(situation)
     seen = situation.passes_at(model, size)
     if seen < situation.passes:
-        return f"the least, and even so {patience} has room for only {seen:.2g} passes over {situation.images:,} images"
+        return f"the least, and even so {room} for only {seen:.2g} passes over {situation.images:,} images"
     if size == fitting[-1]:
         return "the largest that pays from scratch" if size == SIZES[-1] else own
-    return f"of larger ones {patience} has no room for the {situation.passes:.0f} passes that so many images need"
+    return f"of larger ones {room.replace('room', 'no room')} for the {situation.passes:.0f} passes that so many images need"
+
+
+def _room(situation: Situation) -> str:
+    if situation.budget_seconds is None:
+        return f"{rounded(PATIENCE_SECONDS)} have room"
+    return f"{argument('time')} has room"
 
 
 def _why_network(situation: Situation, model: str) -> str:
     kind = "small" if _suited(situation.shown) == FINE else "of this size"
     enlarged = "" if situation.detail is None else f", with the detail of {situation.detail:.0f}"
-    hurry = ", and so few passes over them as there is time for," if model in NARROW.values() else ""
+    hurry = f", and so few passes over them as {_room(situation)} for," if model in NARROW.values() else ""
     return (
         f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
         f"({situation.side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on few "
@@ -200,7 +210,8 @@ def fit_recipe(
     passes = steps * fitted.batch_size / situation.images
     if situation.budget_seconds is not None:
         passes = min(passes, situation.passes_at(choice.model, choice.size))
-    mixed = passes >= MIXED_PASSES and recipe.method.name == "supervised" and not _section_said("mixing", told)
+    open_to_it = situation.one_class and recipe.method.name == "supervised" and not _section_said("mixing", told)
+    mixed = open_to_it and passes >= MIXED_PASSES
     return recipe.with_changes(MIXING) if mixed else recipe
 
 
@@ -209,7 +220,7 @@ def why_mixed(recipe: Recipe, told: Collection[str]) -> list[str]:
     if _section_said("mixing", told) or not mixes(recipe.mixing):
         return []
     how = f"CutMix {recipe.mixing.cutmix:g} or MixUp {recipe.mixing.mixup:g}"
-    return [f"Images are mixed in pairs, by {how}: there is time to see each {MIXED_PASSES:.0f} times and more."]
+    return [f"Images are mixed in pairs, by {how}: each is to be seen {MIXED_PASSES:.0f} times and more."]
 
 
 def _section_said(section: str, told: Collection[str]) -> bool:

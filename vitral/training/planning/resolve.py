@@ -162,8 +162,9 @@ def _start(request: Request, network: from_scratch.Choice | None) -> tuple[str, 
 
 def _network(request: Request, facts: Facts) -> from_scratch.Choice:
     """Return the network for the images and the time, at the size that was said, if one was."""
-    choice, said = from_scratch.choose_network(_situation(request, facts)), request.recipe.image_size
-    return choice if said is None else replace(choice, size=said, why_size=_why_size(request))
+    said = request.recipe.image_size
+    choice = from_scratch.choose_network(_situation(request, facts), said)
+    return choice if said is None else replace(choice, why_size=_why_size(request))
 
 
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
