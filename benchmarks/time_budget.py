@@ -67,7 +67,7 @@ def measure(data: str, seconds: float, more: list[str]) -> dict[str, Any]:
     rates = [row["learning_rate"] for row in history if "learning_rate" in row]
     steps = history[-1]["step"]
     off = taken - seconds
-    early = -off > max(TOLERANCE_SECONDS, TOLERANCE_SHARE * seconds) and "cut to the" in done.stderr
+    early = -off > max(TOLERANCE_SECONDS, TOLERANCE_SHARE * seconds) and "as much training as" in done.stderr
     rate = f"{rates[-1] / max(max(rates), 1e-30):.4f}"
     return {
         "taken": taken,

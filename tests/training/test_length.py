@@ -195,7 +195,7 @@ def test_a_run_of_years_is_refused_unless_it_has_a_budget() -> None:
         fit_machine(recipe, measured, MachineFacts(), None)
     assert "\n" not in str(refused.value)
     cost = fit_machine(recipe, measured, MachineFacts(), 60.0)[1]
-    assert "cut to the 60 s of `time`" in cost.sentence(60.0)
+    assert "as much training as the 60 s of `time` have room for" in cost.sentence(60.0)
 
 
 @pytest.mark.parametrize(

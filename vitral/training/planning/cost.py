@@ -28,12 +28,13 @@ class Cost:
 
     def sentence(self, budget_seconds: float | None) -> str:
         """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
-        cut = ""
+        length, cut = f"about {rounded(self.seconds)} of training", ""
         if budget_seconds is not None and budget_seconds < self.seconds:
-            cut = f", cut to the {rounded(budget_seconds)} of {argument('time')}"
+            length = f"as much training as the {rounded(budget_seconds)} of {argument('time')} have room for,"
+            cut = f" (all steps would take about {rounded(self.seconds)})"
         own = f", {self.update_share:.0%} of it Muon's own products" if self.update_share else ""
         return (
-            f"Expected: about {rounded(self.seconds)} of training at {self.images_per_second:.3g} images/s{own}{cut}; "
+            f"Expected: {length} at {self.images_per_second:.3g} images/s{own}{cut}; "
             f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
         )
 
