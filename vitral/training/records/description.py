@@ -18,15 +18,20 @@ BITS = ("threads", "torch", "processor", "accelerator")  # of the environment: w
 def write_description(run: Run, further: Further) -> None:
     """Write into the run folder how the run began, and with which further data, unless it says so already."""
     begun = read_run(run.folder)
-    if "environment" in begun:
-        return  # it tells how the run began
+    start = {
+        "from": None if run.kind == "pre-train" else run.plan.start,
+        "source": run.classifier.provenance.source,
+    }
+    if "environment" in begun:  # it tells how the run began
+        if run.plan.origin == "model" and begun.get("from") != run.plan.start:  # of which this was chosen again
+            write_file(run.folder / RUN_FILE, json.dumps(begun | start, indent=2, default=str))
+        return
     description = begun | {
         "kind": run.kind,
         "data": run.session.request.asked.required_data(),
         "data_fingerprint": run.data.fingerprint,
         "further_data": {name: {"data": data.name, "fingerprint": data.fingerprint} for name, data in further.items()},
-        "from": None if run.kind == "pre-train" else run.plan.start,
-        "source": run.classifier.provenance.source,
+        **start,
         "class_names": list(run.data.class_names),
         "images": run.data.counts(),
         "notes": list(run.data.notes),

@@ -5,14 +5,16 @@ from pathlib import Path
 from vitral import distributed, torchrun
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
+from vitral.models.catalog import list_models
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
-from vitral.training.records.asked import ask_again, last_asked, read_run, trained_before
+from vitral.training.records.asked import ask_again, kept, last_asked, read_run, trained_before
 from vitral.training.records.attempts import (
     attempt_folder,
     forget_outcomes,
     is_over,
     kept_attempts,
+    kept_recipe,
     read_outcome,
     states,
     trained_seconds,
@@ -57,9 +59,15 @@ def asks_for_more(session: Session) -> bool:
 
 
 def kept_start(folder: Path) -> str | None:
-    """Return what the run in a folder started from, if there is one that says it."""
-    start = read_run(folder).get("from")
-    return start if isinstance(start, str) else None
+    """Return what the run in a folder started from, if there is one that says it.
+
+    A network that was chosen and has not made an update yet is none: it is chosen again, with its size, length and views.
+    """
+    start, first = read_run(folder).get("from"), kept(folder)
+    chosen = first is not None and first.source is None and start in list_models()
+    if not isinstance(start, str) or (chosen and kept_recipe(folder) is None):
+        return None
+    return start
 
 
 def check_resumed(run: Run, further: Further, listener: Listener) -> None:
