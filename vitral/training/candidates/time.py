@@ -53,7 +53,7 @@ def least(run: Run, train: Source) -> Affordable:
 
 def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
     """Return how many images there is time to fit on; None where they would be too few."""
-    if stopwatch.left() <= 0:
+    if distributed.broadcast(stopwatch.left() <= 0):  # the processes share the images out
         return None
     classes = len(run.data.class_names)
     context = partial(autocast, training_device(), run.recipe.precision)

@@ -94,7 +94,7 @@ def time_images(classifier: Classifier, source: Source, seconds: float) -> float
     first = Subset(source, range(min(FIRST, len(source))))
     _timed(classifier, first)
     cost = _timed(classifier, first) / len(first)
-    if cost * MORE > seconds or len(source) <= FIRST:
+    if distributed.broadcast(cost * MORE > seconds) or len(source) <= FIRST:  # the processes share the images out
         return cost
     some = Subset(source, range(min(FIRST + MORE, len(source))))
     return _timed(classifier, some) / len(some)
