@@ -48,11 +48,12 @@ def commands_of(result: RunResult) -> str:
     Where the run delivers a classifier that no recipe trained, the first alone.
     """
     run = result.run
-    asked = last_asked(run.folder) or run.session.command
+    command = run.session.command
+    asked = dataclasses.replace(last_asked(run.folder) or command, quick=command.quick)
     if result.choice is not None and not result.choice.trained:
         return command_of(asked)
     start = None if run.kind == "pre-train" else run.plan.start
-    again = dataclasses.replace(run.session.command, source=start, model=None, sweep=False)
+    again = dataclasses.replace(command, source=start, model=None, sweep=False)
     remarks = kept_remarks(run.folder)
     gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
     return f"{command_of(asked)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"

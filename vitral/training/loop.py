@@ -53,6 +53,7 @@ class TrainingResult:
         seconds: time trained, over all of the run's processes.
         images_per_second: over this process's steps, validation and saving left out.
         skipped: the steps whose batches gave no finite loss.
+        stopped: the signal that came too late to stop it, in its last update or after; None for none.
     """
 
     model: Model
@@ -63,6 +64,7 @@ class TrainingResult:
     seconds: float
     images_per_second: float
     skipped: tuple[int, ...] = ()
+    stopped: int | None = None
 
 
 def train(
@@ -173,10 +175,11 @@ class _Trainer:
         if self.state is not loaded.state:
             self.remark(f"its length was changed from {total} to {self.state.total_steps} steps after step {step}")
         elif step >= total:
+            more = "" if further else f"more {argument('time')}, or "
             self.listener(
                 Message(
-                    f"The run is finished: it made its {total} steps. To go on with it give it more "
-                    f"{argument('time')}, or another length by {argument('overrides', ['steps=N'])}."
+                    f"The run is finished: it made its {total} steps. To go on with it give it {more}another length by "
+                    f"{argument('overrides', ['steps=N'])}."
                 )
             )
 
@@ -219,7 +222,7 @@ class _Trainer:
             self.writer.wait()
         finally:
             log.close()
-        return self.result()
+        return self.result(_signal(request) if request.asked() else None)
 
     def _batches(self, budget: Budget) -> Generator[Batch, None, None]:
         # The length may yet change with a budget, and workers are not to be started anew for it.
@@ -338,16 +341,17 @@ class _Trainer:
         return made * self.batches.batch_size / self.trained_seconds if self.trained_seconds else 0.0
 
     def duties(self, log: MetricsLog, request: StopRequest, *, stop: bool = False) -> bool:
-        """Validate, save and stop where it is time to; return whether the network was validated."""
+        """Validate, save and stop where it is time to, but not after the last update; return whether it was validated."""
         step, total = self.state.step, self.state.total_steps
+        stop = stop and step < total
         validated = not stop and self.validate is not None and self.validation_is_due()
         stop = stop or (validated and self.check(log, request))
         due = step == total or step % self.recipe.checkpoint.every_steps == 0
         if step != self.saved_step and (stop or due or step == self.state.best_step):
             self.save(log)
-        if stop and step < total:
+        if stop:
             self.writer.wait()
-            number = request.signal or signal.SIGTERM  # another process of the job heard it
+            number = _signal(request)
             raise TrainingInterrupted(
                 f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
                 advice=f"go on with {argument('resume', True)} {argument('out', str(self.folder))}",
@@ -401,8 +405,12 @@ class _Trainer:
         self.writer.save(self.state, pack(self.step.states()))
         self.saved_step = self.state.step
 
-    def result(self) -> TrainingResult:
-        """Put the averaged weights in place and sum the run up."""
+    def result(self, stopped: int | None) -> TrainingResult:
+        """Put the averaged weights in place and sum the run up.
+
+        Args:
+            stopped: the signal that came too late to stop it, if one did.
+        """
         if self.step.average is not None:
             self.step.average.put()
         self.step.method.deliver()
@@ -421,4 +429,10 @@ class _Trainer:
             seconds=self.state.seconds,
             images_per_second=self.images_per_second(),
             skipped=self.state.skipped,
+            stopped=stopped,
         )
+
+
+def _signal(request: StopRequest) -> int:
+    """Return the signal that asked the run to stop: a termination, where another process of the job heard it."""
+    return request.signal or signal.SIGTERM

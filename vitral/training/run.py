@@ -32,7 +32,7 @@ from vitral.training.loop import train
 from vitral.training.methods.batches import augmentations, open_further, training_batches
 from vitral.training.planning.attempts import first_to_pay
 from vitral.training.planning.plan import Run, Session
-from vitral.training.planning.prepare import prepare
+from vitral.training.planning.prepare import prepare, set_rates
 from vitral.training.planning.rehearsal import Rehearsed, within_time
 from vitral.training.records.attempts import states
 from vitral.training.records.description import remarks_on, write_description
@@ -92,6 +92,7 @@ def execute(whole: Run) -> RunResult:
     if run.plan.attempts:
         rehearsed = _one_way(rehearsed, listener)
         run = rehearsed.run
+        set_rates(run.classifier.model, run.recipe)
         batches = batches.at(batches.image_size, augmentations(run.recipe, run.plan.augmentation))
     from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
     remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()

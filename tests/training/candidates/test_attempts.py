@@ -17,6 +17,7 @@ from vitral.cli.command_line import commands_of
 from vitral.cli.main import main
 from vitral.data.loader import TrainingBatches
 from vitral.events import Event, Message, ignore
+from vitral.models.model import Model
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
@@ -37,6 +38,23 @@ from vitral.training.result import RunResult
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 pytestmark = pytest.mark.usefixtures("short")
+
+
+def test_each_way_learns_at_the_rates_of_its_recipe(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The common recipe has a stochastic depth of 0.1, that without weights none."""
+    rates: list[tuple[float, float]] = []
+    train = loop.train
+
+    def noted(model: Model, batches: TrainingBatches, *, recipe: Recipe, **given: Any) -> TrainingResult:  # noqa: ANN401
+        rates.append((model.config.stochastic_depth, recipe.regularization.stochastic_depth))
+        return train(model, batches, recipe=recipe, **given)
+
+    monkeypatch.setattr(made, "train", noted)
+    tune(data, tmp_path / "run", start)
+    assert len(set(rates)) == 2
+    assert all(one == other for one, other in rates)
 
 
 def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(

@@ -25,12 +25,14 @@ from tests.training.candidates.attempts_run import (
     tune,
 )
 from tests.training.candidates.material import Killed, at_message, killed_when
+from vitral.cli.command_line import commands_of
 from vitral.errors import StorageError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress, ignore
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.choice import PROBE, TRAINED
+from vitral.training.candidates.choice import PIXELS, PROBE, TRAINED
 from vitral.training.candidates.first import HEAD
+from vitral.training.candidates.time import least
 from vitral.training.planning import attempts
 from vitral.training.planning.attempts import LORA
 from vitral.training.records.asked import last_asked
@@ -107,6 +109,41 @@ def test_an_attempt_that_is_stopped_leaves_the_best_so_far_in_place(
     assert best == pytest.approx(max(figures_so_far(run)))
     go_on(run)
     assert contents(run) == contents(whole[0].run.folder)
+
+
+def test_a_stop_that_comes_with_the_last_update_of_one_is_none_of_the_next(
+    whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path, start: Path
+) -> None:
+    now, run = in_attempt(2, STEPS)(), tmp_path / "run"
+
+    def listen(event: Event) -> None:
+        if now(event):
+            stop(event)
+
+    with pytest.raises(TrainingInterrupted, match=f"Stopped by SIGINT after {LORA}; go on with") as stopped:
+        tune(data, run, start, listener=listen)
+    assert stopped.value.exit_code == 130
+    assert len(attempts_of(run)) == 2
+    go_on(run)
+    assert contents(run) == contents(whole[0].run.folder)
+
+
+def test_a_first_classifier_made_in_a_hurry_is_made_again_where_there_is_more_time(
+    tmp_path: Path, data: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as hurry:
+        hurry.setattr(candidates, "affordable", lambda run, train, *given, **more: least(run, train))
+        tune(data, run, start, quick=True, time=20)
+    monkeypatch.setattr(candidates, "MOST_IMAGES", 64)
+    same = shutil.copytree(run, tmp_path / "same")
+    go_on(same, quick=True, time=30)  # no more than that
+    go_on(run, quick=True, time=600)
+    few, more = (vitral.load(folder).provenance.training["method"] for folder in (same, run))
+    assert few.startswith(PIXELS)
+    assert few.endswith("on 4 training images")
+    assert more.endswith("on 64 training images")
+    assert "quick" not in commands_of(go_on(run)).splitlines()[0]
 
 
 def test_quick_stops_before_them_and_resume_tries_them(tmp_path: Path, data: Path, start: Path) -> None:

@@ -20,10 +20,13 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.candidates import first as candidates
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.first import poor_start
-from vitral.training.planning import rehearsal
+from vitral.training.planning import look, rehearsal
+from vitral.training.planning.from_scratch import FINE, NARROW
 from vitral.training.result import RunResult
+from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
 
 QUICK = ("steps=4", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")
@@ -94,6 +97,46 @@ def test_what_beats_it_is_delivered(tmp_path: Path) -> None:
     assert result.choice.kept == "trained network"
     assert vitral.load(tmp_path / "run").model.config == result.training.model.config
     assert result.evaluation.headline() > 0.8
+
+
+def test_more_training_that_is_no_better_leaves_the_network_as_it_was(tmp_path: Path) -> None:
+    settings = ("batch_size=32", "workers=0", "optimizer.lr=0.003", "schedule.warmup_steps=10", "precision=fp32")
+    run = tmp_path / "run"
+    result = tune(stripes(tmp_path / "photos"), run, overrides=("steps=150", *settings))
+    assert result.choice is not None
+    assert result.choice.kept == "trained network"
+    before = (run / "classifier" / "weights.safetensors").read_bytes()
+    said: list[Event] = []
+    for steps in (151, 151):  # at the lowest rate; and then nothing is left to do
+        later = vitral.finetune(out=run, resume=True, overrides=(f"steps={steps}",), listener=said.append)
+        assert later.choice == result.choice
+        assert later.training.steps == 150
+        assert (run / "classifier" / "weights.safetensors").read_bytes() == before
+        assert later.evaluation == result.evaluation
+    assert any(at_message("after 150: that one is kept")(event) for event in said)
+
+
+def test_more_training_that_is_better_is_delivered(tmp_path: Path) -> None:
+    settings = ("batch_size=32", "workers=0", "optimizer.lr=0.003", "schedule.warmup_steps=10", "precision=fp32")
+    run = tmp_path / "run"
+    short = tune(stripes(tmp_path / "photos"), run, overrides=("steps=30", *settings))
+    later = vitral.finetune(out=run, resume=True, overrides=("steps=150",), listener=lambda event: None)
+    assert short.choice is not None
+    assert later.choice is not None
+    assert later.choice.candidates[1].figure > short.choice.candidates[1].figure
+    assert later.training.steps == vitral.load(run).provenance.training["steps"] == 150
+
+
+def test_without_validation_images_and_time_nothing_is_trained_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "other"):
+        write(tmp_path / "photos" / name / "0.png", np.full((SIZE, SIZE, 3), 90 if name == "one" else 200))
+    monkeypatch.setattr(candidates, "affordable", lambda *given, **more: None)  # as on a machine that is busy
+    result = tune(tmp_path / "photos", tmp_path / "run", time="10m")
+    assert result.training.steps == 0
+    assert result.choice is not None
+    assert result.choice.kept == PIXELS
 
 
 def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: Path) -> None:
@@ -206,6 +249,25 @@ def test_quick_stops_after_it_and_resume_goes_on(tmp_path: Path) -> None:
     assert [one.name for one in later.choice.candidates] == [PIXELS, "trained network"]
     with pytest.raises(TrainingError, match="past its first classifier"):
         vitral.finetune(out=run, resume=True, quick=True, listener=lambda event: None)
+
+
+def test_what_goes_on_before_an_update_is_planned_as_the_whole_command_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = shades(tmp_path / "photos"), tmp_path / "run"
+    asked = {"source": None, "image_size": None, "overrides": ("steps=2", "batch_size=8", "workers=0")}
+    monkeypatch.setattr(look, "training_speed", lambda device: 1e5)
+    tune(data, run, quick=True, **asked)
+    assert json.loads((run / "run.json").read_text())["from"] == NARROW[FINE]
+    monkeypatch.setattr(look, "training_speed", lambda device: 5e10)
+    vitral.finetune(out=run, resume=True, listener=lambda event: None)
+    tune(data, tmp_path / "whole", **asked)
+    assert (run / "recipe.toml").read_text() == (tmp_path / "whole" / "recipe.toml").read_text()
+    assert load_recipe(run / "recipe.toml").image_size == 24
+    for path in (run, tmp_path / "whole"):
+        assert json.loads((path / "run.json").read_text())["from"] == FINE
+    vitral.finetune(out=run, resume=True, overrides=("steps=3",), listener=lambda event: None)  # what has begun is kept
+    assert load_recipe(run / "recipe.toml").image_size == 24
 
 
 @pytest.mark.parametrize("asked", [{"recipe": "finetune"}, {"sweep": True}, {"baselines": False}])

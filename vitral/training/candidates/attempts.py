@@ -2,6 +2,7 @@
 
 import copy
 import json
+import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from vitral.training.optimization.precision import training_device
 from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.plan import Run
+from vitral.training.planning.prepare import set_rates
 from vitral.training.planning.rehearsal import DOUBT, Rehearsed
 from vitral.training.records.attempts import (
     GIVEN_UP,
@@ -83,7 +85,16 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
             listener(Message(f"{_named(one)}: {what}. {failure}", warning=True))
             continue
         records[one.name] = _finished(rehearsed, one, training, first, records, listener)
+        if training.stopped is not None and one != pending[-1]:
+            name = signal.Signals(training.stopped).name
+            raise TrainingInterrupted(
+                f"Stopped by {name} after {one.name}", advice=_going_on(run), exit_code=128 + training.stopped
+            )
     return _best(run, first, records)
+
+
+def _going_on(run: Run) -> str:
+    return f"go on with {argument('resume', True)} {argument('out', str(run.folder))}"
 
 
 def _named(attempt: Attempt) -> str:
@@ -168,6 +179,7 @@ def _trained(
     size = run.recipe.image_size
     if size is not None and model.image_size != (size, size):
         model.resize(size)
+    set_rates(model, run.recipe)
     head = first.begin_with_head(model) if run.plan.from_probe else ()
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
@@ -186,8 +198,7 @@ def _trained(
             listener=listener,
         )
     except TrainingInterrupted as stop:
-        advice = f"go on with {argument('resume', True)} {argument('out', str(run.folder))}"
-        raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
+        raise TrainingInterrupted(stop.done, advice=_going_on(run), exit_code=stop.exit_code) from stop
     complete(run, training, rehearsed.completing, listener)
     return training
 

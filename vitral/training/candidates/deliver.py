@@ -5,25 +5,27 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
-from vitral.classifier.folder import save, update_provenance
+from vitral.classifier.folder import read, save, update_provenance
 from vitral.classifier.provenance import Provenance
 from vitral.data.source import Source
+from vitral.errors import WeightsError
 from vitral.evaluation.baselines import Baselines
 from vitral.evaluation.evaluate import evaluate_source
 from vitral.evaluation.looks import TEST, note_look
 from vitral.events import Listener, Message, ignore
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER, RUN_FILE
+from vitral.models.model import Model
 from vitral.tasks.task import Result
 from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
-from vitral.training.candidates.first import First, first_classifier
+from vitral.training.candidates.first import FIRST_SHARE, First, first_classifier
 from vitral.training.loop import TrainingResult
 from vitral.training.methods.registry import method_of
 from vitral.training.optimization.precision import training_device
@@ -40,7 +42,6 @@ from vitral.training.scoring.validation import VALIDATION_IMAGES, run_validation
 
 LATE = "a linear model of what a few seconds allow is made all the same"
 LATE_SECONDS = 5.0  # for it
-FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
 
 
 def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, str]:
@@ -57,7 +58,7 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
         seconds = session.left() - FIXED_SECONDS * machine_slowness() if alone else FIRST_SHARE * session.left()
         after = min(len(run.data.splits[run.data.scored_split()]), VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
     first = first_classifier(run, rehearsed.validating, listener, seconds=seconds, after=after)
-    if first is None and (session.request.asked.quick or rehearsed.too_short()):
+    if first is None and (alone or rehearsed.too_short()):
         given = argument("time", written(session.budget_seconds or 0.0))
         listener(Message(f"{given} leaves no time for anything; {LATE}.", warning=True))
         first = first_classifier(run, rehearsed.validating, listener, seconds=LATE_SECONDS, after=0, late=True)
@@ -128,16 +129,52 @@ class Outcome:
 
 
 def one_outcome(rehearsed: Rehearsed, training: TrainingResult, first: First | None, listener: Listener) -> Outcome:
-    """Return the better of the first classifier, if there is one, and the one network that was trained."""
+    """Return the better of the first classifier, if there is one, and the one network that was trained.
+
+    Where there is one, a finished run that was trained further keeps the network that it had unless the new one is better.
+    """
     run = rehearsed.run
     complete(run, training, rehearsed.completing, listener)
     choice = None
     if first is not None:
-        network = Candidate(TRAINED, figure_of(rehearsed, training), first.candidate.images)
+        training, figure = _better(rehearsed, training, listener)
+        network = Candidate(TRAINED, figure, first.candidate.images)
         choice = choose([first.candidate, network], run.data.task.headline)
         if choice.kept != TRAINED:
             return Outcome(run, first.load().to(training_device()), training, False, choice)
     return Outcome(run, run.classifier_of(training.model), training, True, choice)
+
+
+def _better(rehearsed: Rehearsed, training: TrainingResult, listener: Listener) -> tuple[TrainingResult, float]:
+    """Return the better of what was trained and of what the run had delivered before that, and its figure."""
+    run, headline, now = rehearsed.run, rehearsed.run.data.task.headline, figure_of(rehearsed, training)
+    steps = distributed.broadcast(_steps_before(run))
+    if not 0 < steps < training.steps:
+        return training, now
+    before = read(run.folder / CLASSIFIER).to(training_device()).model
+    was = distributed.broadcast(_validated(rehearsed, before))
+    if headline.improves(now, was):
+        return training, now
+    listener(
+        Message(
+            f"Trained further, to {training.steps:,} steps, the network has {headline.text(now)} on the validation images, and "
+            f"had {headline.text(was)} after {steps:,}: that one is kept."
+        )
+    )
+    history = [row for row in training.history if row["step"] <= steps]
+    return replace(training, model=before, steps=steps, history=history), was
+
+
+def _steps_before(run: Run) -> int:
+    """Return after how many steps the network was delivered that is the run's classifier so far; 0 where none is."""
+    if not run.session.resume:
+        return 0
+    try:
+        before = read(run.folder / CLASSIFIER)
+    except WeightsError:  # there is none, or a damaged one
+        return 0
+    steps = before.provenance.training.get("steps")
+    return steps if isinstance(steps, int) and before.class_names == run.data.class_names else 0
 
 
 def first_outcome(run: Run, first: First) -> Outcome:
@@ -207,9 +244,13 @@ def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:
         for name, value in row.items():
             if name.startswith("validation/"):
                 return float(value)
+    return _validated(rehearsed, training.model)
+
+
+def _validated(rehearsed: Rehearsed, model: Model) -> float:
     validate = run_validation(rehearsed.run, rehearsed.validating, rehearsed.live)
-    figures = None if validate is None else validate(training.model, ignore, lambda: False)
-    assert figures is not None, "the trained network was not validated"
+    figures = None if validate is None else validate(model, ignore, lambda: False)
+    assert figures is not None, "the network was not validated"
     return next(iter(figures.values()))
 
 

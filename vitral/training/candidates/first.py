@@ -34,10 +34,13 @@ from vitral.training.candidates.choice import PIXELS, PROBE, Candidate, half_wid
 from vitral.training.candidates.time import Affordable, affordable, least
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
+from vitral.training.records.asked import kept
+from vitral.training.records.attempts import states
 from vitral.training.records.run_folder import FIRST, FIRST_FILE
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
+FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
 
 
@@ -105,7 +108,7 @@ def first_classifier(
         if may is None:
             return None
         first = _made(run, may, validating, listener)
-    if torchrun.is_main() and not is_classifier(run.folder / CLASSIFIER):
+    if torchrun.is_main() and (begun is None or not is_classifier(run.folder / CLASSIFIER)):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
     return first
@@ -225,8 +228,18 @@ def images_judged(run: Run) -> int | None:
 
 
 def _kept(run: Run) -> Candidate | None:
-    """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one."""
-    return distributed.broadcast(_read(run.folder)) if run.session.resume else None
+    """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one.
+
+    Neither does one count that was made in a hurry, where nothing has been trained yet and there is more time now.
+    """
+    return distributed.broadcast(None if _hurried(run) else _read(run.folder)) if run.session.resume else None
+
+
+def _hurried(run: Run) -> bool:
+    first, now = kept(run.folder), run.session.budget_seconds
+    if first is None or first.budget_seconds is None or now is None or states(run.folder):
+        return False
+    return FIRST_SHARE * now > first.budget_seconds
 
 
 def _read(folder: Path) -> Candidate | None:

@@ -160,13 +160,18 @@ def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
     model.replace_head(data.outputs, seed=derive(recipe.seed, "head"))
     if recipe.image_size is not None:
         model.resize(recipe.image_size)
-    rates = recipe.regularization
-    model.set_rates(
-        dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
-    )
+    set_rates(model, recipe)
     changes: dict[str, float | None] = dict(routing(recipe))
     if getattr(model.config, "experts", None) is not None:
         # A rate like the others: the recipe's, not that of the training before.
         changes["dropout"] = recipe.experts.dropout
     if changes:
         change_experts(model, **changes)
+
+
+def set_rates(model: Model, recipe: Recipe) -> None:
+    """Give a network a recipe's rates of dropout and stochastic depth."""
+    rates = recipe.regularization
+    model.set_rates(
+        dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
+    )
