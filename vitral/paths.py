@@ -162,7 +162,12 @@ def _enter(root: Path, start: str, found: Walk, seen: set[tuple[int, int]], link
 
 def _visible(path: Path) -> Iterator["os.DirEntry[str]"]:
     with os.scandir(path) as entries:
-        yield from (entry for entry in entries if not entry.name.startswith("."))
+        yield from (entry for entry in entries if not is_hidden(entry.name))
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or folder of that name is none of the user's own: hidden, or left by macOS in an archive."""
+    return name.startswith((".", "__MACOSX"))
 
 
 def _sort_out(entries: list["os.DirEntry[str]"], folder: str, found: Walk, links: list[str]) -> Iterator[str]:

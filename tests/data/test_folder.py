@@ -79,6 +79,19 @@ def test_a_folder_trained_on_is_scored_on_what_was_left_out(root: Path, make: Ma
     assert len(open_folder(root, trained_on=trained.fingerprint).splits["test"]) == 21
 
 
+def test_it_is_split_alike_whatever_else_a_classifier_knows(root: Path, make: Make) -> None:
+    for name in ("ant", "bee", "cat"):
+        make(name, 20)
+    trained = open_folder(root)
+    wider = open_folder(root, class_names=("aardvark", *trained.class_names), trained_on=trained.fingerprint)
+    for split, source in trained.splits.items():
+        other = wider.splits[split]
+        assert [source.describe(index) for index in range(len(source))] == [
+            other.describe(index) for index in range(len(other))
+        ]
+        assert (other.labels() == source.labels() + 1).all()
+
+
 @pytest.mark.parametrize(
     ("folders", "message"),
     [

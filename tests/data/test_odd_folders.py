@@ -214,6 +214,70 @@ def test_nested_folders(
     )
 
 
+def of_classes(*splits: str) -> dict[str, int]:
+    return {f"{split}/{name}": 4 for split in splits for name in ("cat", "dog")}
+
+
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (of_classes("training_set", "test_set"), ("train", "validation", "test")),
+        (
+            of_classes("seg_train/seg_train", "seg_test/seg_test") | {"seg_pred/seg_pred": 3},
+            ("train", "validation", "test"),
+        ),
+        (of_classes("train", "my-val"), ("train", "validation")),
+        (of_classes("train", "validate"), ("train", "validation")),
+        (
+            of_classes("photos/train", "photos/test") | {"docs": 0, "__MACOSX/photos/train/cat": 2},
+            ("train", "validation", "test"),
+        ),
+    ],
+)
+def test_splits_of_other_names_are_splits(make: Make, folders: dict[str, int], splits: tuple[str, ...]) -> None:
+    data = open_data(make(folders))
+    assert data.class_names == ("cat", "dog")
+    assert data.splits.keys() == {*splits}
+    assert ("seg_pred" in notes(data)) == ("seg_pred/seg_pred" in folders)
+
+
+@pytest.mark.parametrize(
+    ("folders", "classes"),
+    [
+        ({"bus": 4, "car": 4, "train": 4}, ("bus", "car", "train")),  # the vehicle
+        (
+            {"bus station/day": 4, "train station/day": 4, "test track/day": 4},
+            ("bus station", "test track", "train station"),
+        ),
+        ({"training shoes": 4, "test tubes": 4}, ("test tubes", "training shoes")),
+        ({"1": 4, "01": 4, "2": 4}, ("01", "1", "2")),
+    ],
+)
+def test_classes_whose_names_are_like_splits_or_each_other_are_classes(
+    make: Make, folders: dict[str, int], classes: tuple[str, ...]
+) -> None:
+    assert open_data(make(folders)).class_names == classes
+
+
+def test_folders_beside_the_splits_are_named(make: Make) -> None:
+    data = open_data(make({**of_classes("train", "val"), "later": 3, "extra/cat": 2}))
+    assert "beside train/, val/ are left out: extra, later." in notes(data)
+    assert "5 images" in notes(data)
+
+
+def test_a_refusal_says_what_was_left_out(make: Make) -> None:
+    root = make({"cats": 0, "dogs": 0})
+    for name in ("cats", "dogs"):
+        (root / name / "1.heic").write_bytes(b"no matter")
+    with pytest.raises(DataError, match=r"no classes.*2 files in .* are not named like images \(\.jpg"):
+        open_data(root)
+    alone = make({"images": 4}, "labelled")
+    (alone / "labels.csv").write_text("image,label\nimages/0.png,cat\nimages/1.png,dog\n")
+    with pytest.raises(DataError, match=r"only one class \('images'\).*labels\.csv' is not read: .* name it instead"):
+        open_data(alone)
+    assert open_data(alone / "labels.csv").class_names == ("cat", "dog")
+
+
 def test_nested_folders_below_splits_are_read_one_way(make: Make) -> None:
     root = make({f"shop/{split}/{name}": 3 for split in ("train", "val", "test") for name in GROCERIES})
     data = open_data(root)

@@ -29,7 +29,7 @@ from vitral.data.names import ALL
 from vitral.data.stored import Entry, Handles, Store, Strings
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_ours
+from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_ours
 
 ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
@@ -284,7 +284,7 @@ def _is_image(parts: tuple[str, ...]) -> bool:
 
 
 def _hidden(parts: tuple[str, ...]) -> bool:
-    return any(part.startswith((".", "__MACOSX")) and part not in (".", "..") for part in parts)
+    return any(is_hidden(part) and part not in (".", "..") for part in parts)
 
 
 def _zip_members(path: Path) -> list[Member]:

@@ -111,7 +111,8 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     fingerprints = (fingerprint(entries, contents), former_fingerprint(entries))
     others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
-    splits = share_out(entries, names, notes, contents, whole=others, held_out=held_out)
+    order = _own_order(listing, entries, names)
+    splits = share_out(entries, order, notes, contents, whole=others, held_out=held_out)
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     numbers = {name: number for number, name in enumerate(names)}
@@ -158,6 +159,13 @@ def _in_the_classifiers_words(
         split: [entry._replace(classes=tuple(words[name] for name in entry.classes)) for entry in images]
         for split, images in entries.items()
     }
+
+
+def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequence[str]) -> list[str]:
+    """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
+    own = sorted(_named(entries), key=natural_key) if listing.class_names is None else listing.class_names
+    own = own if _named(entries) <= set(own) else names  # a classifier's words
+    return [*own, *(name for name in names if name not in set(own))]
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
@@ -254,7 +262,7 @@ def _class_names(
             if listing.class_names is None and os.path.isdir(title)
             else "a classifier needs at least two, each with images to train on."
         )
-        raise DataError(" ".join([f"'{title}' has {what}; {needs}", *unread]))
+        raise DataError(" ".join([f"'{title}' has {what}; {needs}", *listing.notes, *unread]))
     declared = listing.class_names
     for split, names in classes.items():
         if declared is None and (unknown := sorted(names - base, key=natural_key)):

@@ -8,12 +8,12 @@
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from vitral.advice import argument
-from vitral.data.names import ALL, natural_key, some, split_named
+from vitral.data.names import ALL, natural_key, some, split_named, split_within
 from vitral.errors import DataError, did_you_mean
 
 Reading = Literal["leaf", "top", "path"]
@@ -31,7 +31,7 @@ class Arranged:
         images: by split, the index and the class of each image, classes and images in natural order.
         outside: how many images are in no class: outside the class folders, or outside the splits.
         empty: folders that would be classes, but contain no image.
-        notes: which reading was used where there were several.
+        notes: which reading was used where there were several, and which folders beside the splits were left out.
         reading: which folder named the class; None where all readings agree.
     """
 
@@ -65,7 +65,8 @@ def arrange(
 ) -> Arranged:
     """Assign images to splits and classes by their folders.
 
-    Common parent folders are skipped; train/, val/ and test/ are splits where there is a train/.
+    Common parent folders are skipped; train/, val/ and test/ are splits where there is a train/. So are training_set/ and
+    seg_test/ where their sub-folders are those of the training images.
 
     Args:
         images: the parts of each image's path, its own name last.
@@ -75,8 +76,7 @@ def arrange(
     """
     parents = [parts[:-1] for parts in images]
     every = {*parents, *folders}
-    skip = _common(set(parents), every)
-    splits = _split_folders({folder[skip:] for folder in every if len(folder) > skip})
+    skip, splits = _splits_below(set(parents), every)
     inner = skip + bool(splits)
     split_of = {folder: _split_of(folder, skip, splits) for folder in set(parents)}
     in_splits = [
@@ -99,7 +99,7 @@ def arrange(
         images=by_split,
         outside=outside,
         empty=_empty(every, {folder[: inner + 1] for folder in parents}, skip, splits),
-        notes=() if reading else _notes(inside, used),
+        notes=(*(() if reading else _notes(inside, used)), *_beside(set(parents), skip, splits)),
         reading=used if any(len(folder) > 1 for folder in inside) else None,
     )
 
@@ -122,18 +122,72 @@ def _common(parents: set[Folder], every: set[Folder]) -> int:
         depth += 1
 
 
-def _split_folders(folders: set[Folder]) -> set[str]:
-    """Return the names of the folders that are splits: none without a training split, unless all are splits."""
-    tops = {folder[0] for folder in folders}
-    splits = {name for name in tops if split_named(name)}
-    return splits if splits == tops or any(split_named(name) == "train" for name in splits) else set()
+def _splits_below(parents: set[Folder], every: set[Folder]) -> tuple[int, dict[str, str]]:
+    """Return how many parent folders are skipped, and the splits below them; a folder without images hides no splits."""
+    skip = _common(parents, every)
+    splits = _split_folders(parents, every, skip)
+    deeper = _common(parents, parents)
+    if not splits and deeper > skip and (below := _split_folders(parents, every, deeper)):
+        return deeper, below
+    return skip, splits
 
 
-def _split_of(folder: Folder, skip: int, splits: set[str]) -> str | None:
+def _split_folders(parents: set[Folder], every: set[Folder], skip: int) -> dict[str, str]:
+    """Return the folders that are splits, and of what: none without a training split, unless all are splits.
+
+    A folder named train/ that holds images itself beside others of images is a class: the vehicle.
+    """
+    tops = {folder[skip] for folder in every if len(folder) > skip}
+    splits = {name: split for name in tops if (split := split_named(name))}
+    if splits.keys() == tops:
+        return splits
+    inside: dict[str, set[str]] = {folder[skip]: set() for folder in parents if len(folder) > skip}
+    for folder in parents:
+        if len(folder) > skip + 1:
+            inside[folder[skip]].add(folder[-1])
+    splits |= _spoken_of(splits, inside)
+    others = inside.keys() - splits.keys()
+    is_class = len(splits) == 1 and len(others) > 1 and not inside.get(next(iter(splits)))
+    return splits if "train" in splits.values() and not is_class else {}
+
+
+def _spoken_of(splits: Mapping[str, str], inside: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return the further folders whose names only speak of a split: where their sub-folders are those of the training images.
+
+    Where a folder of another name has them, too, all are classes.
+
+    Args:
+        splits: the folders that are named like splits.
+        inside: of each folder of images, the names of its sub-folders with images.
+    """
+    spoken = {
+        name: split
+        for name in inside.keys() - splits.keys()
+        if inside[name] and (split := split_within(name)) and split not in splits.values()
+    }
+    training = [name for name, split in {**splits, **spoken}.items() if split == "train"]
+    if not spoken or len(training) != 1:
+        return {}
+    classes = inside.get(training[0], set())
+    if any(inside[name] & classes for name in inside.keys() - splits.keys() - spoken.keys()):
+        return {}
+    same = {name: split for name, split in spoken.items() if inside[name] <= classes}
+    return same if len(splits) + len(same) > 1 else {}
+
+
+def _beside(parents: set[Folder], skip: int, splits: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a line that names the folders of images beside the splits, which are left out; none where there is none."""
+    others = {folder[skip] for folder in parents if len(folder) > skip} - splits.keys() if splits else set()
+    if not others:
+        return ()
+    return (f"Folders of images beside {some([f'{name}/' for name in splits])} are left out: {some(others)}.",)
+
+
+def _split_of(folder: Folder, skip: int, splits: Mapping[str, str]) -> str | None:
     """Return the split that a folder is in; None for one outside the splits."""
     if not splits:
         return ALL if len(folder) >= skip else None
-    return split_named(folder[skip]) if len(folder) > skip and folder[skip] in splits else None
+    return splits.get(folder[skip]) if len(folder) > skip else None
 
 
 def _detect(folders: set[Folder], splits: Iterable[set[Folder]], wanted: Collection[str] | None) -> Reading:
@@ -179,7 +233,7 @@ def _notes(folders: set[Folder], used: Reading) -> tuple[str, ...]:
     )
 
 
-def _empty(every: set[Folder], used: set[Folder], skip: int, splits: set[str]) -> list[str]:
+def _empty(every: set[Folder], used: set[Folder], skip: int, splits: Mapping[str, str]) -> list[str]:
     inner = skip + bool(splits)
     level = {folder for folder in every if len(folder) == inner + 1 and _split_of(folder, skip, splits) is not None}
     return sorted(("/".join(folder) for folder in level - used), key=natural_key)

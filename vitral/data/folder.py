@@ -172,7 +172,7 @@ def _notes(folder: Path, walked: Walk, empty: list[str], others: int, outside: i
             f"{others} files in '{folder}' are not named like images ({', '.join(EXTENSIONS)}) and were left out."
         )
     if outside:
-        notes.append(f"{outside} images in '{folder}' are in no class folder and were left out.")
+        notes.append(f"{outside} images in '{folder}' are in no class folder, or beside the splits, and were left out.")
     if broken := [name for name in walked.broken if not _is_image(name)]:
         notes.append(f"{len(broken)} links in '{folder}' lead nowhere and were skipped: {some(broken)}.")
     return notes

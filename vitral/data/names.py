@@ -15,15 +15,15 @@ NAMES_LIMIT = 1 << 26  # bytes
 ALL = "all"  # the split of images that are in none
 SPLITS = {
     "train": ("train", "training"),
-    "validation": ("val", "valid", "validation", "dev"),
+    "validation": ("val", "valid", "validate", "validation", "dev", "eval"),
     "test": ("test", "testing"),
 }
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Return a sorting key that puts 2 before 10, however many digits a number has."""
+    """Return a sorting key that puts 2 before 10, however many digits a number has; of two names no two keys are equal."""
     parts = re.split(r"(\d+)", name)
-    return tuple(_number(part) if part.isdecimal() else (1, 0, part) for part in parts if part)
+    return (*(_number(part) if part.isdecimal() else (1, 0, part) for part in parts if part), (-1, 0, name))
 
 
 def _number(digits: str) -> tuple[int, int, str]:
@@ -40,6 +40,12 @@ def common_folder(files: Sequence[str]) -> str:
 def split_named(name: str) -> str | None:
     """Return the split that a folder, file or column value of that name stands for, or None."""
     return next((split for split, names in SPLITS.items() if name.lower() in names), None)
+
+
+def split_within(name: str) -> str | None:
+    """Return the split of which a folder's name speaks in one of its words, such as "training_set" or "seg_test", or None."""
+    found = {split for word in re.split(r"[\s_.-]+", name) if (split := split_named(word))}
+    return found.pop() if len(found) == 1 else None
 
 
 def some(names: Collection[str]) -> str:

@@ -230,7 +230,12 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     shards = shard_files(folder, walked)
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
-    return list_folder(folder, walked, how=how)
+    listing = list_folder(folder, walked, how=how)
+    tables = [path for paths in table_files(folder, walked).values() for path in paths if Path(path).parent == folder]
+    if not tables:
+        return listing
+    read = f"'{tables[0]}' is not read: folders name the classes; to take the labels of the table name it instead."
+    return replace(listing, notes=(*listing.notes, read))
 
 
 def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:

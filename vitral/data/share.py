@@ -30,7 +30,7 @@ def share_out(
 
     Args:
         entries: by split, or under "all" without splits.
-        names: of the classes, in order.
+        names: of the classes, in the data's own order.
         notes: decisions are added here.
         contents: hashes of the images' bytes by store index; an image without one equals no other.
         whole: whether data without splits are all for scoring.
@@ -38,7 +38,10 @@ def share_out(
     """
     splits = dict(entries)
     if ALL in entries and whole:
-        notes.append("The data have no train and test splits and are not the training data, so all of them are scored.")
+        notes.append(
+            "The data have no train and test splits and are not just as the classifier learned them, so all of them are "
+            "scored: too well, if it learned some of these images."
+        )
         return {"test": entries[ALL]}
     if ALL in entries:
         parts = _stratify(entries[ALL], names, (SHARE, SHARE), contents, notes)
