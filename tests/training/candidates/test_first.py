@@ -139,6 +139,28 @@ def test_without_validation_images_and_time_nothing_is_trained_either(
     assert result.choice.kept == PIXELS
 
 
+def test_a_start_that_may_have_learned_what_is_scored_now_is_warned_of(tmp_path: Path) -> None:
+    """Splits are drawn anew from data that grew."""
+
+    def warned(data: Path, start: Path) -> bool:
+        said: list[Event] = []
+        vitral.plan(data, source=start, time="60s", listener=said.append)
+        return any(isinstance(event, Message) and "scores too good" in event.text for event in said)
+
+    photos, run = shades(tmp_path / "photos"), tmp_path / "run"
+    tune(photos, run, baselines=False)
+    assert not warned(photos, run)
+    assert not warned(stripes(tmp_path / "others"), run)
+    write(photos / "dark" / "new.png", np.full((SIZE, SIZE, 3), 20))
+    assert warned(photos, run)
+    shades(photos / "val", 4)
+    (tmp_path / "split" / "train").parent.mkdir()
+    photos.rename(tmp_path / "split" / "train")
+    (tmp_path / "split" / "train" / "val").rename(tmp_path / "split" / "val")
+    (tmp_path / "split" / "test").symlink_to("val")
+    assert not warned(tmp_path / "split", run)
+
+
 def test_of_trained_weights_the_probe_on_their_features_is_the_first(tmp_path: Path) -> None:
     data, start = stripes(tmp_path / "photos"), a_start(tmp_path / "start")
     result = tune(data, tmp_path / "run", source=start, quick=True, overrides=())

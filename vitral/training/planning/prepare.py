@@ -9,9 +9,10 @@ from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.classifier.provenance import Provenance
+from vitral.data.fingerprint import same_data
 from vitral.data.source import DataSet
 from vitral.errors import ModelError
-from vitral.events import Listener
+from vitral.events import Listener, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.catalog import list_models
 from vitral.models.create import configure
@@ -110,6 +111,8 @@ def prepare(session: Session) -> Run:
     loaded = session.loaded
     if request.automatic and loaded is None:
         loaded = load(str(request.source), tuned=False, listener=session.listener)
+    if not session.resume and (line := may_have_learned(session.data, loaded)):
+        session.listener(Message(line, warning=True))
     facts = look(request, session.data, loaded)
     plan = resolve(request, facts)
     skip = request.asked.skip_bad_images
@@ -120,6 +123,25 @@ def prepare(session: Session) -> Run:
     measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
     plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
     return Run(session, plan, classifier, judging)
+
+
+def may_have_learned(data: DataSet, start: Classifier | None) -> str:
+    """Return a line where a start was trained on data of the same classes, so that images it learned may now be scored.
+
+    Splits are drawn from all images: of data that grew since then others are validation and test images.
+    """
+    made = [split for split in data.shared_out if split != "train"]
+    if start is None or not made or not data.class_names:
+        return ""
+    before = str(start.provenance.training.get("data_fingerprint") or "")
+    shared = set(start.class_names) & set(data.class_names)
+    if not before or same_data(before, data.fingerprint) or not shared or 2 * len(shared) < len(set(start.class_names)):
+        return ""
+    return (
+        "The start was trained on other data, or on these before they changed, with the same classes. Images that it learned "
+        f"then may now be {' or '.join(made)} images, and the scores too good; {' and '.join(f'{split}/' for split in made)} "
+        "of your own, with images that it has never seen, tell."
+    )
 
 
 def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Classifier:
