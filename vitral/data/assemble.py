@@ -165,7 +165,7 @@ def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequ
     """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
     own = sorted(_named(entries), key=natural_key) if listing.class_names is None else listing.class_names
     own = own if _named(entries) <= set(own) else names  # a classifier's words
-    return [*own, *(name for name in names if name not in set(own))]
+    return list(dict.fromkeys([*own, *names]))
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
