@@ -3,13 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check docs reliability fuzz peers mutants speed clean
+.PHONY: demo test proofs check docs reliability fuzz peers mutants speed clean
 
 demo: $(VENV)/.installed
 	$(BIN)/vitral demo
 
+PYTEST := $(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
+
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest -q -n 2 --dist loadscope --no-loadscope-reorder --max-worker-restart=0
+	$(PYTEST)
+
+# What takes longest of the tests of every change.
+proofs: $(VENV)/.developed
+	$(PYTEST) -m "long and not slow"
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check .

@@ -8,6 +8,8 @@ from vitral.checks import check_resume as module
 from vitral.checks.check_resume import _compare, check_resume
 from vitral.errors import TrainingError
 
+pytestmark = pytest.mark.long
+
 
 def test_the_proof_holds_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KILLS", 1)

@@ -19,6 +19,8 @@ from vitral.inference.engines import openvino_core, openvino_hints
 from vitral.inference.exported.onnx_graph import OnnxGraph
 from vitral.tasks.multi_label import MULTI_LABEL
 
+pytestmark = pytest.mark.long
+
 BATCHES = [(1, 90, 99), (2, 270, 189), (7, 45, 40)]  # images, rows, columns: of sizes that shrink, and that grow
 WITH_EXPERTS = ("experts", "every-experts")
 QUICK = (

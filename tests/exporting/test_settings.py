@@ -30,6 +30,8 @@ from vitral.machine import has_int8
 from vitral.models.families import build
 from vitral.models.model import Model
 
+pytestmark = pytest.mark.long
+
 needs_int8 = pytest.mark.skipif(not has_int8(), reason="needs a CPU that multiplies 8-bit integers")
 
 

@@ -70,6 +70,7 @@ def test_a_cpu_that_multiplies_no_packed_bf16_is_said_in_one_line(monkeypatch: p
 
 
 @of_extras
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["deit", "hybrid", "clip", "resnet-basic", "cvt"])
 def test_another_runtime_gives_the_networks_answers(name: str, engine: Engine) -> None:
     assert furthest(make(name), engine, "fp32") < 1e-4

@@ -245,6 +245,7 @@ def test_multiply_accumulates_are_near_the_papers(name: str, giga: float) -> Non
     assert macs(name) / 1e9 == pytest.approx(giga, rel=0.025)
 
 
+@pytest.mark.long
 def test_the_list_of_costs_is_what_is_counted() -> None:
     assert list(COSTS) == list_models()
     counted = {name: (parameters(name), macs(name)) for name in COSTS}

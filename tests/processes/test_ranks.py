@@ -17,6 +17,8 @@ from tests.forks import Fork, job, type_command
 from tests.processes import agent, ranks_run
 from vitral.training.records.recipe_file import RECIPE_FILE
 
+pytestmark = pytest.mark.long
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
 TIGHT = 1e-5
 ORTHOGONAL = 5e-3  # for Muon computes in bfloat16 what it makes orthogonal

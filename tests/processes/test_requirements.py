@@ -34,6 +34,8 @@ from vitral.training.loop import train
 from vitral.training.records.checkpoints import load_newest
 from vitral.training.settings.recipe import build_recipe
 
+pytestmark = pytest.mark.long
+
 SEED = 20201022
 
 

@@ -12,6 +12,8 @@ from tests.cli.conftest import write_images
 from tests.conftest import Record
 from tests.forks import Fork, command
 
+pytestmark = pytest.mark.long
+
 SEED = 20201022
 SETTINGS = ("steps=60", "batch_size=8", "workers=1", "checkpoint.every_steps=5", "evaluation.every_steps=20")
 BEGIN = ("--data", "photos", "--from", "vit-mu16", "--image-size", "32", "--out", "run", "--no-baselines")

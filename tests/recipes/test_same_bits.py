@@ -22,6 +22,8 @@ import vitral
 from vitral.events import ignore
 from vitral.training.records.environment import environment
 
+pytestmark = pytest.mark.long
+
 KEPT = Path(__file__).with_name("same_bits.json")
 STEPS = 20
 SHORT = ("batch_size=8", f"steps={STEPS}", "workers=0", "schedule.warmup_steps=3", "evaluation.every_steps=10")

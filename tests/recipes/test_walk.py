@@ -26,6 +26,8 @@ from vitral.training.planning import estimate
 from vitral.training.planning.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
+pytestmark = pytest.mark.long
+
 STEPS = 2
 CLASSES = ("dress", "hat", "shoes")
 # What a stand-in leaves of a network: every part of its architecture, once, and narrow.

@@ -25,6 +25,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DESIGN", replace(DESIGN, arms=tuple(arms)))
 
 
+@pytest.mark.long
 def test_an_interrupted_demo_goes_on_and_a_finished_one_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "demo"
 

@@ -17,6 +17,8 @@ from vitral.training.methods.batches import training_batches
 from vitral.training.methods.supervised import Supervised
 from vitral.training.step import Outcome, Step
 
+pytestmark = pytest.mark.long
+
 
 def test_the_backbone_has_a_curve_of_its_own(run: Run) -> None:
     seen: list[tuple[float, float]] = []

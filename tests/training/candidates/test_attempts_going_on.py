@@ -41,7 +41,7 @@ from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.records.resume import budget_left, has_unused_time
 from vitral.training.result import RunResult
 
-pytestmark = pytest.mark.usefixtures("short")
+pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
 
 MOMENTS: dict[str, Callable[[], Callable[[Event], bool]]] = {
     "within the first": in_attempt(1, 3),

@@ -19,7 +19,7 @@ from vitral.training.settings.recipe import load_recipe
 FINE = 24  # half as much again
 OWN = {"image_size": None, "overrides": SETTINGS}  # who says a size gets no other
 
-pytestmark = pytest.mark.usefixtures("short")
+pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
 
 
 def photos(folder: Path, count: int = 150) -> Path:

@@ -26,6 +26,8 @@ from vitral.training.records.checkpoints import load_newest
 from vitral.training.records.data_record import data_changes
 from vitral.training.settings.recipe import load_recipe
 
+pytestmark = pytest.mark.long
+
 METHOD: dict[str, Any] = {"method": {"name": "mutual"}}
 
 

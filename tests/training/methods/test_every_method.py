@@ -14,6 +14,8 @@ from tests.processes.test_ranks import TIGHT, close, history, same_bits
 from tests.training.methods.test_distillation import saved
 from vitral.training.settings.methods import SECTIONS
 
+pytestmark = pytest.mark.long
+
 PLAIN = {"augmentation": {"crop": "none", "shift": 0.2}}
 METHODS: dict[str, dict[str, Any]] = {
     "masked-patches": {},
