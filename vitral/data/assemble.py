@@ -163,9 +163,9 @@ def _in_the_classifiers_words(
 
 def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequence[str]) -> list[str]:
     """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
-    own = sorted(_named(entries), key=natural_key) if listing.class_names is None else listing.class_names
-    own = own if _named(entries) <= set(own) else names  # a classifier's words
-    return list(dict.fromkeys([*own, *names]))
+    there = _named(entries)
+    own = sorted(there, key=natural_key) if listing.class_names is None else list(listing.class_names)
+    return list(dict.fromkeys([*own, *names] if there <= set(own) else names))  # else in a classifier's words
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:
