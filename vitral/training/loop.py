@@ -354,7 +354,7 @@ class _Trainer:
             number = _signal(request)
             raise TrainingInterrupted(
                 f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
-                advice=f"go on with {argument('resume', True)} {argument('out', str(self.folder))}",
+                advice=going_on(self.folder),
                 exit_code=128 + number,
             )
         return validated
@@ -431,6 +431,11 @@ class _Trainer:
             skipped=self.state.skipped,
             stopped=stopped,
         )
+
+
+def going_on(folder: Path) -> str:
+    """Return what to do after a stop: how the run in a folder goes on."""
+    return f"go on with {argument('resume', True)} {argument('out', str(folder))}"
 
 
 def _signal(request: StopRequest) -> int:

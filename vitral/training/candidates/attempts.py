@@ -18,7 +18,7 @@ from vitral.layout import CLASSIFIER
 from vitral.training.candidates.choice import Candidate, Choice, choose
 from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome
 from vitral.training.candidates.first import First
-from vitral.training.loop import TrainingResult, train
+from vitral.training.loop import TrainingResult, going_on, train
 from vitral.training.methods.batches import augmentations
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.attempts import Attempt
@@ -88,13 +88,9 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
         if training.stopped is not None and one != pending[-1]:
             name = signal.Signals(training.stopped).name
             raise TrainingInterrupted(
-                f"Stopped by {name} after {one.name}", advice=_going_on(run), exit_code=128 + training.stopped
+                f"Stopped by {name} after {one.name}", advice=going_on(run.folder), exit_code=128 + training.stopped
             )
     return _best(run, first, records)
-
-
-def _going_on(run: Run) -> str:
-    return f"go on with {argument('resume', True)} {argument('out', str(run.folder))}"
 
 
 def _named(attempt: Attempt) -> str:
@@ -198,7 +194,7 @@ def _trained(
             listener=listener,
         )
     except TrainingInterrupted as stop:
-        raise TrainingInterrupted(stop.done, advice=_going_on(run), exit_code=stop.exit_code) from stop
+        raise TrainingInterrupted(stop.done, advice=going_on(run.folder), exit_code=stop.exit_code) from stop
     complete(run, training, rehearsed.completing, listener)
     return training
 

@@ -148,10 +148,10 @@ def one_outcome(rehearsed: Rehearsed, training: TrainingResult, first: First | N
 def _better(rehearsed: Rehearsed, training: TrainingResult, listener: Listener) -> tuple[TrainingResult, float]:
     """Return the better of what was trained and of what the run had delivered before that, and its figure."""
     run, headline, now = rehearsed.run, rehearsed.run.data.task.headline, figure_of(rehearsed, training)
-    steps = distributed.broadcast(_steps_before(run))
-    if not 0 < steps < training.steps:
+    steps, before = _before(run)
+    if not distributed.broadcast(before is not None and steps < training.steps):
         return training, now
-    before = read(run.folder / CLASSIFIER).to(training_device()).model
+    assert before is not None, "the run's folder is the same in every process"
     was = distributed.broadcast(_validated(rehearsed, before))
     if headline.improves(now, was):
         return training, now
@@ -165,16 +165,18 @@ def _better(rehearsed: Rehearsed, training: TrainingResult, listener: Listener) 
     return replace(training, model=before, steps=steps, history=history), was
 
 
-def _steps_before(run: Run) -> int:
-    """Return after how many steps the network was delivered that is the run's classifier so far; 0 where none is."""
+def _before(run: Run) -> tuple[int, Model | None]:
+    """Return the network that the run's classifier is so far, and the steps that made it; None where it was not trained."""
     if not run.session.resume:
-        return 0
+        return 0, None
     try:
         before = read(run.folder / CLASSIFIER)
     except WeightsError:  # there is none, or a damaged one
-        return 0
+        return 0, None
     steps = before.provenance.training.get("steps")
-    return steps if isinstance(steps, int) and before.class_names == run.data.class_names else 0
+    if not isinstance(steps, int) or before.class_names != run.data.class_names:
+        return 0, None
+    return steps, before.to(training_device()).model
 
 
 def first_outcome(run: Run, first: First) -> Outcome:

@@ -154,25 +154,24 @@ def _why_size(situation: Situation, model: str, size: int, fitting: list[int]) -
     own = "about their own size" if situation.detail is None else "larger they show no more"
     if len(fitting) == 1:
         return own
-    room = _room(situation)
+    time = _time(situation)
     seen = situation.passes_at(model, size)
     if seen < situation.passes:
-        return f"the least, and even so {room} for only {seen:.2g} passes over {situation.images:,} images"
+        return f"the least, and even so {time} room for only {seen:.2g} passes over {situation.images:,} images"
     if size == fitting[-1]:
         return "the largest that pays from scratch" if size == SIZES[-1] else own
-    return f"of larger ones {room.replace('room', 'no room')} for the {situation.passes:.0f} passes that so many images need"
+    return f"of larger ones {time} no room for the {situation.passes:.0f} passes that so many images need"
 
 
-def _room(situation: Situation) -> str:
-    if situation.budget_seconds is None:
-        return f"{rounded(PATIENCE_SECONDS)} have room"
-    return f"{argument('time')} has room"
+def _time(situation: Situation) -> str:
+    """Return the time that decides, and that it has, for what it has room for or not."""
+    return f"{rounded(PATIENCE_SECONDS)} have" if situation.budget_seconds is None else f"{argument('time')} has"
 
 
 def _why_network(situation: Situation, model: str) -> str:
     kind = "small" if _suited(situation.shown) == FINE else "of this size"
     enlarged = "" if situation.detail is None else f", with the detail of {situation.detail:.0f}"
-    hurry = f", and so few passes over them as {_room(situation)} for," if model in NARROW.values() else ""
+    hurry = f", and so few passes over them as {_time(situation)} room for," if model in NARROW.values() else ""
     return (
         f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
         f"({situation.side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on few "
