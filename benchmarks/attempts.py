@@ -7,7 +7,7 @@ on the whole test split (the validation split where there is none).
 
     probe         vitral finetune --quick: the linear layer in closed form
     last-blocks   what the choice tries under this name, alone: its settings said by --set, delivered as trained
-    lora, all-weights, as-from-scratch  likewise; the last without its own warm-up and views
+    lora, all-weights, larger-images, as-from-scratch  likewise; the last without its own warm-up and views
     choice        vitral finetune --data FOLDER --from START --time T: no other option
 
 The table is what `vitral.training.planning.attempts` is made by. Exit status 1 if the choice failed or was late.

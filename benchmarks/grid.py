@@ -4,7 +4,7 @@
 
 A cell is pixels a side, classes, training images, and seconds of --time. Its images are CIFAR-10's, resized and subsampled,
 where FOLDER is given and has so many; otherwise generated ones: each class a coloured pattern, moved about under other
-patterns and noise, of which a linear model learns a part. `digits` stands for the built-in set. Images are JPEG files in
+patterns and noise, of which a linear model learns a part. 0 pixels stand for the built-in digits. Images are JPEG files in
 class folders, with up to a thousand test images of their own.
 
 A cell fails if the command fails or misses its budget, or is at chance where a linear model on pixels is above it. Exit

@@ -27,6 +27,7 @@ and a procedural warm-up by the same with --data blank --set method.name=procedu
 """
 
 import argparse
+import importlib.util
 import multiprocessing
 import statistics
 import time
@@ -131,6 +132,8 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if any(arm in NETWORKS for arm in options.arms) and importlib.util.find_spec("timm") is None:
+        parser.error(f"timm is not installed: pip install -e '.[peers]', or name our arms: --arms {' '.join(RECIPES)}")
     seconds, kept = 60 * options.minutes, Kept(options.json)
     arms: dict[str, tuple[str, str | None]] = {arm: (arm, None) for arm in options.arms}
     for text in options.after:

@@ -79,7 +79,8 @@ COMMANDS = {
             ("vitral evaluate --data photos.csv --by camera", "where is it weak? the worst first"),
             ("vitral evaluate --data photos/ --classifier vit-s14@dinov2 --frozen few-shot", "without its head"),
         ),
-        "Classes are matched by name. Of the classifier's training data, only the images that training left out are scored.",
+        "Classes are matched by name. Of the classifier's training data, only the images that training left out are scored, as "
+        "long as the data are the same; of changed data without a test split all are, also those that were learned.",
     ),
     "compare": Command(
         "Decide between two classifiers on the same images: better, worse or not decided.",

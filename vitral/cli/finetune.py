@@ -53,8 +53,9 @@ def finetune(
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
         overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
-        image_size: pixels; the model's own if left out.
-        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report.
+        image_size: pixels; if left out, what suits images, weights, machine and time.
+        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report; if left out, what pays:
+            without trained weights up to about 25 minutes of training, with them an hour.
         seed: for every random choice.
         classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
             left out.
@@ -86,6 +87,7 @@ def finetune(
         "offline": offline,
         "started": began(),
     }
+    baselines = not no_baselines
     switches = {"data_changed": data_changed, "no_baselines": no_baselines, "plan": plan}
     if runs is not None:
         repeat_runs(data, runs, asked, {**switches, "starts": starts, "overwrite": overwrite}, json=json)
@@ -93,9 +95,10 @@ def finetune(
         compare(data, starts, {**asked, **switches}, overwrite=overwrite, json=json)
     elif plan:
         with ConsoleListener() as listener:
-            show_plan(make_plan(data, kind="fine-tune", listener=listener, **asked), json=json)
+            run = make_plan(data, kind="fine-tune", baselines=baselines, listener=listener, **asked)
+            show_plan(run, json=json)
     else:
-        _train(data, asked, data_changed=data_changed, overwrite=overwrite, baselines=not no_baselines, json=json)
+        _train(data, asked, data_changed=data_changed, overwrite=overwrite, baselines=baselines, json=json)
 
 
 def _train(

@@ -1,6 +1,7 @@
 """What a training command would do: everything that it decides before its first step, and nothing else."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vitral.data.classes import Reading
@@ -11,6 +12,8 @@ from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import Kind, ask
 from vitral.training.records.start import looked_at
 from vitral.weights.named.reach import without_network
+
+SWEPT = "This is one run: a sweep makes one for each learning rate that it tries and one with the best, which share the time."
 
 
 def plan(
@@ -28,6 +31,7 @@ def plan(
     classes: Reading | None = None,
     skip_bad_images: bool = False,
     sweep: bool = False,
+    baselines: bool = True,
     quick: bool = False,
     resume: bool = False,
     offline: bool = False,
@@ -55,7 +59,8 @@ def plan(
         seed: of every random choice.
         classes: of nested folders, which one names the class.
         skip_bad_images: pass over unreadable images, and list them, instead of an error.
-        sweep: plan one of a sweep's runs.
+        sweep: plan one of a sweep's runs, as if it had all of the time.
+        baselines: whether a first classifier would be fitted, and delivered where training is no better.
         quick: plan a run that stops after the first classifier.
         resume: plan how the run in `out` would go on.
         offline: fetch nothing.
@@ -78,7 +83,11 @@ def plan(
         classes=classes,
         skip_bad_images=skip_bad_images,
         sweep=sweep,
+        baselines=baselines,
         quick=quick,
     )
     with without_network(offline):
-        return prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))
+        run = prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))
+    if not sweep:
+        return run
+    return replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, SWEPT)))
