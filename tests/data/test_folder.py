@@ -141,6 +141,22 @@ def test_bad_images_stop_or_are_listed(root: Path, make: Make) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_so_many_images_are_decoded_beforehand_as_the_time_has_room_for(root: Path, make: Make) -> None:
+    for name in ("a", "b"):
+        make(name, 20)
+    (root / "b" / "x.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    data = open_data(root, checking_seconds=0.0)
+    (note,) = [note for note in data.notes if "decoded beforehand" in note]
+    assert note.startswith("Only 1 of the 41 images were decoded beforehand, for which `time` has room;")
+    assert sum(len(split) for split in data.splits.values()) == 41
+    with pytest.raises(ImageError, match="1 of 41 images cannot be read"):
+        open_data(root, checking_seconds=60.0)
+    # Who wants unreadable images left out has all of them looked at.
+    left = open_data(root, checking_seconds=0.0, skip_bad_images=True)
+    assert [Path(image.path).name for image in left.bad_images] == ["x.png"]
+    assert not any("decoded beforehand" in note for note in left.notes)
+
+
 def test_other_files_are_reported_and_hidden_ones_ignored(root: Path, make: Make) -> None:
     make("a", 3)
     make("b", 3)

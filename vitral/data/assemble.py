@@ -1,6 +1,8 @@
 """From a list of labelled images to a dataset: checked images, class names in order, splits, a fingerprint."""
 
+import math
 import os
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -89,6 +91,7 @@ class Opening:
     hold_out: bool = True
     part: Fraction | None = None
     labelled: bool = True
+    checking_seconds: float | None = None
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -192,14 +195,17 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     every = [entry for images in listing.entries.values() for entry in images]
     if not how.verify:
         return dict(listing.entries), listing.bad
-    most = CHECKED_AFAR if listing.remote else CHECKED
+    most = CHECKED_AFAR if listing.remote else len(every) if how.skip_bad_images else CHECKED
     checked = every
     if len(every) > most:
         checked = [every[index] for index in np.linspace(0, len(every) - 1, most).astype(int)]
+    reasons, done = _unreadable(listing.store, checked, how)
+    if done < len(every):
+        there_was = "" if done == len(checked) else f", for which {argument('time')} has room"
         notes.append(
-            f"Only {most:,} of the {len(every):,} images were decoded beforehand; {function('check')} checks all of them."
+            f"Only {done:,} of the {len(every):,} images were decoded beforehand{there_was}; "
+            f"{function('check')} checks all of them."
         )
-    reasons = _unreadable(listing.store, checked, how.listener)
     bad = (*listing.bad, *(BadImage(listing.store.name(index), reason) for index, reason in reasons.items()))
     if bad and not how.skip_bad_images:
         named = "; ".join(image.reason for image in bad[:NAMED])
@@ -215,9 +221,16 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     return kept, bad
 
 
-def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[int, str]:
-    """Decode images, each process of a job its share, and return why some cannot be decoded, by store index."""
-    share = entries[distributed.rank() :: distributed.world()]
+def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[int, str], int]:
+    """Decode images, each process of a job its share; return why some cannot be, by store index, and how many it tried.
+
+    Where the time is limited they come in an order of chance, so that those for which there was time are of every class. Who
+    wants unreadable ones left out has all of them tried, however long that takes.
+    """
+    seconds = math.inf if how.checking_seconds is None or how.skip_bad_images else how.checking_seconds
+    if seconds < math.inf:
+        entries = [entries[index] for index in np.random.default_rng(0).permutation(len(entries))]
+    share, until = entries[distributed.rank() :: distributed.world()], time.monotonic() + seconds
     source = StoredImages(store, [entry.store_index for entry in share], [0] * len(share))
 
     def reason(index: int) -> tuple[int, str | None]:
@@ -228,12 +241,16 @@ def _unreadable(store: Store, entries: list[Entry], listener: Listener) -> dict[
         return share[index].store_index, None
 
     reasons: dict[int, str] = {}
+    done = 0
     for done, (store_index, why) in enumerate(in_threads(reason, range(len(share))), 1):
         if why is not None:
             reasons[store_index] = why
         if done % 50 == 0 or done == len(share):
-            listener(Progress("check images", done, len(share)))
-    return {store_index: why for part in distributed.gather(reasons) for store_index, why in part.items()}
+            how.listener(Progress("check images", done, len(share)))
+        if time.monotonic() > until:
+            break
+    found = {store_index: why for part in distributed.gather(reasons) for store_index, why in part.items()}
+    return dict(sorted(found.items())), sum(distributed.gather(done))
 
 
 def _class_names(

@@ -48,6 +48,7 @@ def open_data(
     trained_on: str | Collection[str] | None = None,
     verify: bool = True,
     hold_out: bool = True,
+    checking_seconds: float | None = None,
     listener: Listener = ignore,
 ) -> DataSet:
     """Open a dataset by name, path or address.
@@ -78,6 +79,7 @@ def open_data(
             classifiers': data without splits are then split as for training if they are the same as one of these, otherwise
             all of them are scored.
         verify: whether images are decoded beforehand, to make sure that they can be read.
+        checking_seconds: that this may take; None for as long as it needs, and with `skip_bad_images` it takes that anyway.
         hold_out: whether some training images become a validation split where the data have a test split alone.
         listener: receives the progress of checking.
 
@@ -87,7 +89,16 @@ def open_data(
     """
     name = str(spec)
     trained = (trained_on,) if isinstance(trained_on, str) else trained_on
-    how = Opening(class_names, skip_bad_images, trained, listener, verify, check_reading(classes), hold_out)
+    how = Opening(
+        class_names,
+        skip_bad_images,
+        trained,
+        listener,
+        verify,
+        check_reading(classes),
+        hold_out,
+        checking_seconds=checking_seconds,
+    )
     if is_part(name):
         part = read_part(name)
         name, how = part.source, replace(how, part=part.share)

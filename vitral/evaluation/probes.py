@@ -16,6 +16,7 @@ NEIGHBOURS = 20
 ALIKE = 1e-9  # share of the squares of features by which they differ where they are all alike
 BIAS = 100.0  # so large a constant feature that the penalty hardly touches the bias
 # The penalties that the original's few-shot evaluation swept (Scenic's port of it).
+UNTOLD_PENALTY = 2.0**10  # where the left-out images tell nothing: big_vision's of few shots, evaluators/fewshot_lsr.py
 PENALTIES = tuple(2.0**exponent for exponent in range(-10, 20))
 QUERIES_AT_ONCE = 1024
 COSINES_AT_ONCE = 1 << 26  # half a gigabyte of them, of ImageNet's training images those of 52 queries
@@ -236,7 +237,9 @@ def _best_penalty(
     def accuracy(penalty: float) -> float:
         return _share_right(_left_out(left, singular, projected, targets, penalty), labels)
 
-    return max(reversed(PENALTIES), key=accuracy)
+    best = max(reversed(PENALTIES), key=accuracy)
+    # With one image a class the fit without it cannot know its class, and tells no penalty from another.
+    return best if accuracy(best) > 0 else UNTOLD_PENALTY
 
 
 def sharpness(scores: Float[Tensor, "examples classes"], labels: Int64[Tensor, " examples"]) -> float:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,17 +12,19 @@ import torch
 
 import vitral
 from tests.training.candidates.material import SIZE, Killed, a_start, at_message, killed_when, shades, stripes, write
+from vitral.classifier.provenance import BASELINE
 from vitral.cli.main import main
 from vitral.data.batch import Batch
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress
 from vitral.inference.torch_predictor import TorchPredictor
+from vitral.models.model import Model
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first as candidates
 from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
-from vitral.training.candidates.first import poor_start
+from vitral.training.candidates.first import Simple, poor_start
 from vitral.training.planning import look, rehearsal
 from vitral.training.planning.from_scratch import FINE, NARROW
 from vitral.training.result import RunResult
@@ -67,6 +69,8 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     for place in (json.loads((run / name).read_text()) for name in ("run.json", "evaluation.json")):
         assert place["choice"]["sentence"] == sentence
     assert result.to_json()["choice"]["kept"] == PIXELS
+    assert result.to_json()["split"] == json.loads((run / "evaluation.json").read_text())["split"] == "test"
+    assert not any(BASELINE in name for name in kept.provenance.scores)  # it would be compared with itself
     assert kept.provenance.training["choice"]["sentence"] == sentence
     assert "The linear model on pixels is kept" in (run / "classifier" / "README.md").read_text()
     report = run_report(result)
@@ -336,6 +340,36 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     assert result.choice is not None
     assert result.choice.candidates[0].of() == "4 training images, each left out of its fit"
     assert any(at_message("there are no validation images")(event) for event in said)
+    assert any(at_message("`recipe='scratch'` trains all the same")(event) for event in said)
+    tune(tmp_path / "photos", tmp_path / "other", source=a_start(tmp_path / "start"), listener=said.append)
+    assert any(at_message("`recipe='finetune'` trains all the same")(event) for event in said)
+
+
+def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shades(tmp_path / "photos", 2)
+    for kind in range(60):
+        for name in ("0", "1"):
+            write(data / f"kind-{kind}" / f"{name}.png", np.full((SIZE, SIZE, 3), 4 * kind + int(name)))
+    monkeypatch.setattr(rehearsal, "time_images", lambda *_: 4.0)  # so slow that a few are scored in a minute
+    said: list[Event] = []
+    result = tune(data, tmp_path / "run", time="1m", listener=said.append)
+    assert result.choice is not None
+    assert result.choice.candidates[0].of() == "124 training images, each left out of its fit"
+    scored = result.evaluation.num_examples
+    assert 0 < scored < 124
+    assert any(at_message(f"To keep `time`, the score is of {scored} of 124 train images")(event) for event in said)
+
+
+def test_training_may_begin_with_the_probe_where_pixels_are_the_first(tmp_path: Path) -> None:
+    data, start = shades(tmp_path / "photos"), a_start(tmp_path / "start")
+    result = tune(data, tmp_path / "run", source=start)
+    assert result.choice is not None
+    assert result.choice.candidates[0].name == PIXELS
+    probe = vitral.load(tmp_path / "run" / "first-probe")
+    assert "linear probe, in closed form" in probe.provenance.training["method"]
+    assert "its head began as the run's linear probe" in (tmp_path / "run" / "recipe.toml").read_text()
 
 
 def test_equal_images_give_a_classifier_that_claims_nothing(tmp_path: Path) -> None:
@@ -393,6 +427,16 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "dark" in capsys.readouterr().out
 
 
+def judged(name: str, share: float, left_out: float | None = None, images: int = 296) -> Simple:
+    """Return a simple classifier that is right on the first of some images, and of four times as many that were left out."""
+    others = torch.arange(0 if left_out is None else 4 * images)
+    right = torch.arange(images) < round(share * images)
+    figure = float(right.double().mean())
+    return Simple(
+        Candidate(name, figure, images), cast(Model, torch.nn.Identity()), right, others < (left_out or 0) * len(others)
+    )
+
+
 @pytest.mark.parametrize(
     ("pixels", "probe", "poor"),
     [(0.068, 0.118, True), (0.068, 0.112, True), (0.068, 0.912, False), (0.95, 0.939, True), (0.5, 0.62, False)],
@@ -400,17 +444,38 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_weights_whose_features_say_no_more_than_pixels_are_called_no_help(
     pixels: float, probe: float, *, poor: bool
 ) -> None:
-    line = poor_start(Candidate(PIXELS, pixels, 296), Candidate(PROBE, probe, 296), SINGLE_LABEL.headline)
-    assert (line is not None) == poor
-    if line is not None:
-        assert f"{probe:.1%} ±" in line
-        assert f"{pixels:.1%} ±" in line
-        assert "Without `source` a network learns from scratch" in line
+    for left_out in (
+        (None, pixels),
+        (None, None),
+        (probe, pixels),
+    ):  # of a start that learned these images, and of others
+        ours, others = judged(PROBE, probe, left_out[0]), judged(PIXELS, pixels, left_out[1])
+        line = poor_start(others, ours, SINGLE_LABEL.headline)
+        assert (line is not None) == poor
+        if line is not None:
+            assert f"{ours.candidate.figure:.1%} ±" in line
+            assert f"{others.candidate.figure:.1%} ±" in line
+            assert "Without `source` a network learns from scratch" in line
+
+
+@pytest.mark.parametrize(("probe", "pixels"), [(0.9, 0.5), (0.5, 0.9), (0.6, 0.6)])
+def test_of_few_images_no_start_is_called_no_help(probe: float, pixels: float) -> None:
+    ours, others = (judged(name, share, images=10) for name, share in ((PROBE, probe), (PIXELS, pixels)))
+    assert poor_start(others, ours, SINGLE_LABEL.headline) is None
+
+
+def test_where_few_images_tell_no_difference_those_that_were_left_out_do() -> None:
+    headline = SINGLE_LABEL.headline
+    probe, pixels = judged(PROBE, 0.6, 0.7, images=10), judged(PIXELS, 0.6, 0.4, images=10)
+    assert probe.better_than(pixels, headline)
+    assert not pixels.better_than(probe, headline)
+    assert not probe.better_than(judged(PIXELS, 0.7, 0.1, images=10), headline), "the images of validation come first"
+    assert not probe.better_than(judged(PIXELS, 0.6, 0.7, images=10), headline), "of equals the cheaper is kept"
 
 
 def test_a_start_that_does_not_help_is_warned_of_before_training(tmp_path: Path) -> None:
     said: list[Event] = []
     start = a_start(tmp_path / "start")
-    tune(shades(tmp_path / "photos"), tmp_path / "run", source=start, listener=said.append)
+    tune(shades(tmp_path / "photos", 60), tmp_path / "run", source=start, listener=said.append)
     warned = [event.text for event in said if isinstance(event, Message) and event.warning]
     assert any(line.startswith("These weights hardly help with such images") for line in warned)

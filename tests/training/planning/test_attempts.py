@@ -85,7 +85,7 @@ SMALL = WeightsFacts(variant("conv-vit-8"), 3_000_000, 128_000_000, blocks=2, lo
         (3_000_000, 40.0, 600.0, [ANEW]),
         (3_000_000, 100.0, None, [LAST, LORA, ALL, ANEW]),
         (3_000_000, 40.0, None, [ANEW]),
-        (3_000_000, 2.0, None, [ALL]),  # not even these
+        (3_000_000, 2.0, None, []),  # eight hours, and no way takes less than one: not unasked
         (SMALL_NETWORK + 1, 340.0, 600.0, [LAST, LORA, ALL]),  # worth more than what could be learned in that time
     ],
 )
@@ -207,13 +207,14 @@ def test_who_says_a_size_gets_no_other(asked: dict[str, Any]) -> None:
 @pytest.mark.parametrize("gpu_bytes", [None, 80 << 30])
 def test_without_a_budget_several_take_no_longer_than_patience_on_any_device(gpu_bytes: int | None) -> None:
     tried = {}
-    for rate in (1.0, 8.4, 12.0, 19.0, 21.0, 38.0, 39.0, 1000.0):
+    for rate in (1.0, 8.0, 8.4, 12.0, 19.0, 21.0, 38.0, 39.0, 1000.0):
         attempts = plan_attempts(replace(LAPTOP, gpu_bytes=gpu_bytes), WEIGHTS, RECIPE, rate, finer=336)
         tried[rate] = names(attempts)
         whole = (RECIPE.steps or 0) * RECIPE.batch_size / rate
-        assert len(attempts) == 1 or sum(COST[name] for name in tried[rate]) * whole <= PATIENCE_SECONDS
+        assert (gpu_bytes and len(attempts) == 1) or sum(COST[name] for name in tried[rate]) * whole <= PATIENCE_SECONDS
     one, three, four = [ALL], [LAST, LORA, ALL], [LAST, LORA, ALL, FINER]
-    assert list(tried.values()) == [one, one, one, one, three, three, four, four]
+    slow = [one, one] if gpu_bytes else [[], [LORA]]  # who has a GPU came to train; a CPU is not busy for a day unasked
+    assert list(tried.values()) == [*slow, one, one, one, three, three, four, four]
 
 
 def test_a_gpu_has_no_room_for_everything() -> None:
@@ -298,7 +299,10 @@ def test_one_way_where_the_images_leave_no_other() -> None:
     assert planned(facts=replace(FACTS, data=replace(DATA, images=30))).recipe.adaptation.method == "probe"
     assert planned(facts=replace(FACTS, data=replace(DATA, task=MULTI_LABEL))).attempts == ()
     slow = replace(FACTS, data=replace(DATA, images=100_000), machine=MachineFacts())
-    assert planned(facts=slow).recipe.adaptation.method == "probe"
+    none = planned(facts=slow)
+    assert (none.attempts, none.cost is not None) == ((), True)
+    assert none.why_none.startswith("All weights would learn for about ")
+    assert "`time` says how long it may take" in none.why_none
 
 
 def test_what_a_run_began_with_holds_when_it_goes_on_with_other_time() -> None:

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.training.planning.situations import LAPTOP, SERVER
+from tests.training.planning.situations import DATA, LAPTOP, MACHINE, SERVER, WEIGHTS
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
 from vitral.images.augment import Augmentation
 from vitral.models.create import create_model
+from vitral.models.families import build
 from vitral.training.finetune import finetune
 from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
+from vitral.training.planning.facts import Facts, Measured
+from vitral.training.planning.request import ask, read_request
+from vitral.training.planning.resolve import resolve
 from vitral.training.settings.recipe import load_recipe
 
 
@@ -54,6 +58,13 @@ def test_a_size_is_one_that_the_patches_divide() -> None:
     assert fitting_size(create_model("vit-mu16", num_classes=2).config, 384) == 384
 
 
+def test_a_network_of_one_size_alone_keeps_its_own() -> None:
+    for position, size in (("relative", 32), ("relative-2d", 384)):
+        config = replace(create_model("vit-mu16", num_classes=2, image_size=32).config, position=position)
+        assert fitting_size(config, 384) == size
+        build(config).resize(size)
+
+
 def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     start = load("vit-mu4")
     save(start, tmp_path / "start")
@@ -75,3 +86,43 @@ def test_a_folder_alone_is_enough(tmp_path: Path) -> None:
     assert result.plan.recipe.steps == 5
     again = finetune("digits", out=tmp_path / "run", resume=True)
     assert again.evaluation == result.evaluation
+
+
+@pytest.mark.parametrize(
+    ("said", "method", "rate", "decay"),
+    [
+        (["adaptation.method=lora"], "lora", 1e-3, 1.0),
+        (["adaptation.method=probe"], "probe", 3e-3, 1.0),
+        (["adaptation.lora_rank=4"], "lora", 1e-3, 1.0),
+        (["adaptation.frozen_blocks=8"], "full", 3e-4, 0.75),
+        (["optimizer.lr=1e-4"], "full", 1e-4, 0.75),
+        (["optimizer.lr=1e-4", "adaptation.method=lora"], "lora", 1e-4, 1.0),
+    ],
+)
+@pytest.mark.parametrize("time", ["10m", None])
+def test_a_method_that_is_said_has_its_own_rates(
+    said: list[str], method: str, rate: float, decay: float, time: str | None
+) -> None:
+    """500 photos and ViT-S/16 on a CPU, which all weights would take 18 minutes by a guess: `--time` cuts training itself."""
+    facts = Facts(replace(DATA, images=400, an_epoch=400), MACHINE, replace(WEIGHTS, macs=4_600_000_000))
+    request = read_request(ask("fine-tune", "photos", source="ViT-S_16.npz", overrides=said, time=time))
+    plan = resolve(request, replace(facts, measured=Measured(10.0, 1 << 28, 1 << 24)))
+    recipe = plan.recipe
+    assert (recipe.adaptation.method, recipe.optimizer.lr, recipe.optimizer.layer_decay) == (method, rate, decay)
+    assert (recipe.regularization.stochastic_depth == 0.0) == (method == "probe")
+    assert plan.from_probe
+
+
+def test_batches_that_are_said_leave_as_many_passes() -> None:
+    facts = Facts(replace(DATA, images=400, an_epoch=400), MACHINE, WEIGHTS)
+
+    def seen(*said: str) -> tuple[int, str]:
+        asked = read_request(ask("fine-tune", "photos", source="ViT-S_16.npz", overrides=said))
+        plan = resolve(asked, facts)
+        line = next(line for line in plan.reasons if " passes: " in line)
+        return (plan.recipe.steps or 0) * plan.recipe.batch_size, line
+
+    images, line = seen("batch_size=8")
+    assert images == 30 * 400
+    assert line.startswith("  1500 steps of 8 images, 30 passes")
+    assert seen("batch_size=64")[0] == seen()[0] == 300 * 64, "so few steps are the least"

@@ -185,3 +185,37 @@ def test_a_plan_in_python_reads_as_its_lines() -> None:
     planned = vitral.plan("digits", source="vit-mu4", overrides=["steps=3"], listener=ignore)
     assert repr(planned).splitlines() == planned.lines()
     assert planned.recipe.steps == 3
+
+
+def test_a_plan_says_what_goes_without_a_first_classifier_and_what_is_swept(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["finetune", "--data", "digits", "--from", "vit-mu4", "--set", "steps=3", "--plan"]
+    for more, first, swept in (([], True, False), (["--no-baselines"], False, False), (["--sweep"], False, True)):
+        assert main([*line, *more]) == 0
+        told = capsys.readouterr().out
+        assert ("First a linear layer in closed form" in told) == first
+        assert ("This is one run: a sweep makes one for each learning rate" in told) == swept
+
+
+def test_reading_the_data_takes_time_from_the_choice() -> None:
+    """Of three minutes that reading took two of, a network and a size are chosen for the rest."""
+    asked = read_request(ask("fine-tune", "photos", time="3m"))
+
+    def chosen(reading: float) -> tuple[str, int | None]:
+        plan = resolve(asked, replace(FACTS, data=replace(DATA, side=224.0, reading_seconds=reading)))
+        return plan.start, plan.recipe.image_size
+
+    assert chosen(0.0) == chosen(9.0), "what is usual is in what was measured of whole commands"
+    late, short = chosen(120.0), read_request(ask("fine-tune", "photos", time="70s"))
+    plan = resolve(short, replace(FACTS, data=replace(DATA, side=224.0)))
+    assert late == (plan.start, plan.recipe.image_size)
+    assert late != chosen(0.0)
+
+
+def test_what_is_expected_is_held_against_the_time_that_is_left() -> None:
+    def expected(reading: float) -> str:
+        facts = replace(FACTS, data=replace(DATA, reading_seconds=reading), measured=Measured(1000.0, 1, 1))
+        asked = read_request(ask("fine-tune", "photos", time="60s", overrides=["epochs=none", "steps=300"]))
+        return next(line for line in resolve(asked, facts).reasons if line.startswith("Expected: "))
+
+    assert expected(1.0).startswith("Expected: about ")
+    assert expected(50.0).startswith("Expected: as much training as the 60 s of `time` have room for")

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vitral import distributed, torchrun
@@ -30,17 +30,19 @@ from vitral.models.families import build
 from vitral.models.model import HEADS, Model
 from vitral.models.pixels import PixelsConfig
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import PIXELS, PROBE, Candidate, half_width
+from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.time import Affordable, affordable, least
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 from vitral.training.records.asked import kept
 from vitral.training.records.attempts import states
-from vitral.training.records.run_folder import FIRST, FIRST_FILE
+from vitral.training.records.run_folder import FIRST, FIRST_FILE, PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
 FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
+TELLING = 100  # images, of fewer of which no start is said to be of no help
+HELPFUL = 0.2  # of the mistakes of a linear model on pixels, that a start which helps avoids
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
 
 
@@ -51,11 +53,13 @@ class First:
     Attributes:
         candidate: what it is and how good.
         folder: where it lies.
+        probe: where the linear probe lies; None where none was fitted.
         fitted: what was learned of the training images on the way; None where that is not known any more.
     """
 
     candidate: Candidate
     folder: Path
+    probe: Path | None = None
     fitted: Fitted | None = None
 
     def sentence(self, run: Run) -> str:
@@ -72,11 +76,11 @@ class First:
         """Give a network that is to be trained the linear probe as its head; return what is to be remarked on its recipe.
 
         So training improves on the probe from its first update, and does not spoil features that a random head would lead
-        astray (arXiv 2202.10054). Nothing is done where the first classifier is none on the network's features.
+        astray (arXiv 2202.10054). Nothing is done where no probe was fitted on the network's features.
         """
-        if self.candidate.name != PROBE:
+        if self.probe is None:
             return ()
-        probe = self.load().model.state_dict()
+        probe = read(self.probe).model.state_dict()
         model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
         return (HEAD,)
 
@@ -96,7 +100,7 @@ def first_classifier(
     """
     begun = _kept(run)
     if begun is not None:
-        first = First(begun, run.folder / FIRST)
+        first = First(begun, run.folder / FIRST, _probe_folder(run, begun))
     else:
         train = sample(
             run.data.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
@@ -127,50 +131,90 @@ def _made(run: Run, may: Affordable, validating: Source | None, listener: Listen
     if validating is not None:
         limit = VALIDATION_IMAGES if validating.endless else None
         judged = describe(run.classifier, validating, network=may.network, limit=limit, listener=listener)
-    tried = [_of_pixels(run, fitted, judged)]
+    best = pixels = _of_pixels(run, fitted, judged)
     if fitted.probe is not None:
-        tried.append(_of_features(run, fitted.probe, described, judged))
-        if line := poor_start(tried[0][0], tried[1][0], run.data.task.headline):
+        probe = _of_features(run, fitted.probe, described, judged)
+        if line := poor_start(pixels, probe, run.data.task.headline):
             listener(Message(line, warning=True))
-    candidate, model = tried[0]
-    for one, other in tried[1:]:
-        if run.data.task.headline.improves(one.figure, candidate.figure):
-            candidate, model = one, other
-    _write(run, candidate, model, len(described.labels))
-    return First(candidate, run.folder / FIRST, fitted)
+        if probe.better_than(pixels, run.data.task.headline):
+            best = probe
+        else:
+            _save(run, probe, run.folder / PROBED, len(described.labels))
+    _write(run, best, len(described.labels))
+    return First(best.candidate, run.folder / FIRST, _probe_folder(run, best.candidate), fitted)
 
 
-def poor_start(pixels: Candidate, probe: Candidate, headline: Figure) -> str | None:
+def _probe_folder(run: Run, candidate: Candidate) -> Path | None:
+    """Return where the linear probe of a run lies whose first classifier is known; None where there is none."""
+    folder = run.folder / (FIRST if candidate.name == PROBE else PROBED)
+    return folder if distributed.broadcast(is_classifier(folder)) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Simple:
+    """A linear layer in closed form, and how good it is.
+
+    Attributes:
+        candidate: what it is called, and its figure.
+        model: it, and what it is on.
+        right: which images it gets right: those of validation, where there are any.
+        left_out: which training images it gets right by the fit without them; empty where that would not be fair.
+    """
+
+    candidate: Candidate
+    model: Model
+    right: Bool[Tensor, " images"]
+    left_out: Bool[Tensor, " others"]
+
+    @property
+    def every(self) -> Bool[Tensor, " all"]:
+        """Which images of both kinds it gets right."""
+        return torch.cat([self.right, self.left_out])
+
+    def better_than(self, other: "Simple", headline: Figure) -> bool:
+        """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
+        if self.candidate.figure != other.candidate.figure:
+            return headline.improves(self.candidate.figure, other.candidate.figure)
+        return int(self.left_out.sum()) > int(other.left_out.sum())
+
+
+def poor_start(pixels: Simple, probe: Simple, headline: Figure) -> str | None:
     """Return a line where what trained weights see tells classes apart hardly better than bare pixels do; else None.
 
     So it was with a network that had learned CIFAR-10 and 81 kinds of groceries: 19 % in eight minutes, from scratch 67 % in
-    five (docs/decisions.md).
+    five (docs/decisions.md). What counts is the share of the pixels' mistakes that the start avoids, of the training images,
+    too, where they judge both fairly; of few images nothing is said.
     """
-    least = probe.figure - half_width(probe.figure, probe.images)
-    if headline.improves(least, pixels.figure + half_width(pixels.figure, pixels.images)):
+    fair = len(probe.left_out) == len(pixels.left_out)
+    ours, others = (each.every if fair else each.right for each in (probe, pixels))
+    avoided = int(ours.sum()) - int(others.sum())
+    if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
         return None
+    of, figures = probe.candidate.of(), [each.candidate.text(headline) for each in (probe, pixels)]
     return (
-        f"These weights hardly help with such images: of {probe.of()} the {PROBE} on their features has "
-        f"{probe.text(headline)} right, the {PIXELS} {pixels.text(headline)}. Without {argument('source')} a network learns "
+        f"These weights hardly help with such images: of {of} the {PROBE} on their features has {figures[0]} right, "
+        f"the {PIXELS} {figures[1]}. Without {argument('source')} a network learns "
         f"from scratch, which may do better in the same time."
     )
 
 
-def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> tuple[Candidate, Model]:
+def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> Simple:
     size, classes = run.classifier.preprocessing.image_size, len(run.data.class_names)
     model = build(PixelsConfig(image_size=size, num_classes=classes, side=SHRUNK))
     _set_head(model, fitted.pixel_probe, fitted.described.labels)
-    pixels = None if judged is None else judged.pixels
-    return _judged(run, PIXELS, model, fitted.pixel_probe, pixels, judged), model
+    left_out = _left_out_right(fitted.pixel_probe, fitted.described)
+    return _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
 
 
-def _of_features(
-    run: Run, probe: LinearProbe, described: Described, judged: Described | None
-) -> tuple[Candidate, Model]:
+def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> Simple:
     model = copy.deepcopy(run.classifier.model).cpu().eval()
     _set_head(model, probe, described.labels)
-    features = None if judged is None else judged.features
-    return _judged(run, PROBE, model, probe, features, judged), model
+    left_out = _left_out_right(probe, described)[: 0 if run.learned and judged is not None else None]
+    return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
+
+
+def _left_out_right(probe: LinearProbe, described: Described) -> Bool[Tensor, " train"]:
+    return probe.left_out.argmax(dim=1) == described.labels
 
 
 @torch.no_grad()
@@ -187,14 +231,21 @@ def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> None:
 
 
 def _judged(
-    run: Run, name: str, model: Model, probe: LinearProbe, values: Features | None, judged: Described | None
-) -> Candidate:
-    """Return how good a classifier is, by what is known of the validation images, or without any."""
+    run: Run,
+    name: str,
+    model: Model,
+    left_out: Bool[Tensor, " train"],
+    values: Features | None,
+    judged: Described | None,
+) -> Simple:
+    """Return a classifier with how good it is, by what is known of the validation images, or without any."""
     if values is None or judged is None:
-        return Candidate(name, probe.left_out_accuracy, len(probe.left_out), split="training")
-    probabilities = run.data.task.probabilities(_logits(model, values))
-    figures = run.data.task.validate(probabilities, judged.labels)
-    return Candidate(name, next(iter(figures.values())), len(values))
+        figure = float(left_out.double().mean())
+        return Simple(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
+    logits = _logits(model, values)
+    figures = run.data.task.validate(run.data.task.probabilities(logits), judged.labels)
+    candidate = Candidate(name, next(iter(figures.values())), len(values))
+    return Simple(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
 
 
 @torch.no_grad()
@@ -203,7 +254,16 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
     return halved * model.head(values.to(model.head.weight.dtype)).float()
 
 
-def _write(run: Run, candidate: Candidate, model: Model, images: int) -> None:
+def _write(run: Run, best: Simple, images: int) -> None:
+    _save(run, best, run.folder / FIRST, images)
+    if torchrun.is_main():
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
+    distributed.barrier()
+
+
+def _save(run: Run, simple: Simple, folder: Path, images: int) -> None:
+    """Write a linear layer that was fitted on so many images into a folder."""
+    candidate = simple.candidate
     if torchrun.is_main():
         source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
         provenance = Provenance(
@@ -216,9 +276,7 @@ def _write(run: Run, candidate: Candidate, model: Model, images: int) -> None:
             },
             scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
         )
-        save(run.classifier_of(model, provenance), run.folder / FIRST)
-        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(candidate)))
-    distributed.barrier()
+        save(run.classifier_of(simple.model, provenance), folder)
 
 
 def images_judged(run: Run) -> int | None:

@@ -3,7 +3,7 @@
 What an update costs and which way pays first is measured: benchmarks/attempts.py makes the table, docs/decisions.md has it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,8 +106,9 @@ def plan_attempts(
     """Return what is tried, the cheapest first: as many ways as there is time for; none where there is time for none.
 
     Without a time budget each has the recipe's whole length: all ways where together they take no longer than patience lasts,
-    whatever the device, else those at the run's own size, and else all weights alone, for what pays first counts only where the
-    time ends soon. A small network learns as from scratch, and other ways have only what its whole length leaves of the time.
+    whatever the device, else those at the run's own size, else all weights alone, for what pays first counts only where the
+    time ends soon. Where these take a CPU longer, it is the one of the others that does not, if there is one. A small network
+    learns as from scratch, and other ways have only what its whole length leaves of the time.
 
     Args:
         situation: what the choice depends on.
@@ -147,10 +148,7 @@ def _tried(
     if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):
         ways.remove(ANEW)
     if situation.budget_seconds is None:
-        for tried in (ways, [way for way in ways if way != FINER]):
-            if _updates(seconds, recipe, tried, images_per_second) >= steps:
-                return tried
-        return [ANEW if ANEW in ways else ALL]
+        return _unasked(ways, lambda tried: _updates(seconds, recipe, tried, images_per_second) >= steps, situation)
     paying = [way for way in FIRST_TO_PAY if way in ways]
     for count in range(len(paying), 0, -1):
         tried = [way for way in COST if way in paying[:count]]
@@ -158,6 +156,19 @@ def _tried(
         if _updates(seconds, recipe, tried, images_per_second) >= enough:
             return tried
     return []
+
+
+def _unasked(ways: Sequence[str], fits: Callable[[Sequence[str]], bool], situation: Situation) -> list[str]:
+    """Return the ways that are tried where no time was said, by what takes no longer than patience lasts.
+
+    Who has a GPU, and images that take it longer, came to train; a CPU would be busy for a day with nobody having asked for it.
+    """
+    whole = ANEW if ANEW in ways else ALL
+    several = (list(ways), [way for way in ways if way != FINER])
+    if situation.gpu_bytes is not None:
+        return next((tried for tried in several if fits(tried)), [whole])
+    alone = ([way] for way in (whole, LORA, LAST) if way in ways)
+    return next((tried for tried in (*several, *alone) if fits(tried)), [])
 
 
 def finer_size(situation: Situation, config: Any, recipe: Recipe, cost: Cost, usable: int | None) -> int | None:  # noqa: ANN401

@@ -32,6 +32,7 @@ CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which t
 PATIENCE_SECONDS = (
     3600.0  # that training may take unasked: longer, and a CPU trains the head alone, and no device several ways
 )
+CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
 MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
 FULL_LR, PROBE_LR, LORA_LR = 3e-4, 3e-3, 1e-3
 LAYER_DECAY = 0.75
@@ -84,6 +85,7 @@ def choose_recipe(
     augmentation: Augmentation,
     begin: Recipe,
     *,
+    said: Recipe | None = None,
     told: Collection[str] = (),
     several: bool = False,
 ) -> tuple[Recipe, list[str]]:
@@ -93,12 +95,15 @@ def choose_recipe(
         situation: what the choice depends on.
         augmentation: what suits the data.
         begin: the recipe whose settings hold where nothing is chosen.
+        said: the same with what the user sets: what is chosen goes with the method and the batches that are named there.
         told: keys that the user sets, whose own choice no line speaks of.
         several: whether several ways to learn are tried, so that none is chosen here: the recipe is that of all weights.
     """
-    reasons = [line for keys, line in _reasons(situation, several=several) if not keys & set(told)]
-    method = "full" if several else _method(situation)[0]
-    batch, steps = _length(situation)
+    said = said or begin
+    method, why = ("full", "") if several else _method_said(said, told) or _method(situation)
+    batch, steps = _length(situation, said.batch_size if "batch_size" in told else None)
+    choice = _Choice(method, why, batch, steps, several)
+    reasons = [line for keys, line in _reasons(situation, choice) if not keys & set(told)]
     large = situation.images >= SMALL_SET
     changes: dict[str, object] = {
         "name": "automatic",
@@ -119,7 +124,9 @@ def choose_recipe(
 
 
 def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's own ModelConfig
-    """Return the size nearest to a wanted one that the network can take."""
+    """Return the size nearest to a wanted one that the network can take: its own where its positions are of that alone."""
+    if getattr(config, "position", None) == "relative":  # a config of another size can be made; `ViT.resize` refuses
+        return min(config.image_size)
     for candidate in sorted(range(max(8, size - 16), size + 17), key=lambda candidate: abs(candidate - size)):
         try:
             dataclasses.replace(config, image_size=(candidate, candidate))
@@ -129,11 +136,21 @@ def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's
     return min(config.image_size)
 
 
-def _reasons(situation: Situation, *, several: bool) -> Iterator[tuple[set[str], str]]:
+@dataclass(frozen=True)
+class _Choice:
+    """What of a recipe is chosen first: the method and why, images a step, steps, and whether several ways are tried."""
+
+    method: str
+    why: str
+    batch: int
+    steps: int
+    several: bool
+
+
+def _reasons(situation: Situation, choice: _Choice) -> Iterator[tuple[set[str], str]]:
     """Give each choice in a line, with the recipe's keys that the line is about."""
-    method, why_method = _method(situation)
+    method, batch, steps, several = choice.method, choice.batch, choice.steps, choice.several
     size, why_size = _size(situation)
-    batch, steps = _length(situation)
     passes = steps * batch / situation.images
     machine = "a GPU" if situation.gpu_bytes else "a CPU"
     few = situation.images < SMALL_SET
@@ -144,10 +161,10 @@ def _reasons(situation: Situation, *, several: bool) -> Iterator[tuple[set[str],
         f"weights and {machine}:",
     )
     if not several:
-        yield {"adaptation.method"}, f"  {METHODS[method]}: {why_method}."
+        yield {"adaptation.method"}, f"  {METHODS[method]}: {choice.why}."
     yield {"image_size"}, f"  images at {size} pixels: {why_size}."
     yield (
-        {"steps", "epochs", "batch_size"},
+        {"steps", "epochs"},
         f"  {steps} steps of {batch} images, {passes:.0f} passes: {_why_length(situation)}.",
     )
     if method == "full" and not several:
@@ -183,12 +200,23 @@ def only_method(situation: Situation) -> tuple[str, str] | None:
     return None
 
 
+def _method_said(said: Recipe, told: Collection[str]) -> tuple[str, str] | None:
+    """Return the method that what the user sets means, and why; None where nothing does."""
+    if "adaptation.method" in told:
+        return said.adaptation.method, "as you said"
+    if "adaptation.frozen_blocks" in told:
+        return "full", f"but for the first {said.adaptation.frozen_blocks} blocks, as you said"
+    lora = any(key.startswith("adaptation.lora") for key in told)
+    return ("lora", "as you said") if lora else None
+
+
 def _method(situation: Situation) -> tuple[str, str]:
     only = only_method(situation)
     if only is not None and only[0] == "probe":
         return only
-    seconds = expected_seconds(situation)
-    if seconds > min(PATIENCE_SECONDS, situation.budget_seconds or PATIENCE_SECONDS):
+    seconds, budget = _expected_seconds(situation), situation.budget_seconds
+    # A budget cuts training itself; only where little would be left of it another method is better.
+    if seconds > (PATIENCE_SECONDS if budget is None else CUT * budget):
         return (
             "probe",
             f"all of them would take a CPU about {seconds / 60:.0f} minutes; "
@@ -198,7 +226,7 @@ def _method(situation: Situation) -> tuple[str, str]:
     return only or ("full", f"{a_class:.0f} images a class are enough to adapt every layer")
 
 
-def expected_seconds(situation: Situation) -> float:
+def _expected_seconds(situation: Situation) -> float:
     """Return what training all weights would take a CPU, as far as it can be told without a measurement; 0 for a GPU."""
     if situation.gpu_bytes is not None:
         return 0.0
@@ -227,19 +255,20 @@ def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
     return LARGE_SIZE, "finer patches than in pre-training, as in the paper"
 
 
-def _length(situation: Situation) -> tuple[int, int]:
-    return length(situation.images, on_gpu=situation.gpu_bytes is not None)
+def _length(situation: Situation, batch: int | None = None) -> tuple[int, int]:
+    return length(situation.images, on_gpu=situation.gpu_bytes is not None, batch=batch)
 
 
-def length(images: int, *, on_gpu: bool) -> tuple[int, int]:
+def length(images: int, *, on_gpu: bool, batch: int | None = None) -> tuple[int, int]:
     """Return the images of a step, and how many steps there are, of training on so many images.
 
     Args:
         images: to train on.
         on_gpu: whether it learns on a GPU.
+        batch: images of a step, if they are given.
     """
     rule = STEPS[0] if images < SMALL_SET else STEPS[1] if images < LARGE_SET else STEPS[2]
-    batch = min(RULE_BATCH if on_gpu else CPU_BATCH, max(8, images // 4))
+    batch = batch or min(RULE_BATCH if on_gpu else CPU_BATCH, max(8, images // 4))
     seen = min(rule * RULE_BATCH, (GPU_PASSES if on_gpu else CPU_PASSES) * images)
     return batch, max(LEAST_STEPS, seen // batch)
 

@@ -26,10 +26,15 @@ class Cost:
     bytes: int
     update_share: float = 0.0
 
-    def sentence(self, budget_seconds: float | None) -> str:
-        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it."""
+    def sentence(self, budget_seconds: float | None, reading_seconds: float = 0.0) -> str:
+        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it.
+
+        Args:
+            budget_seconds: what was said that the command may take; None where nothing was.
+            reading_seconds: what it took until the data were read.
+        """
         length, cut = f"about {rounded(self.seconds)} of training", ""
-        if budget_seconds is not None and budget_seconds < self.seconds:
+        if budget_seconds is not None and budget_seconds - reading_seconds < self.seconds:
             length = f"as much training as the {rounded(budget_seconds)} of {argument('time')} have room for,"
             cut = f" (all steps would take about {rounded(self.seconds)})"
         own = f", {self.update_share:.0%} of it Muon's own products" if self.update_share else ""

@@ -20,6 +20,7 @@ class DataFacts:
         side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
         detail: the shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
             nothing depends on it.
+        reading_seconds: that the command took until they were read.
     """
 
     images: int
@@ -29,6 +30,7 @@ class DataFacts:
     augmentation: Augmentation
     side: float | None = None
     detail: float | None = None
+    reading_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

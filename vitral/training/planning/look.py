@@ -23,13 +23,14 @@ from vitral.training.planning.speed import training_speed
 SAMPLE = 16  # images whose sizes are looked at
 
 
-def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
+def look(request: Request, data: DataSet, loaded: Classifier | None, reading_seconds: float = 0.0) -> Facts:
     """Return the facts that a request's plan depends on.
 
     Args:
         request: what was asked for.
         data: what to learn.
         loaded: the trained weights, where there are any.
+        reading_seconds: that the command took until the data were read.
     """
     train = data.splits["train"]
     side, detail = _sides(request, train)
@@ -42,6 +43,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None) -> Facts:
             augmentation=data.augmentation,
             side=side,
             detail=detail,
+            reading_seconds=distributed.broadcast(reading_seconds),
         ),
         machine=look_at_machine(timed=needs_network(request)),
         weights=look_at_weights(loaded) if loaded is not None and request.automatic else None,

@@ -125,12 +125,16 @@ class Run:
         plan: what was decided.
         classifier: the network in its starting state, with head, size, preprocessing and class names in place.
         judging: other data by which its features are followed; None for those that it learns from.
+        learned: whether the trained weights that it starts from have learned from the same data before.
+        scored: of training images, where there are no others to score on, how many are scored within the time; None for all.
     """
 
     session: Session
     plan: Plan
     classifier: Classifier
     judging: DataSet | None = None
+    learned: bool = False
+    scored: int | None = None
 
     @property
     def kind(self) -> str:

@@ -1,5 +1,6 @@
 """From what was asked and read to a run that is ready to begin: its plan, and the network in its starting state."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -113,16 +114,23 @@ def prepare(session: Session) -> Run:
         loaded = load(str(request.source), tuned=False, listener=session.listener)
     if not session.resume and (line := may_have_learned(session.data, loaded)):
         session.listener(Message(line, warning=True))
-    facts = look(request, session.data, loaded)
+    learned = loaded is not None and same_data(_data_of(loaded), session.data.fingerprint)
+    facts = look(request, session.data, loaded, time.monotonic() - session.started)
     plan = resolve(request, facts)
     skip = request.asked.skip_bad_images
     judging = open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=session.listener)
     classifier = begin_network(session, plan, loaded)
     if request.asked.quick:
-        return Run(session, plan, classifier, judging)  # nothing is trained, so that nothing need be measured of it
+        return Run(
+            session, plan, classifier, judging, learned
+        )  # nothing is trained, so that nothing need be measured of it
     measured = measure(classifier, plan.recipe, budget_seconds=session.budget_seconds)
     plan = resolve(request, replace(facts, measured=distributed.broadcast(measured)))
-    return Run(session, plan, classifier, judging)
+    return Run(session, plan, classifier, judging, learned)
+
+
+def _data_of(start: Classifier) -> str:
+    return str(start.provenance.training.get("data_fingerprint") or "")
 
 
 def may_have_learned(data: DataSet, start: Classifier | None) -> str:
@@ -133,7 +141,7 @@ def may_have_learned(data: DataSet, start: Classifier | None) -> str:
     made = [split for split in data.shared_out if split != "train"]
     if start is None or not made or not data.class_names:
         return ""
-    before = str(start.provenance.training.get("data_fingerprint") or "")
+    before = _data_of(start)
     shared = set(start.class_names) & set(data.class_names)
     if not before or same_data(before, data.fingerprint) or not shared or 2 * len(shared) < len(set(start.class_names)):
         return ""

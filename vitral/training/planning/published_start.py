@@ -128,7 +128,9 @@ def _fetched(
     seconds = PATIENCE_SECONDS if session.budget_seconds is None else session.left()
     small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
     if not small:
-        return _Taken(starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"))
+        return _Taken(
+            starts.from_scratch(f"there is no time to fetch a published start in {rounded(max(seconds, 0.0))}")
+        )
     reached = answering(small)
     if not reached:
         return _Taken(starts.from_scratch("no network answers, and no published start that pays is in the cache"))

@@ -192,13 +192,12 @@ def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> 
         allowed = replace(allowed, validation=judging)
     seed = run.recipe.seed
     validating = None if validation is None else limited(run.data, "validation", allowed.validation, seed=seed)
-    scored = limited(run.data, split, allowed.scored, seed=seed)
     reasons = run.plan.reasons
     if allowed.validation < counts["validation"] or allowed.scored < counts["scored"]:
         reasons = (*reasons, _cut(run, allowed, counts))
         listener(Message(reasons[-1]))
-    data = replace(run.data, splits={**splits, split: scored})
-    run = replace(run, session=replace(run.session, data=data), plan=replace(run.plan, reasons=reasons))
+    run = replace(run, plan=replace(run.plan, reasons=reasons), scored=allowed.scored)
+    run = run if split == "train" else to_score(run)
     live = follow(run.recipe, run.data, validating, judging=run.judging, most=allowed.followed)
     images = (allowed.validation if head else 0) + (0 if live is None else live.images)
     reserve = Reserve(
@@ -212,12 +211,23 @@ def within_time(run: Run, listener: Listener, *, judging: int | None = None) -> 
     return Rehearsed(run, validating, live, completing, budget, allowed.least)
 
 
+def to_score(run: Run) -> Run:
+    """Return a run with as many images to score on as there is time for; if those are training images, once it has learned."""
+    if run.scored is None:
+        return run
+    split = run.data.scored_split()
+    fewer = limited(run.data, split, run.scored, seed=run.recipe.seed)
+    data = replace(run.data, splits={**run.data.splits, split: fewer})
+    return replace(run, session=replace(run.session, data=data))
+
+
 def _cut(run: Run, allowed: Allowance, counts: dict[str, int]) -> str:
     split = run.data.scored_split()
     validation, scored = counts["validation"], counts["scored"]
+    validated = f"each validation is of {allowed.validation:,} of {validation:,} images, and " if validation else ""
     return (
-        f"To keep {argument('time')}, each validation is of {allowed.validation:,} of {validation:,} images and the score of "
-        f"{allowed.scored:,} of {scored:,} {split} images; {function('evaluate')} scores all."
+        f"To keep {argument('time')}, {validated}the score is of {allowed.scored:,} of {scored:,} {split} images; "
+        f"{function('evaluate')} scores all."
     )
 
 

@@ -11,7 +11,6 @@ from vitral.training.planning.automatic import (
     PATIENCE_SECONDS,
     Situation,
     choose_recipe,
-    expected_seconds,
     fitting_size,
     only_method,
     situation_of,
@@ -24,6 +23,7 @@ from vitral.training.planning.plan import Origin, Plan
 from vitral.training.planning.request import Request
 from vitral.training.settings.recipe import Recipe
 
+USUAL_SECONDS = 10.0  # that a command takes until its data are read, in what is measured of whole commands
 TRIED = "Tried one after the other from the same start, the best by the validation images kept:"
 
 
@@ -67,13 +67,13 @@ def _before_measured(request: Request, facts: Facts, way: Mapping[str, object] |
 def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -> Plan:
     """Return a plan with its layout on the machine, what is tried in the time that there is, and what that costs."""
     budget = request.asked.budget_seconds
-    plan, cost = _laid_out(plan, facts, measured, budget)
+    plan, cost = _laid_out(replace(plan, from_probe=request.automatic), facts, measured, budget)
     if request.asked.quick:
         return plan
     if _tries_several(request, facts):
         plan = _with_attempts(plan, request, facts, measured, cost)
     assert plan.cost is not None, "what training costs was just told"
-    said = [] if plan.why_none else [plan.cost.sentence(budget)]
+    said = [] if plan.why_none else [plan.cost.sentence(budget, facts.data.reading_seconds)]
     return replace(plan, reasons=(*plan.reasons, *said))
 
 
@@ -90,7 +90,7 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, measured: Measure
         situation, weights, plan.recipe, cost.images_per_second, finer=finer, told=request.told
     )
     if not attempts:
-        why = f"Too few updates could be made in {rounded(request.asked.budget_seconds or 0.0)} to learn anything."
+        why = _why_none(request.asked.budget_seconds, cost)
         return replace(plan, why_none=why, reasons=(*plan.reasons, why))
     if len(attempts) == 1:
         return _with_one(attempts[0], request, facts, measured)
@@ -101,6 +101,15 @@ def _with_attempts(plan: Plan, request: Request, facts: Facts, measured: Measure
         cost=replace(cost, seconds=sum(COST[attempt.name] for attempt in attempts) * cost.seconds),
         from_probe=True,
         reasons=(*plan.reasons, *lines),
+    )
+
+
+def _why_none(budget_seconds: float | None, cost: Cost) -> str:
+    if budget_seconds is not None:
+        return f"Too few updates could be made in {rounded(budget_seconds)} to learn anything."
+    return (
+        f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the {rounded(PATIENCE_SECONDS)} "
+        f"that a run takes unasked: {argument('time')} says how long it may take."
     )
 
 
@@ -130,9 +139,7 @@ def _tries_several(request: Request, facts: Facts) -> bool:
     if not request.several or facts.weights is None or facts.data.task != SINGLE_LABEL:
         return False
     situation = _of_weights(request, facts)
-    if request.begun or only_method(situation) is not None:
-        return bool(request.begun)
-    return situation.budget_seconds is not None or expected_seconds(situation) <= PATIENCE_SECONDS
+    return bool(request.begun) or only_method(situation) is None
 
 
 def needs_side(request: Request) -> bool:
@@ -170,7 +177,7 @@ def _network(request: Request, facts: Facts) -> from_scratch.Choice:
 def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
     size = request.recipe.image_size
     data = facts.data if size is None else replace(facts.data, side=float(size), detail=None)
-    return from_scratch.situation_of(data, facts.machine, request.asked.budget_seconds)
+    return from_scratch.situation_of(data, facts.machine, _seconds(request, facts))
 
 
 def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
@@ -213,6 +220,7 @@ def _chosen(request: Request, facts: Facts, way: Mapping[str, object]) -> tuple[
         situation,
         facts.data.augmentation,
         request.recipe,
+        said=request.in_full,
         told={*told, *way},
         several=_tries_several(request, facts),
     )
@@ -232,5 +240,11 @@ def _weights(facts: Facts) -> WeightsFacts:
     return facts.weights
 
 
+def _seconds(request: Request, facts: Facts) -> float | None:
+    """Return what the command may take, less what reading the data took beyond what is usual; None for as long as it needs."""
+    budget = request.asked.budget_seconds
+    return None if budget is None else budget - max(facts.data.reading_seconds - USUAL_SECONDS, 0.0)
+
+
 def _of_weights(request: Request, facts: Facts) -> Situation:
-    return situation_of(facts.data, _weights(facts), facts.machine, request.asked.budget_seconds)
+    return situation_of(facts.data, _weights(facts), facts.machine, _seconds(request, facts))

@@ -26,6 +26,7 @@ STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and 
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
 FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has before it trains, and how good it is
+PROBED = "first-probe"  # the linear probe, where another is the first classifier: training begins with its head
 ATTEMPTS = "attempts"  # where a run that tries several ways to learn keeps each of them
 ATTEMPT_FOLDERS = tuple(folder_of(name) for name in COST)
 ATTEMPT_FILE = "attempt.json"  # in the folder of one that is finished: how good it is
@@ -48,6 +49,7 @@ FOLDERS = {
     "tensorboard": ("events.out.tfevents.*",),
     CHECKPOINTS: ("step-*", "last", "best"),
     FIRST: CLASSIFIER_FILES,
+    PROBED: CLASSIFIER_FILES,
     CLASSIFIER: CLASSIFIER_FILES,
 }
 

@@ -27,6 +27,7 @@ from vitral.training.records.resume import budget_left, has_unused_time, kept_st
 from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
 
 PRETRAINING_DATA = "visualatom"
+CHECKING_SHARE = 0.15  # of a run's time, that decoding its images beforehand may take
 
 
 def goes_on(out: str | Path | None, *, resume: bool, data_changed: bool) -> bool:
@@ -241,6 +242,8 @@ def looked_at(
 def read_data(request: Request, listener: Listener, *, verify: bool) -> DataSet:
     """Return the data that were asked for, their labels as the recipe's task understands them.
 
+    Of a run's time a part may go into decoding images beforehand.
+
     Raises:
         DataError: they cannot be read, their labels are not of the task's form, or they have none and the method needs some.
     """
@@ -250,6 +253,7 @@ def read_data(request: Request, listener: Listener, *, verify: bool) -> DataSet:
         classes=asked.classes,
         skip_bad_images=asked.skip_bad_images,
         verify=verify,
+        checking_seconds=None if asked.budget_seconds is None else CHECKING_SHARE * asked.budget_seconds,
         listener=listener,
     )
     recipe = request.in_full
