@@ -136,7 +136,8 @@ def test_an_image_that_cannot_be_read(exported: Path, photos: Path, tmp_path: Pa
 def test_notes_and_doubts_are_said(
     exported: Path, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    scores = {"test/top1": 0.4, "test/baseline_pixel_linear": 0.9}
+    counts = {"test/images": 200, "test/images_of_baselines": 200}
+    scores = {"test/top1": 0.4, "test/baseline_pixel_linear": 0.9, **counts}
     told = {"source": "here", "training": {"steps": 3}, "scores": scores, "notes": ["Trained on tulips only."]}
     file = with_metadata(exported, tmp_path, provenance=json.dumps(told))
     assert main(["predict", str(photos), "--classifier", str(file)]) == 0

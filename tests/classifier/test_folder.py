@@ -24,6 +24,7 @@ from vitral.tasks.task import Task
 
 NAMES = ("2", "10", "<b>fox|hen</b>")  # not in the order of the alphabet
 ODD = dataclasses.replace(PHOTOS, resize="crop", crop_fraction=0.8, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+BEATEN = {"test/top1": 0.5, "test/baseline_knn": 0.75, "test/images": 200, "test/images_of_baselines": 200}
 KNOWN = Provenance("nothing", training={"steps": 3, "of": ["a"]}, scores={"test/top1": 0.5}, notes=("one", "two"))
 
 
@@ -203,7 +204,8 @@ def test_the_card_says_all_that_the_folder_says(classifier: Classifier, tmp_path
     ("provenance", "said"),
     [
         (Provenance(), "> **The weights are random"),
-        (Provenance("x", scores={"test/top1": 0.5, "test/baseline_knn": 0.75}), "> **Doubtful: 50.0%"),
+        (Provenance("x", scores=BEATEN), "> **Doubtful: 50.0%"),
+        (Provenance("x", scores=BEATEN), "| test/images | 200 |"),
     ],
 )
 def test_the_card_says_what_is_to_be_doubted(

@@ -25,14 +25,14 @@ def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None
 def test_scores_that_chance_reaches_too_are_doubted() -> None:
     at_chance = scores("test", 0.4, 0.31, 0.33)
     assert Provenance("x", training=TRAINED, scores=at_chance).doubt() == (
-        "No better than chance: 40.0% of its test images right, where always naming one class gets 33.0%."
+        "No better than chance: 40.0% of its 101 test images right, where always naming one class gets 33.0%."
     )
     assert Provenance("x", training=TRAINED, scores=scores("test", 0.4, 0.331, 0.33)).doubt() == ""
 
 
 def test_every_split_is_looked_at_and_the_first_doubt_said() -> None:
     both = scores("test", 0.9, 0.8, 0.5) | scores("validation", 0.4, 0.3, 0.5)
-    assert "its validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
+    assert "its 81 validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
 
 
 @pytest.mark.parametrize("name", ["top1", "top1_low", "chance"])
@@ -44,19 +44,37 @@ def test_figures_that_are_no_shares_say_nothing(name: str, value: float) -> None
     assert Provenance("x", training=TRAINED, scores=missing).doubt() == ""
 
 
+def beside(top1: float, images: int, rivals: dict[str, float], others: int) -> Provenance:
+    """Return what a run keeps of so many right of so many images, and of simple classifiers on others of them."""
+    figures = {f"test{BASELINE}{name}": share for name, share in rivals.items()}
+    return Provenance(scores={"test/top1": top1, "test/images": images, "test/images_of_baselines": others, **figures})
+
+
 def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
-    rivals = {f"test{BASELINE}knn": 0.62, f"test{BASELINE}linear_probe": 0.75, f"test{BASELINE}pixel_linear": 0.6}
-    said = Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
+    rivals = {"knn": 0.62, "linear_probe": 0.75, "pixel_linear": 0.6}
+    said = beside(0.61, 1000, rivals, 1000).shortfall()
     assert said == "Doubtful: 61.0% of its test images right, where a simple linear probe got 75.0%."
-    rivals[f"test{BASELINE}pixel_neighbour"] = 0.8
-    assert (
-        "simple nearest neighbour on bare pixels got 80.0%"
-        in Provenance(scores={"test/top1": 0.61, **rivals}).shortfall()
-    )
+    with_neighbour = beside(0.61, 1000, {**rivals, "pixel_neighbour": 0.8}, 1000)
+    assert "simple nearest neighbour on bare pixels got 80.0%" in with_neighbour.shortfall()
+
+
+def test_a_difference_of_few_images_makes_nothing_doubtful() -> None:
+    assert beside(0.75, 4, {"pixel_linear": 1.0}, 4).shortfall() == ""  # one image
+    assert beside(0.61, 2000, {"pixel_linear": 0.75}, 30).shortfall() == ""
+    assert beside(0.61, 2000, {"pixel_linear": 0.75}, 2000).shortfall() != ""
 
 
 def test_nothing_is_said_where_it_is_as_good_or_nothing_is_known() -> None:
-    assert Provenance(scores={"test/top1": 0.75, f"test{BASELINE}knn": 0.75}).shortfall() == ""
-    assert Provenance(scores={"test/top1": 0.75}).shortfall() == ""
-    assert Provenance(scores={"validation/top1": 0.5, f"test{BASELINE}knn": 0.75}).shortfall() == ""
-    assert Provenance(scores={"test/map": 0.5, f"test{BASELINE}knn": 0.75}).shortfall() == ""
+    assert beside(0.75, 1000, {"knn": 0.75}, 1000).shortfall() == ""
+    assert beside(0.75, 1000, {}, 1000).shortfall() == ""
+    known = dict(beside(0.5, 1000, {"knn": 0.75}, 1000).scores)
+    for name in known:
+        assert Provenance(scores={key: value for key, value in known.items() if key != name}).shortfall() == ""
+
+
+@pytest.mark.parametrize("name", ["top1", "images", "images_of_baselines", "baseline_knn"])
+@pytest.mark.parametrize("value", [math.nan, -1, 0.5e-9, 1e308])
+def test_damaged_figures_beside_a_simple_classifier_say_nothing(name: str, value: float) -> None:
+    damaged = {**beside(0.1, 1000, {"knn": 0.2}, 1000).scores, f"test/{name}": value}
+    said = Provenance(scores=damaged).shortfall()
+    assert bool(said) == (name == "top1" and value == 0.5e-9)  # which is a share

@@ -79,6 +79,55 @@ def test_without_identical_images_the_splits_are_unchanged(photos: Path, monkeyp
         assert names(plain, split) == names(compared, split)
 
 
+def write(folder: Path, classes: dict[str, int]) -> Path:
+    """Write images of noise into class folders."""
+    random = np.random.default_rng(3)
+    for name, count in classes.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(random.integers(0, 256, (8, 8, 3), np.uint8)).save(folder / name / f"{number}.png")
+    return folder
+
+
+def test_classes_of_too_few_images_to_be_scored_are_named(tmp_path: Path) -> None:
+    small = {f"class {number}": 2 for number in range(12)}
+    data = open_data(write(tmp_path / "photos", {"large": 30, **small}))
+    assert data.notes == (
+        "No train/ folder, so the images of each class that has enough of them were split: 80 % train, 10 % validation, "
+        "10 % test.",
+        "12 classes have too few images to be scored: class 0, class 1, class 2, class 3, class 4, … (12 in all).",
+    )
+    assert set(data.splits["test"].labels().tolist()) == {data.class_names.index("large")}
+    data = open_data(write(tmp_path / "more" / "train", {"cat": 1, "dog": 20}).parent)
+    assert data.notes == (
+        "No val/ folder, so 10 % of the training images of each class that has enough of them became the validation split.",
+        "No test/ folder: scores are on the validation split.",
+        "1 class has too few images to be scored: cat.",
+    )
+
+
+def test_where_all_classes_have_too_few_images_no_split_is_claimed(tmp_path: Path) -> None:
+    data = open_data(write(tmp_path / "photos", {"cat": 2, "dog": 2}))
+    assert list(data.splits) == ["train"]
+    assert data.notes == (
+        "No train/ folder, and too few images of each class to split: all are trained on, and scored.",
+    )
+    data = open_data(write(tmp_path / "sorted" / "train", {"cat": 1, "dog": 1}).parent)
+    assert list(data.splits) == ["train"]
+    assert data.notes == (
+        "No val/ folder, and too few images of each class for a validation split.",
+        "No test/ folder: scores are on the training images.",
+    )
+
+
+def test_classes_without_validation_images_are_scored_where_there_are_test_images(tmp_path: Path) -> None:
+    write(tmp_path / "photos" / "train", {"cat": 1, "dog": 20})
+    data = open_data(write(tmp_path / "photos" / "test", {"cat": 3, "dog": 3}).parent)
+    assert data.notes == (
+        "No val/ folder, so 10 % of the training images of each class that has enough of them became the validation split.",
+    )
+
+
 def test_archives_are_split_like_folders(photos: Path) -> None:
     shutil.copy(photos / "cat" / "0.png", photos / "cat" / "again.png")
     archived = Path(shutil.make_archive(str(photos), "zip", photos))

@@ -4,8 +4,13 @@ import math
 
 import pytest
 
-from vitral.tasks.chance import Standing
+from vitral.tasks.chance import Standing, significantly_below
 from vitral.tasks.metrics import wilson_interval
+
+
+def of(right: int, images: int, chance: float) -> Standing:
+    """How so many right of so many images compare with chance."""
+    return Standing(right / images, wilson_interval(right, images)[0], chance)
 
 
 @pytest.mark.parametrize(
@@ -16,8 +21,13 @@ from vitral.tasks.metrics import wilson_interval
         (Standing(0.55, 0.49, 0.5), True, False),  # above it by little, on enough images to see more
         (Standing(0.6, 0.5, 0.5), True, False),  # the interval begins at chance and not above it
         (Standing(0.6, 0.501, 0.5), False, False),
-        (Standing(9 / 15, wilson_interval(9, 15)[0], 0.5), False, True),  # three quarters right would take 16 images
-        (Standing(10 / 16, wilson_interval(10, 16)[0], 0.5), True, False),
+        (of(9, 15, 0.5), False, True),  # 36 % to 80 %: at chance and three quarters right look the same
+        (of(9, 17, 0.5), True, False),  # 31 % to 74 %: a good one would be above that
+        (of(2, 5, 0.5), False, True),  # below chance, and yet 12 % to 77 %
+        (of(2, 6, 0.5), True, False),
+        (of(0, 2, 0.5), True, False),  # none right: a good one has some
+        (of(1, 1, 1.0), False, True),
+        (of(0, 8, 1.0), False, True),
         (Standing(1.0, 0.3424, 0.5), False, True),  # 2 of 2: a perfect one would look the same
         (Standing(1.0, 0.8, 1.0), False, True),  # all images are of one class
     ],
@@ -28,13 +38,39 @@ def test_what_a_share_says_of_chance(standing: Standing, at_chance: bool, untold
     assert "  " not in standing.sentence("")  # a split without a name leaves no gap
 
 
+@pytest.mark.parametrize(("right", "images"), [(1, 1), (1, 2), (3, 4), (26, 200), (200, 200), (5000, 10_007)])
+def test_both_ends_of_the_interval_are_known_from_share_and_low_end(right: int, images: int) -> None:
+    assert (of(right, images, 0.5).low, of(right, images, 0.5).high) == pytest.approx(wilson_interval(right, images))
+
+
+def test_no_better_than_chance_is_said_with_the_images_where_they_are_known() -> None:
+    always = "right, where always naming one class gets 50.0%."
+    assert of(80, 200, 0.5).sentence("test") == f"No better than chance: 40.0% of its 200 test images {always}"
+    assert of(80, 200, 0.5).sentence("train") == f"No better than chance: 40.0% of its 200 training images {always}"
+    assert of(0, 200, 0.5).sentence("test") == f"No better than chance: 0.0% of its test images {always}"
+
+
+def test_too_few_images_below_chance_are_called_so_and_no_number_would_do() -> None:
+    assert of(2, 5, 0.5).sentence("test") == (
+        "Too few images to tell it from chance: 40.0% of 5 test images right, where always naming one class gets 50.0%."
+    )
+    assert of(1, 2, 0.5).sentence("").endswith("50.0% of 2 images right, where always naming one class gets 50.0%.")
+
+
 def test_how_many_images_would_do_is_so_many() -> None:
     # 3 of 4 right against a chance of one half: Wilson's interval begins above it from 13 images at that share.
-    said = Standing(0.75, wilson_interval(3, 4)[0], 0.5).sentence("test")
+    said = of(3, 4, 0.5).sentence("test")
     assert "75.0% of 4 test images right" in said
     needed = int(said.split("; ")[1].split()[0])
     enough, short = (_low(0.75, count) for count in (needed, needed - 1))
     assert enough > 0.5 >= short
+
+
+def test_shares_are_compared_for_the_images_that_they_are_of() -> None:
+    assert significantly_below(0.5, 1000, 0.6, 1000)
+    assert not significantly_below(0.5, 20, 0.6, 20)
+    assert not significantly_below(0.6, 1000, 0.5, 1000)
+    assert not significantly_below(1.0, 4, 1.0, 4)
 
 
 def _low(share: float, images: int) -> float:

@@ -146,7 +146,7 @@ def test_chance_is_what_the_commonest_class_gets() -> None:
     assert score(good, labels).scores()["chance"] == 0.7
 
 
-def test_few_images_tell_nothing_unless_they_are_wrong() -> None:
+def test_few_images_tell_nothing_unless_they_are_all_wrong() -> None:
     two = score(torch.eye(2)[torch.tensor([0, 1])], torch.tensor([0, 1]))
     assert not two.at_chance
     assert two.standing.sentence("test") == (
@@ -158,7 +158,9 @@ def test_few_images_tell_nothing_unless_they_are_wrong() -> None:
     assert not four.at_chance
     assert four.standing.sentence("test") == ""
     half = score(torch.eye(2)[torch.tensor([0, 0])], torch.tensor([0, 1]))
-    assert half.at_chance
+    assert not half.at_chance  # 1 of 2: three quarters right may look like that
+    wrong = score(torch.eye(2)[torch.tensor([1, 0])], torch.tensor([0, 1]))
+    assert wrong.at_chance
     single = score(torch.eye(2)[torch.tensor([0, 0])], torch.tensor([0, 0]))
     assert not single.at_chance
     assert "all of its test images are of one class" in single.standing.sentence("test")

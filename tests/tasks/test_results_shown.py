@@ -36,11 +36,15 @@ def test_an_evaluation_in_a_line() -> None:
         "calibration error 0.223"
     )
     assert FOUND.sentence("test") == "92.3% of 1200 test images are classified right."
-    assert FOUND.announcement("test") == "Accuracy 92.33% (95 % interval 90.69% to 93.71%) on 1200 images"
+    assert FOUND.announcement("test") == "Accuracy 92.33% (95 % interval 90.69% to 93.71%) on 1200 test images"
+    assert FOUND.announcement("validation").endswith("93.71%) on 1200 validation images")
+    assert FOUND.announcement("train") == "Accuracy 92.33% on 1200 training images, which tells nothing of new ones"
+    assert FOUND.sentence("train") == "92.3% of 1200 training images are classified right."
     assert FOUND.lead("test") == "On the test split, 1,200 images of 7 classes, each counted once."
     assert repr(MULTI) == "MultiLabelEvaluation: mean average precision 77.8%, F1 80.5%, 1,234 images, 2 labels"
     assert MULTI.sentence("test") == "Mean average precision 77.8%, F1 80.5% on 1234 test images of 2 labels."
     assert MULTI.announcement("test") == MULTI.sentence("test")
+    assert MULTI.announcement("train").endswith("on 1234 training images of 2 labels.")
     assert MULTI.lead("test") == "On the test split, 1,234 images, each with any number of 2 labels."
 
 

@@ -256,7 +256,8 @@ def test_wilsons_interval_solves_its_equation(right: int, images: int) -> None:
         (40, 100, 0.5, True, False),  # below
         (2, 3, 0.5, False, True),  # above, of too few
         (10, 10, 1.0, False, True),  # all of one class
-        (1, 3, 0.5, True, False),  # below, on however few
+        (1, 3, 0.5, False, True),  # below, of too few: 6 % to 79 % holds three quarters
+        (0, 3, 0.5, True, False),  # 0 % to 56 % does not
         (4, 4, 0.5, False, False),
     ],
 )

@@ -56,7 +56,7 @@ def _scores(classifier: Classifier) -> list[str]:
     scores = classifier.provenance.scores
     if not scores:
         return []
-    rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
+    rows = [f"| {name} | {value if isinstance(value, int) else f'{value:.4f}'} |" for name, value in scores.items()]
     choice = classifier.provenance.training.get("choice")
     tried = choice.get("sentence", "") if isinstance(choice, Mapping) else ""
     said = [in_markdown(str(tried)), ""] if tried else []

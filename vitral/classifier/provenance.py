@@ -7,10 +7,12 @@ from typing import Any, get_type_hints
 
 from vitral.described import fits
 from vitral.errors import VitralError
-from vitral.tasks.chance import Standing
+from vitral.tasks.chance import Standing, significantly_below
 
 RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
+# After a split, the names of how many images its accuracy and those of the simple classifiers are of: whole numbers.
+IMAGES, BASELINE_IMAGES = "/images", "/images_of_baselines"
 BASELINES = {
     "knn": "nearest-neighbour vote",
     "pixel_neighbour": "nearest neighbour on bare pixels",
@@ -45,17 +47,27 @@ class Provenance:
         return ""
 
     def shortfall(self) -> str:
-        """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to."""
-        rivals = [name for name in self.scores if BASELINE in name and f"{_split(name)}/top1" in self.scores]
+        """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to.
+
+        It did if the network is significantly below it, for the images that each was scored on. Folders of earlier versions do
+        not tell their numbers: of those nothing is said, for any difference may be one of few images.
+        """
+        rivals = [name for name in self.scores if BASELINE in name and self._is_below(name)]
         if not rivals:
             return ""
         best = max(rivals, key=lambda name: self.scores[name])
-        split, baseline = _split(best), best.partition(BASELINE)[2]
+        split, _, baseline = best.partition(BASELINE)
         own = self.scores[f"{split}/top1"]
-        if own >= self.scores[best]:
-            return ""
         plain = BASELINES.get(baseline, baseline.replace("_", " "))
         return f"Doubtful: {own:.1%} of its {split} images right, where a simple {plain} got {self.scores[best]:.1%}."
+
+    def _is_below(self, rival: str) -> bool:
+        """Tell whether the network is significantly below a simple classifier; False where figures are missing or damaged."""
+        split, theirs = rival.partition(BASELINE)[0], self.scores[rival]
+        own, images, others = (self.scores.get(split + name, math.nan) for name in ("/top1", IMAGES, BASELINE_IMAGES))
+        if not (isinstance(images, int) and isinstance(others, int) and min(images, others) > 0):
+            return False
+        return 0 <= own <= 1 and 0 <= theirs <= 1 and significantly_below(own, images, theirs, others)
 
 
 def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON value
@@ -70,7 +82,3 @@ def read_provenance(described: Any) -> Provenance:  # noqa: ANN401  # a JSON val
     if wrong := [name for name, value in described.items() if not fits(hints[name], value)]:
         raise VitralError(f"its provenance has an entry of the wrong type, '{wrong[0]}'.")
     return Provenance(**{**described, "notes": tuple(described.get("notes", ()))})
-
-
-def _split(name: str) -> str:
-    return name.partition(BASELINE)[0]

@@ -70,6 +70,8 @@ def next_commands(result: RunResult) -> list[str]:
     if not result.run.data.task.scored:
         return ["Next:", f"  vitral finetune --data LABELLED --from {folder}"]
     scores = f"  vitral evaluate --data {data} --classifier {folder}"
+    if result.run.data.bad_images:
+        scores += f" {flag('skip_bad_images')}"
     if result.failed:
         remedies = dict.fromkeys(finding.remedy for finding in result.diagnosis if finding.remedy is not None)
         return ["Next:", *(f"  {command_of(remedy)}" for remedy in remedies), scores]

@@ -26,7 +26,7 @@ def write_run_report(result: RunResult, *, listener: Listener) -> Path:
     """Write the run's HTML report into its folder and return its path."""
     target = result.run.folder / "report.html"
     listener(Message("Drawing the report …"))
-    write_report(run_report(result, speech=COMMANDS), target)
+    write_report(run_report(result.at_its_end(), speech=COMMANDS), target)  # late already, if it is, and says so
     return target
 
 

@@ -5,11 +5,11 @@ as one image of the first one's class.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from vitral.data.names import ALL
+from vitral.data.names import ALL, some
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
 
@@ -45,23 +45,55 @@ def share_out(
         return {"test": entries[ALL]}
     if ALL in entries:
         parts = _stratify(entries[ALL], names, (SHARE, SHARE), contents, notes)
-        notes.append(
-            "No train/ folder, so the images of each class were split: 80 % train, 10 % validation, 10 % test."
-        )
         splits = dict(zip(("train", "validation", "test"), parts, strict=True))
     elif "train" in entries and "validation" not in entries and held_out:
         train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
-        share = f"{held_out * 100:.2g} %"
-        if len(names) > 1:
-            notes.append(
-                f"No val/ folder, so {share} of the training images of each class became the validation split."
-            )
-        elif validation:
-            notes.append(f"{share} of the images are held out; by them training is followed.")
         splits = {**entries, "train": train, "validation": validation}
-    if "test" not in splits and len(names) > 1:
-        notes.append("No test/ folder: scores are on the validation split.")
-    return {split: images for split, images in splits.items() if images}
+    splits = {split: images for split, images in splits.items() if images}
+    if ALL in entries or len(names) > 1:
+        notes += _made(entries, splits, held_out)
+    elif "validation" in splits and "validation" not in entries:
+        notes.append(f"{_percent(held_out)} of the images are held out; by them training is followed.")
+    return splits
+
+
+def _made(entries: Mapping[str, list[Entry]], splits: Mapping[str, list[Entry]], held_out: float) -> Iterator[str]:
+    """Give what was made of the data's own splits, by what each split has, and the classes that cannot be scored.
+
+    A class of fewer images than there are splits to share them with is trained on alone.
+    """
+    scored = next((split for split in ("test", "validation") if split in splits), "train")
+    made = scored if ALL in entries else "validation"
+    bare = _classes(entries.get(ALL, entries.get("train", []))) - _classes(splits.get(made, []))
+    each = "each class that has enough of them" if bare else "each class"
+    if ALL in entries:
+        yield _no_train(each if scored != "train" else "")
+    elif "train" in splits and "validation" not in entries and held_out:
+        yield _no_validation(each if made in splits else "", held_out)
+    if ALL not in entries and "test" not in entries:
+        yield f"No test/ folder: scores are on the {'training images' if scored == 'train' else 'validation split'}."
+    if bare and made == scored != "train" and made not in entries:
+        yield f"{len(bare)} {'class has' if len(bare) == 1 else 'classes have'} too few images to be scored: {some(bare)}."
+
+
+def _no_train(each: str) -> str:
+    if not each:
+        return "No train/ folder, and too few images of each class to split: all are trained on, and scored."
+    return f"No train/ folder, so the images of {each} were split: 80 % train, 10 % validation, 10 % test."
+
+
+def _no_validation(each: str, held_out: float) -> str:
+    if not each:
+        return "No val/ folder, and too few images of each class for a validation split."
+    return f"No val/ folder, so {_percent(held_out)} of the training images of {each} became the validation split."
+
+
+def _classes(images: Iterable[Entry]) -> set[str]:
+    return {name for image in images for name in image.classes}
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.2g} %"
 
 
 def _stratify(

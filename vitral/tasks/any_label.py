@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitral.errors import DataError
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
-from vitral.tasks.shown import Table, Tile, fitting_digits, percent
+from vitral.tasks.shown import Table, Tile, fitting_digits, images_of, percent
 from vitral.tasks.task import (
     Figure,
     Label,
@@ -62,7 +62,7 @@ class AnyLabelEvaluation(Result):
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
-        return f"Of {self.num_examples:,} {split} images {self.top1:.1%} are given one of their right labels."
+        return f"Of {self.num_examples:,} {images_of(split)} {self.top1:.1%} are given one of their right labels."
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows."""
@@ -80,7 +80,7 @@ class AnyLabelEvaluation(Result):
         """Return the accuracy."""
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
-        images = f"of {self.num_examples:,} {split} images are given a right label"
+        images = f"of {self.num_examples:,} {images_of(split)} are given a right label"
         return (Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),)
 
     def lead(self, split: str) -> str:

@@ -4,6 +4,8 @@ import math
 import sys
 from dataclasses import dataclass
 
+from vitral.tasks.shown import images_of
+
 Z_95 = 1.959963984540054  # the normal distribution's 97.5 % point
 
 
@@ -23,45 +25,61 @@ class Standing:
 
     @property
     def untold(self) -> bool:
-        """Whether it is above chance on so few images that not even a good classifier could be told from chance.
+        """Whether so few images were scored that a good classifier and one at chance could both have this share.
 
-        Good is one that is halfway between chance and no mistake.
+        Good is one that is halfway between chance and no mistake; both could where Wilson's interval holds both. Of images
+        that are all of one class nothing can be told, however many they are.
         """
-        if self.low > self.chance or (self.share < 1 and self.share <= self.chance):
-            return False
-        return self.chance == 1 or self.images < _needed((1 + self.chance) / 2, self.chance)
+        return self.chance == 1 or (self.low <= self.chance and self.high >= (1 + self.chance) / 2)
 
     @property
     def at_chance(self) -> bool:
-        """Whether the scores do not show that it beats chance, though they are of enough images, or it is not above chance."""
+        """Whether the scores do not show that it beats chance, though they are of enough images to show a good one."""
         return self.low <= self.chance and not self.untold
 
     @property
     def images(self) -> int:
-        """How many images the share is of: so many that Wilson's interval begins where this one does."""
+        """How many images the share is of: so many that Wilson's interval begins where this one does.
+
+        0 where none is right, for that interval begins at 0 of any number of images.
+        """
         spread = (self.share - self.low) ** 2
         return round(Z_95**2 * self.low * (1 - self.low) / spread) if spread else 0
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval; 0 where none is right and the number of images is not known."""
+        if not self.images:
+            return 0.0
+        widening = Z_95**2 / self.images
+        return (2 * self.share + widening) / (1 + widening) - self.low  # both ends are roots of one quadratic equation
 
     def sentence(self, split: str) -> str:
         """Return what is to be said of it, in one sentence; empty if it is better than chance.
 
         Args:
-            split: what the images are called: "test"; may be empty.
+            split: that was scored: "test"; may be empty.
         """
-        images = f"{split} images" if split else "images"
+        images = images_of(split)
         always = f"where always naming one class gets {self.chance:.1%}"
         if self.at_chance:
-            return f"No better than chance: {self.share:.1%} of its {images} right, {always}."
+            count = f"{self.images} " if self.images else ""
+            return f"No better than chance: {self.share:.1%} of its {count}{images} right, {always}."
         if not self.untold:
             return ""
         if self.chance == 1:
             return f"Too few images to tell it from chance: all of its {images} are of one class."
-        return (
-            f"Too few images to tell it from chance: {self.share:.1%} of {self.images} {images} right, {always}; "
-            f"{_needed(self.share, self.chance)} would do at this share."
-        )
+        enough = f"; {_needed(self.share, self.chance)} would do at this share" if self.share > self.chance else ""
+        return f"Too few images to tell it from chance: {self.share:.1%} of {self.images} {images} right, {always}{enough}."
 
 
 def _needed(share: float, chance: float) -> int:
     """Return of how many images a share must be for Wilson's interval of it to begin above chance."""
     return math.floor(Z_95**2 * chance * (1 - chance) / max((share - chance) ** 2, sys.float_info.min)) + 1
+
+
+def significantly_below(share: float, trials: int, other: float, other_trials: int) -> bool:
+    """Tell whether one share of successes is below another by more than chance explains, at 97.5 %."""
+    pooled = (share * trials + other * other_trials) / (trials + other_trials)
+    deviation = math.sqrt(pooled * (1 - pooled) * (1 / trials + 1 / other_trials))
+    return other - share > Z_95 * deviation

@@ -19,6 +19,7 @@ from vitral.tasks.shown import (
     Table,
     Tile,
     fitting_digits,
+    images_of,
     percent,
     worst_first,
 )
@@ -136,12 +137,15 @@ class Evaluation(Result):
 
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
-        return f"{self.top1:.1%} of {self.num_examples} {split} images are classified right."
+        return f"{self.top1:.1%} of {self.num_examples} {images_of(split)} are classified right."
 
     def announcement(self, split: str) -> str:
-        """Return the accuracy with its interval, one line."""
+        """Return the accuracy and, but for images that were learned from, its interval, one line."""
+        accuracy, images = f"Accuracy {self.top1:.2%}", f"on {self.num_examples} {images_of(split)}"
+        if split == "train":
+            return f"{accuracy} {images}, which tells nothing of new ones"
         low, high = self.top1_interval
-        return f"Accuracy {self.top1:.2%} (95 % interval {low:.2%} to {high:.2%}) on {self.num_examples} images"
+        return f"{accuracy} (95 % interval {low:.2%} to {high:.2%}) {images}"
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
@@ -157,7 +161,7 @@ class Evaluation(Result):
         """Return accuracy, top-5 accuracy, calibration error and negative log-likelihood."""
         digits = fitting_digits(self.num_examples)
         low, high = (percent(bound, digits) for bound in self.top1_interval)
-        images = f"accuracy on {self.num_examples:,} {split} images"
+        images = f"accuracy on {self.num_examples:,} {images_of(split)}"
         top5 = () if self.top5 is None else (percent(self.top5, digits),)
         return (
             Tile(percent(self.top1, digits), (images, f"95\u202f% interval {low} to {high}")),

@@ -13,7 +13,7 @@ from vitral.errors import DataError
 from vitral.notebook import table
 from vitral.objectives.classification import sigmoid_cross_entropy
 from vitral.tasks.metrics import left_out
-from vitral.tasks.shown import Table, Tile, percent, worst_first
+from vitral.tasks.shown import Table, Tile, images_of, percent, worst_first
 from vitral.tasks.task import (
     Figure,
     Label,
@@ -91,7 +91,7 @@ class MultiLabelEvaluation(Result):
         """Return the result in one sentence."""
         return (
             f"Mean average precision {self.mean_average_precision:.1%}, F1 {self.f1_micro:.1%} on {self.num_examples} "
-            f"{split} images of {len(self.class_names)} labels."
+            f"{images_of(split)} of {len(self.class_names)} labels."
         )
 
     def lines(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class MultiLabelEvaluation(Result):
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return mean average precision, F1 and exact matches."""
-        images = f"mean average precision on {self.num_examples:,} {split} images"
+        images = f"mean average precision on {self.num_examples:,} {images_of(split)}"
         return (
             Tile(percent(self.mean_average_precision), (images,)),
             Tile(percent(self.f1_micro), ("F1 over all decisions", "at a probability of 0.5")),

@@ -76,6 +76,11 @@ class ReliabilityDiagram:
 Drawing = ConfusionMatrix | ReliabilityDiagram
 
 
+def images_of(split: str) -> str:
+    """Return what the images of a split are called: "test images", "training images"; "images" where none is named."""
+    return f"{'training' if split == 'train' else split} images".lstrip()
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """Return a share as a percentage for people; a dash for what is not known."""
     if share is None or share != share:  # not a number

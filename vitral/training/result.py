@@ -101,5 +101,6 @@ class RunResult:
             "seconds": self.seconds,
             "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
             **tried(self.choice, self.run),
+            "split": self.split,
             "evaluation": self.evaluation.to_json(),
         }

@@ -32,7 +32,8 @@ from vitral.training.optimization.precision import training_device
 from vitral.training.planning.budget import machine_slowness
 from vitral.training.planning.durations import written
 from vitral.training.planning.plan import Run
-from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, Rehearsed
+from vitral.training.planning.rehearsal import FIXED_SECONDS, REPORTED_IMAGES, Rehearsed, to_score
+from vitral.training.planning.request import ADAPTED, SCRATCH
 from vitral.training.records.asked import read_run
 from vitral.training.records.attempts import states
 from vitral.training.records.provenance import named_scores, provenance, tried
@@ -56,7 +57,7 @@ def try_first(rehearsed: Rehearsed, listener: Listener) -> tuple[First | None, s
     seconds, after = math.inf, 0
     if session.budget_seconds is not None:
         seconds = session.left() - FIXED_SECONDS * machine_slowness() if alone else FIRST_SHARE * session.left()
-        after = min(len(run.data.splits[run.data.scored_split()]), VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
+        after = min(run.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
     first = first_classifier(run, rehearsed.validating, listener, seconds=seconds, after=after)
     if first is None and (alone or rehearsed.too_short()):
         given = argument("time", written(session.budget_seconds or 0.0))
@@ -84,9 +85,10 @@ def _why_alone(rehearsed: Rehearsed) -> str:
     if run.session.request.asked.quick:
         return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
     if rehearsed.validating is None:
+        recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH
         return (
             "Nothing is trained, for there are no validation images to tell whether that would be better; "
-            f"{argument('recipe', 'finetune')} trains all the same."
+            f"{argument('recipe', recipe)} trains all the same."
         )
     if run.plan.why_none:
         return f"Nothing is trained; give it more {argument('time')}."
@@ -198,6 +200,7 @@ def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) ->
         baselines: scores of simple classifiers.
         listener: hears the choice, progress and problems.
     """
+    outcome = replace(outcome, run=to_score(outcome.run))
     run, choice, split = outcome.run, outcome.choice, outcome.run.data.scored_split()
     folder = run.folder / CLASSIFIER
     if torchrun.is_main():  # before all else: no figure and no drawing is worth a trained network
@@ -208,13 +211,14 @@ def finish(outcome: Outcome, baselines: Baselines | None, listener: Listener) ->
         note_look(run.folder, run.data, run.kind)
     evaluation = _evaluated(outcome, split, listener)
     training = outcome.training or _untrained(outcome.classifier)
-    diagnosis = diagnose_run(run, training, baselines if outcome.trained else None, evaluation)
+    beside = baselines if outcome.trained else None  # a simple classifier would be compared with itself
+    diagnosis = diagnose_run(run, training, beside, evaluation)
     outcome.classifier.cpu()
-    classifier = outcome.described(named_scores(evaluation, baselines, split))
+    classifier = outcome.described(named_scores(evaluation, beside, split))
     if torchrun.is_main():
         update_provenance(classifier, folder)
         found = {"diagnosis": [dataclasses.asdict(finding) for finding in diagnosis]}
-        said = {**found, **tried(choice, run), **evaluation.to_json()}
+        said = {**found, **tried(choice, run), "split": split, **evaluation.to_json()}
         write_file(run.folder / "evaluation.json", json.dumps(said, indent=2))
         if choice is not None:
             write_file(run.folder / RUN_FILE, json.dumps(read_run(run.folder) | tried(choice, run), indent=2))

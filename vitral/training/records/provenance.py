@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from vitral.classifier.provenance import BASELINE, Provenance
+from vitral.classifier.provenance import BASELINE, BASELINE_IMAGES, IMAGES, Provenance
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.task import Result
 from vitral.training.candidates.choice import Choice
@@ -43,11 +43,11 @@ def tried(choice: Choice | None, run: Run) -> dict[str, Any]:
 
 
 def named_scores(evaluation: Result, baselines: Baselines | None, split: str) -> dict[str, float]:
-    """Return a run's scores and those of its baselines, named by the split."""
+    """Return a run's scores and those of its baselines, named by the split, with how many images each are of."""
     scores = {f"{split}/{name}": value for name, value in evaluation.scores().items()}
-    beside = {} if baselines is None else dataclasses.asdict(baselines)
-    return scores | {
-        f"{split}{BASELINE}{name}": value
-        for name, value in beside.items()
-        if isinstance(value, float) and beside["split"] == split
-    }
+    if baselines is None or baselines.split != split:
+        return scores
+    beside = dataclasses.asdict(baselines).items()
+    figures = {f"{split}{BASELINE}{name}": value for name, value in beside if isinstance(value, float)}
+    counts = {f"{split}{IMAGES}": evaluation.num_examples, f"{split}{BASELINE_IMAGES}": baselines.num_test}
+    return {**scores, **figures, **counts}

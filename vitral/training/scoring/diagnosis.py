@@ -8,7 +8,7 @@ from itertools import islice
 
 from vitral.advice import argument, call, function
 from vitral.evaluation.baselines import Baselines
-from vitral.tasks.chance import Z_95
+from vitral.tasks.chance import significantly_below
 from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.durations import proposed
@@ -66,8 +66,7 @@ class Circumstances:
         steps: updates made.
         learning_rate: the recipe's peak.
         last_loss: mean training loss of the last updates; None if unknown.
-        budget_seconds: the time that it was given; None for as long as it needs.
-        asked: what made the run: its kind, data and trained weights.
+        asked: what made the run: its kind, trained weights and time, the data and how they are read.
         pretrained: weights to propose as a start; empty for a run that cannot have any.
     """
 
@@ -77,7 +76,6 @@ class Circumstances:
     steps: int
     learning_rate: float
     last_loss: float | None
-    budget_seconds: float | None
     asked: Asked
     pretrained: str = "ViT-B_16.npz"
 
@@ -85,10 +83,10 @@ class Circumstances:
 def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Circumstances) -> tuple[Diagnosis, ...]:
     """Return what is wrong with a result, the worst first; nothing if all is well, or it has no share of right answers.
 
-    At chance is what does not significantly beat always naming the commonest class, unless it is above that on so few images
-    that nothing can be told, which is said and has not failed; below a baseline is what is
-    significantly below it, for the images that each was scored on. A result that is below its own linear probe only within
-    what chance explains is said, too, but has not failed.
+    At chance is what does not significantly beat always naming the commonest class, unless so few images were scored that a
+    good result could look the same, which is said and has not failed; below a baseline is what is significantly below it, for
+    the images that each was scored on. A result that is below its own linear probe only within what chance explains is said,
+    too, but has not failed.
     """
     return tuple(_findings(evaluation, baselines, circumstances))
 
@@ -138,21 +136,21 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
             f"{run.learning_rate:g} is too high.",
             _with(run, f"optimizer.lr={lower:g}"),
         )
+    if run.steps == 0:
+        return "Nothing was trained but a linear layer.", _longer(run, FEW_STEPS)
+    few_steps = f"Only {run.steps} updates were made.", _longer(run, FEW_STEPS)
+    if run.steps < FEW_STEPS and run.asked.budget_seconds is not None:
+        return few_steps
     if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
         return (
             f"The network began with random weights, for which {run.train_images:,} images are few; start from trained ones.",
             replace(run.asked, source=run.pretrained),
         )
     if run.steps < FEW_STEPS:
-        longer = _with(run, f"steps={LONGER * FEW_STEPS}")
-        if run.budget_seconds is not None:
-            longer = replace(run.asked, budget_seconds=proposed(LONGER * run.budget_seconds))
-        made = f"Only {run.steps} updates were made." if run.steps else "Nothing was trained but a linear layer."
-        return made, longer
-    if run.from_scratch and run.pretrained:
-        return "The network began with random weights.", replace(run.asked, source=run.pretrained)
+        return few_steps
     if run.from_scratch:
-        return "The network began with random weights.", _with(run, f"steps={LONGER * run.steps}")
+        began = "The network began with random weights."
+        return began, replace(run.asked, source=run.pretrained) if run.pretrained else _longer(run, run.steps)
     return (
         f"Training spoiled the features that the network came with: the learning rate of {run.learning_rate:g} may be too "
         "high for so few images; let the head alone learn.",
@@ -160,15 +158,15 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
     )
 
 
+def _longer(run: Circumstances, steps: int) -> Asked:
+    """Return the run with several times its time, or where that was not limited with several times so many steps."""
+    if run.asked.budget_seconds is None:
+        return _with(run, f"steps={LONGER * steps}")
+    return replace(run.asked, budget_seconds=proposed(LONGER * run.asked.budget_seconds))
+
+
 def _with(run: Circumstances, change: str) -> Asked:
     return replace(run.asked, overrides=(change,))
-
-
-def significantly_below(share: float, trials: int, other: float, other_trials: int) -> bool:
-    """Tell whether one share of successes is below another by more than chance explains, at 97.5 %."""
-    pooled = (share * trials + other * other_trials) / (trials + other_trials)
-    deviation = math.sqrt(pooled * (1 - pooled) * (1 / trials + 1 / other_trials))
-    return other - share > Z_95 * deviation
 
 
 def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
@@ -194,8 +192,15 @@ def diagnose_run(
         steps=training.steps,
         learning_rate=run.recipe.optimizer.lr,
         last_loss=recent_loss(training.history) if run.recipe.learns_by_softmax else None,
-        budget_seconds=run.session.budget_seconds,
-        asked=Asked(asked.kind, data=asked.data, source=run.plan.start if tuned and not scratch else None),
+        asked=Asked(
+            asked.kind,
+            data=asked.data,
+            source=run.plan.start if tuned and not scratch else None,
+            budget_seconds=asked.budget_seconds,
+            classes=asked.classes,
+            skip_bad_images=asked.skip_bad_images,
+            plugins=asked.plugins,
+        ),
         pretrained=PRETRAINED if tuned else "",
     )
     return diagnose(evaluation, baselines, circumstances)
