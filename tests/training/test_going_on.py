@@ -292,7 +292,7 @@ class TestLength:
         weights = folder.weights()
         assert folder.go_on().training.steps == 6
         assert folder.weights() == weights
-        assert any("The run is finished" in event.text for event in folder.said if isinstance(event, Message))
+        assert any("This training is finished" in event.text for event in folder.said if isinstance(event, Message))
         assert folder.go_on(overrides=("steps=8",)).training.steps == 8
         assert "was changed from 6 to 8 steps after step 6" in (folder.run / "recipe.toml").read_text()
 

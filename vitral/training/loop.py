@@ -178,7 +178,7 @@ class _Trainer:
             more = "" if further else f"more {argument('time')}, or "
             self.listener(
                 Message(
-                    f"The run is finished: it made its {total} steps. To go on with it give it {more}another length by "
+                    f"This training is finished: it made its {total} steps. It goes on with {more}another length by "
                     f"{argument('overrides', ['steps=N'])}."
                 )
             )

@@ -87,7 +87,7 @@ def execute(whole: Run) -> RunResult:
         listener(Message(why_alone))
         return finish(first_outcome(run, first), None, listener)
     baselines = run_baselines(run, listener, None if first is None else first.fitted)
-    if first is not None and run.plan.attempts:
+    if run.plan.attempts and (first is not None or run.session.request.begun):
         return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
     if run.plan.attempts:
         rehearsed = _one_way(rehearsed, listener)

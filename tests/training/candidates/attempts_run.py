@@ -64,6 +64,16 @@ def reached(run: Path) -> dict[str, int]:
     return {path.parent.name: json.loads(path.read_text())["reached"] for path in run.glob("attempts/*/attempt.json")}
 
 
+def cut_short(run: Path, *, planned: int) -> None:
+    """Make a run look as if a budget had ended its attempts before the recipe's length."""
+    for attempt in attempts_of(run):
+        for state in (attempt / "checkpoints").glob("step-*/state.json"):
+            state.write_text(json.dumps(json.loads(state.read_text()) | {"recipe_steps": planned}))
+        recipe = (attempt / "recipe.toml").read_text()
+        assert f"\nsteps = {STEPS}\n" in recipe
+        (attempt / "recipe.toml").write_text(recipe.replace(f"\nsteps = {STEPS}\n", f"\nsteps = {planned}\n"))
+
+
 def best_of(result: RunResult) -> Path:
     """Return the folder of the best attempt of a run."""
     assert result.choice is not None

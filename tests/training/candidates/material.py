@@ -12,6 +12,7 @@ from vitral.classifier.folder import save
 from vitral.events import Event, Message
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
+from vitral.models.position import PositionKind
 from vitral.models.vit_config import ViTConfig
 
 SIZE = 16
@@ -45,9 +46,10 @@ def stripes(folder: Path, count: int = 60, *, seed: int = 0) -> Path:
     return folder
 
 
-def a_start(folder: Path, *, depth: int = 1) -> Path:
+def a_start(folder: Path, *, depth: int = 1, position: PositionKind = "learned") -> Path:
     """Save a classifier whose features are of some use."""
-    return save(Classifier(build(replace(TINY, depth=depth), seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
+    config = replace(TINY, depth=depth, position=position)
+    return save(Classifier(build(config, seed=2), PHOTOS.with_size((SIZE, SIZE))), folder)
 
 
 class Killed(BaseException):

@@ -19,6 +19,7 @@ from tests.training.candidates.attempts_run import (
     best_of,
     contents,
     count_into,
+    cut_short,
     go_on,
     in_attempt,
     reached,
@@ -233,12 +234,7 @@ def test_more_time_that_was_cut_short_is_used_when_the_run_goes_on(
     step: int, whole: tuple[RunResult, list[str]], tmp_path: Path
 ) -> None:
     run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
-    for attempt in attempts_of(run):  # as if a budget had ended them before the recipe's length
-        state = attempt / "checkpoints" / "last" / "state.json"
-        state.write_text(json.dumps(json.loads(state.read_text()) | {"recipe_steps": 60}))
-        recipe = (attempt / "recipe.toml").read_text()
-        assert f"\nsteps = {STEPS}\n" in recipe
-        (attempt / "recipe.toml").write_text(recipe.replace(f"\nsteps = {STEPS}\n", "\nsteps = 60\n"))
+    cut_short(run, planned=60)
     with pytest.raises(Killed):
         go_on(run, time="20m", listener=killed_when(at_step(step)))
     asked = last_asked(run)

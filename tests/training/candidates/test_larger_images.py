@@ -93,6 +93,14 @@ def test_it_goes_on_after_a_kill_to_the_same_bits(run: RunResult, tmp_path: Path
     assert contents(killed) == contents(run.run.folder)
 
 
+def test_a_network_of_one_size_alone_learns_at_its_own(tmp_path: Path, large: Path) -> None:
+    start = a_start(tmp_path / "start", depth=3, position="relative")
+    result = tune(large, tmp_path / "run", start, **OWN)
+    assert result.choice is not None
+    assert [one.name for one in result.choice.candidates[1:]] == [LAST, LORA, ALL, ANEW]
+    assert result.classifier.model.image_size == (SIZE, SIZE)
+
+
 def test_who_says_a_size_gets_that_size(tmp_path: Path, large: Path) -> None:
     result = tune(large, tmp_path / "run", a_start(tmp_path / "start", depth=3))
     assert FINER not in {one.name for one in result.choice.candidates} if result.choice else False

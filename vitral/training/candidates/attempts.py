@@ -1,17 +1,20 @@
 """The ways to learn that a run tries in turn, each in a folder of its own, and the best of them as the run's classifier."""
 
 import copy
+import gc
 import json
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from vitral import distributed, torchrun
 from vitral.advice import argument
 from vitral.classifier.folder import read, save
 from vitral.data.loader import TrainingBatches
-from vitral.errors import TrainingDiverged, TrainingInterrupted
+from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
@@ -31,6 +34,7 @@ from vitral.training.records.attempts import (
     NO_TIME,
     Record,
     attempt_folder,
+    free_checkpoints,
     is_over,
     note_attempts,
     note_outcome,
@@ -41,31 +45,40 @@ from vitral.training.records.attempts import (
 from vitral.training.records.description import remarks_on
 from vitral.training.records.logs import METRICS_FILE, read_metrics
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.resume import asks_for_more
 from vitral.training.scoring.validation import run_validation
 from vitral.training.settings.recipe import load_recipe
 
 LENGTH = ("steps", "epochs")  # settings that the recipe of a classifier that is there does not follow any more
 SAVING_SECONDS = 1.0  # of an idle core like ours, for the classifier of an attempt that is finished
+KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user says which checkpoints stay
+TOO_LARGE = "It does not fit into memory."
 
 
-def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listener: Listener) -> Outcome:
+def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First | None, listener: Listener) -> Outcome:
     """Try the ways to learn that are planned, and return the best of them and the first classifier.
 
-    Those that were finished before the run was stopped are not repeated; the one that was begun goes on; one that diverges is
-    given up. Of a run that gets more time the best goes on, and what it was before is kept unless more time makes it better.
+    Those that were finished before the run was stopped are not repeated; the one that was begun goes on; one that diverges, or
+    that the network or the memory does not allow, is given up. Of a run that gets more time the best goes on, and what it was
+    before is kept unless more time makes it better.
+
+    Args:
+        rehearsed: the run, with what its budget allows.
+        batches: training images by step.
+        first: the first classifier; None where that of a run which goes on is lost, and there is no time to make it again.
+        listener: hears of each attempt.
 
     Raises:
         TrainingInterrupted: a signal stopped the run, which saved itself; its classifier is the best so far.
-        TrainingError: another process of the job was lost.
+        TrainingError: another process of the job was lost, or there is no classifier to deliver.
         StorageError: the disk is full.
     """
     run = rehearsed.run
     note_attempts(run.folder, run.plan.attempts)
     records = distributed.broadcast(_records(run))
     pending = distributed.broadcast(_pending(run, records))
-    for line in distributed.broadcast(_left_alone(run)):
+    for line in distributed.broadcast(_left_alone(run, records, pending)):
         listener(Message(line))
+    _free_checkpoints(run, records, pending)
     for index, one in enumerate(pending):
         budget = _budget(rehearsed, pending[index:])
         if budget is None:
@@ -77,15 +90,16 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First, listen
             )
             listener(Message(f"{_named(one)}: {what}."))
             continue
-        try:
-            training = _trained(rehearsed, one, batches, budget, first, listener)
-        except TrainingDiverged as failure:  # in every process of a job alike
+        training = _tried(rehearsed, one, batches, budget, first, listener)
+        if isinstance(training, str):
             note_outcome(attempt_folder(run.folder, one), GIVEN_UP)
             what = "stays as it was" if one.name in records else GIVEN_UP
-            listener(Message(f"{_named(one)}: {what}. {failure}", warning=True))
+            listener(Message(f"{_named(one)}: {what}. {training}", warning=True))
             continue
-        records[one.name] = _finished(rehearsed, one, training, first, records, listener)
-        if training.stopped is not None and one != pending[-1]:
+        last = one == pending[-1]
+        records[one.name] = _finished(rehearsed, one, training, first, records, listener, last=last)
+        _free_checkpoints(run, records, pending[index + 1 :])
+        if training.stopped is not None and not last:
             name = signal.Signals(training.stopped).name
             raise TrainingInterrupted(
                 f"Stopped by {name} after {one.name}", advice=going_on(run.folder), exit_code=128 + training.stopped
@@ -114,17 +128,70 @@ def _records(run: Run) -> dict[str, Record]:
 
 def _pending(run: Run, records: dict[str, Record]) -> list[Attempt]:
     """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
-    best = None
-    if records and asks_for_more(run.session):
-        best = choose([_candidate(record) for record in records.values()], run.data.task.headline).kept
-    return [one for one in run.plan.attempts if one.name == best or not is_over(attempt_folder(run.folder, one))]
+    best = _best_trained(run, records)
+    return [
+        one
+        for one in run.plan.attempts
+        if not is_over(attempt_folder(run.folder, one)) or (one == best and _gets_more(run, one, records[one.name]))
+    ]
 
 
-def _left_alone(run: Run) -> list[str]:
-    """Return a line for each attempt that an earlier command did not train to its end, and that is not tried again."""
-    again = f"more {argument('time')} or {argument('overrides', ['steps=N'])} tries it again"
+def _gets_more(run: Run, attempt: Attempt, record: Record) -> bool:
+    """Tell whether an attempt that is over has updates to make: the run was given more time, or another length.
+
+    A length that an earlier command gave it, and that it failed at, is none.
+    """
+    folder = attempt_folder(run.folder, attempt)
+    path, planned = folder / RECIPE_FILE, _of(run, attempt).recipe.steps or 0
+    longer = path.is_file() and planned > (load_recipe(path).steps or 0)
+    return planned > record.reached and (run.session.further or longer) and not read_outcome(folder)
+
+
+def _left_alone(run: Run, records: dict[str, Record], pending: Sequence[Attempt]) -> list[str]:
+    """Return a line for each attempt that could be expected to be trained, and is not.
+
+    Those are the ones that an earlier command did not train to their end, and the best where the run gets more time.
+    """
+    length = argument("overrides", ["steps=N"])
     said = [(one, read_outcome(attempt_folder(run.folder, one))) for one in run.plan.attempts]
-    return [f"{_named(one)}: {outcome}, as before; {again}." for one, outcome in said if outcome]
+    lines = [
+        f"{_named(one)}: {outcome}, as before; more {argument('time')} or {length} tries it again."
+        for one, outcome in said
+        if outcome
+    ]
+    best = _best_trained(run, records)
+    if best is not None and best not in pending and run.session.further:
+        lines.append(f"{_named(best)}, the best so far, made all its steps; another length by {length} gives it more.")
+    return lines
+
+
+def _best_trained(run: Run, records: dict[str, Record]) -> Attempt | None:
+    """Return the best of the attempts that made a classifier, of equals the cheapest; None where there is none."""
+    made = [one for one in run.plan.attempts if one.name in records]
+    if not made:
+        return None
+    best = choose([_candidate(records[one.name]) for one in made], run.data.task.headline).kept
+    return next(one for one in made if one.name == best)
+
+
+def _free_checkpoints(run: Run, records: dict[str, Record], pending: Sequence[Attempt]) -> None:
+    """Delete, in the main process, what no command goes on from: all of an attempt that lost, of the best all but the newest.
+
+    Of one whose longer training was no better the newest stays, for its record does not know the time that this took; of one
+    that was given up there, and may be tried again, all. Who said which are kept keeps those.
+
+    Args:
+        run: what was asked, decided and read.
+        records: of the attempts that made a classifier.
+        pending: attempts that are yet to be trained, and keep what they have.
+    """
+    if not torchrun.is_main() or any(key in run.session.request.told for key in KEEPING):
+        return
+    best = _best_trained(run, records)
+    for one in run.plan.attempts:
+        folder, record = attempt_folder(run.folder, one), records.get(one.name)
+        if record is not None and one not in pending and is_over(folder) and not read_outcome(folder):
+            free_checkpoints(folder, newest=one == best or record.reached > record.steps)
 
 
 def _candidate(record: Record) -> Candidate:
@@ -163,12 +230,34 @@ def _budget(rehearsed: Rehearsed, pending: Sequence[Attempt]) -> Budget | None:
     return Budget(ends, started=session.started, reserve=reserve, slowness=machine_slowness)
 
 
+def _tried(
+    rehearsed: Rehearsed,
+    attempt: Attempt,
+    batches: TrainingBatches,
+    budget: Budget,
+    first: First | None,
+    listener: Listener,
+) -> TrainingResult | str:
+    """Train an attempt; return what that gave, or in a sentence or two why it is given up."""
+    try:
+        return _trained(rehearsed, attempt, batches, budget, first, listener)
+    except (TrainingDiverged, ModelError) as failure:  # in every process of a job alike
+        return str(failure)
+    except torch.OutOfMemoryError:
+        if distributed.world() > 1:  # the others may have had enough, and wait for this one
+            raise
+    gc.collect()  # once the error is gone, which holds the network
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return TOO_LARGE
+
+
 def _trained(
     rehearsed: Rehearsed,
     attempt: Attempt,
     batches: TrainingBatches,
     budget: Budget,
-    first: First,
+    first: First | None,
     listener: Listener,
 ) -> TrainingResult:
     run, model = _of(rehearsed.run, attempt), copy.deepcopy(rehearsed.run.classifier.model)
@@ -176,7 +265,7 @@ def _trained(
     if size is not None and model.image_size != (size, size):
         model.resize(size)
     set_rates(model, run.recipe)
-    head = first.begin_with_head(model) if run.plan.from_probe else ()
+    head = first.begin_with_head(model) if first is not None and run.plan.from_probe else ()
     listener(Message(f"{_named(attempt)}: {attempt.reason}."))
     try:
         training = train(
@@ -203,9 +292,11 @@ def _finished(
     rehearsed: Rehearsed,
     attempt: Attempt,
     training: TrainingResult,
-    first: First,
+    first: First | None,
     before: dict[str, Record],
     listener: Listener,
+    *,
+    last: bool,
 ) -> Record:
     """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so.
 
@@ -213,30 +304,38 @@ def _finished(
     """
     run, headline = _of(rehearsed.run, attempt), rehearsed.run.data.task.headline
     folder, earlier = attempt_folder(run.folder, attempt), before.get(attempt.name)
-    made = _record(attempt, training, figure_of(rehearsed, training), first, folder)
+    made = _record(attempt, training, figure_of(rehearsed, training), _judging(rehearsed, first), folder)
     improved = earlier is None or headline.improves(made.figure, earlier.figure)
     record = made if improved or earlier is None else replace(earlier, reached=made.reached)
     choice = _choice(rehearsed.run, first, before | {attempt.name: record})
-    better = improved and choice.kept == attempt.name
+    best = choice.kept == attempt.name
     if torchrun.is_main():
         if improved:
             described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
             save(described, folder / CLASSIFIER)
-            if better:
+            if best:
                 save(described, run.folder / CLASSIFIER)
         write_record(folder, record)
     distributed.barrier()
-    last = attempt == rehearsed.run.plan.attempts[-1]
-    said = f"{_named(attempt)} {_candidate(made).text(headline)} of {_candidate(made).of()}"
-    listener(Message(f"{said}{', saved' if better else ', not better'}{'.' if last else '; going on.'}"))
+    became = "not better" if not best else "saved" if improved else "no better than it was, and kept as it was"
+    said = f"{_named(attempt)} {_candidate(made).text(headline)} of {_candidate(made).of()}, {became}"
+    listener(Message(f"{said}{'.' if last else '; going on.'}"))
     return record
 
 
-def _record(attempt: Attempt, training: TrainingResult, figure: float, first: First, folder: Path) -> Record:
+def _judging(rehearsed: Rehearsed, first: First | None) -> int:
+    """Return how many validation images an attempt is judged by."""
+    if first is not None:
+        return first.candidate.images
+    assert rehearsed.validating is not None, "what was validated has images for it"
+    return len(rehearsed.validating)
+
+
+def _record(attempt: Attempt, training: TrainingResult, figure: float, images: int, folder: Path) -> Record:
     return Record(
         name=attempt.name,
         figure=figure,
-        images=first.candidate.images,
+        images=images,
         steps=training.steps,
         reached=training.steps,
         recipe=(folder / RECIPE_FILE).read_text(encoding="utf-8"),
@@ -248,20 +347,23 @@ def _record(attempt: Attempt, training: TrainingResult, figure: float, first: Fi
     )
 
 
-def _choice(run: Run, first: First, records: dict[str, Record]) -> Choice:
+def _choice(run: Run, first: First | None, records: dict[str, Record]) -> Choice:
     """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
     made = [_candidate(records[one.name]) for one in run.plan.attempts if one.name in records]
-    return choose([first.candidate, *made], run.data.task.headline)
+    return choose(made if first is None else [first.candidate, *made], run.data.task.headline)
 
 
-def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
-    """Return what is delivered, and give the run the recipe and the log of the best attempt."""
-    if not records:
-        return first_outcome(run, first)
+def _best(run: Run, first: First | None, records: dict[str, Record]) -> Outcome:
+    """Return what is delivered, and give the run the recipe and the log of the best attempt.
+
+    Raises:
+        TrainingError: there is nothing to deliver.
+    """
+    best = _best_trained(run, records)
+    if best is None:
+        return _untrained(run, first)
     choice = _choice(run, first, records)
-    trained = choose(choice.candidates[1:], run.data.task.headline).kept
-    best = next(one for one in run.plan.attempts if one.name == trained)
-    folder, record = attempt_folder(run.folder, best), records[trained]
+    folder, record = attempt_folder(run.folder, best), records[best.name]
     history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
     if torchrun.is_main():
         write_file(run.folder / RECIPE_FILE, record.recipe)
@@ -269,7 +371,7 @@ def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
     distributed.barrier()
     said = [change for change in run.session.request.said if not change.startswith(LENGTH)]
     own = replace(run, plan=replace(run.plan.of(best), recipe=load_recipe(run.folder / RECIPE_FILE, said)))
-    kept = choice.kept == trained
+    kept = choice.kept == best.name
     classifier = read(folder / CLASSIFIER).to(training_device())
     training = TrainingResult(
         model=classifier.model,
@@ -281,5 +383,14 @@ def _best(run: Run, first: First, records: dict[str, Record]) -> Outcome:
         images_per_second=record.images_per_second,
         skipped=record.skipped,
     )
-    delivered = classifier if kept else first.load().to(training_device())
+    delivered = classifier if kept or first is None else first.load().to(training_device())
     return Outcome(own, delivered, training, kept, choice)
+
+
+def _untrained(run: Run, first: First | None) -> Outcome:
+    if first is None:
+        raise TrainingError(
+            f"The run in '{run.folder}' lost its first classifier, and no way to learn made another; go on with more "
+            f"{argument('time')}."
+        )
+    return first_outcome(run, first)

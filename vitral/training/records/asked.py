@@ -69,12 +69,19 @@ def ask_again(folder: Path, *, budget_seconds: float | None, overrides: Sequence
     before = last_asked(folder)
     if before is None:
         return
-    settings = {change.partition("=")[0].strip(): change for change in (*before.overrides, *overrides)}
     time = before.budget_seconds if budget_seconds is None else budget_seconds
-    now = replace(before, budget_seconds=time, overrides=tuple(settings.values()))
+    now = replace(before, budget_seconds=time, overrides=_last_of_each((*before.overrides, *overrides)))
     told = {LAST: asdict(now)} | ({} if budget_seconds is None else {TRAINED: trained})
     if now != before or budget_seconds is not None:
         write_file(folder / RUN_FILE, json.dumps(read_run(folder) | told, indent=2))
+
+
+def _last_of_each(changes: Sequence[str]) -> tuple[str, ...]:
+    return tuple({_key(change): change for change in changes}.values())
+
+
+def _key(change: str) -> str:
+    return change.partition("=")[0].strip()
 
 
 def note_start(folder: Path, chosen: ChosenStart) -> None:
@@ -104,7 +111,9 @@ def _text(value: object) -> object:
 
 
 def go_on(folder: Path, asked: Asked) -> Asked:
-    """Return what is to be done by a command that continues with the run in a folder: what was asked first, unless said anew.
+    """Return what is to be done by a command that continues with the run in a folder: what was asked, unless said anew.
+
+    That is what was asked first, with the settings that later commands changed; a recipe that is settled has them already.
 
     Raises:
         TrainingError: what is said anew would make it another run.
@@ -118,8 +127,12 @@ def go_on(folder: Path, asked: Asked) -> Asked:
         raise TrainingError(
             f"The run in '{folder}' is of {function(FUNCTIONS[first.kind])}; go on with it by that command."
         )
-    tries_several = ATTEMPTS_SAID in read_run(folder)  # of which each has a recipe that is settled
-    settled = (folder / RECIPE_FILE).is_file() and not first.sweep and not tries_several
+    if not asked.baselines and _tries_several(folder):
+        raise TrainingError(
+            f"The run in '{folder}' compares its ways to learn with a first classifier; go on with it without "
+            f"{argument('baselines', False)}."
+        )
+    settled = _is_settled(folder, first)
     same = (
         ("source", "sweep", "classes")
         if settled
@@ -142,15 +155,42 @@ def go_on(folder: Path, asked: Asked) -> Asked:
     )
     if settled:
         return together
-    new = [change for change in asked.overrides if change not in first.overrides]
     return replace(
         together,
         model=first.model,
         recipe=_from(first.where, first.recipe),
-        overrides=(*first.overrides, *new),
+        overrides=(*_so_far(folder, first), *asked.overrides),
         image_size=first.image_size,
         seed=first.seed,
     )
+
+
+def said_anew(folder: Path, asked: Asked) -> frozenset[str]:
+    """Return the keys of the settings that a command which continues with the run in a folder says itself.
+
+    Args:
+        folder: the run folder, as it was before the command.
+        asked: what `go_on` made of the command.
+    """
+    first = kept(folder)
+    before = () if first is None or _is_settled(folder, first) else _so_far(folder, first)
+    return frozenset(map(_key, asked.overrides[len(before) :]))
+
+
+def _tries_several(folder: Path) -> bool:
+    return ATTEMPTS_SAID in read_run(folder)
+
+
+def _is_settled(folder: Path, first: Asked) -> bool:
+    """Tell whether the run in a folder has one recipe that says all; each of several ways to learn has one of its own."""
+    return (folder / RECIPE_FILE).is_file() and not first.sweep and not _tries_several(folder)
+
+
+def _so_far(folder: Path, first: Asked) -> tuple[str, ...]:
+    """Return the settings of the run in a folder: those that it began with, as later commands changed what may change."""
+    last = last_asked(folder) or first
+    later = [change for change in last.overrides if _key(change) in may_change()]
+    return _last_of_each((*first.overrides, *later))
 
 
 def _check_plugins(folder: Path, first: Asked) -> None:
@@ -172,7 +212,7 @@ def _check_same(folder: Path, name: str, first: Asked, asked: Asked) -> None:
 
 def _check_overrides(folder: Path, first: Asked, asked: Asked) -> None:
     for change in asked.overrides:
-        if change not in first.overrides and change.partition("=")[0].strip() not in may_change():
+        if change not in first.overrides and _key(change) not in may_change():
             raise TrainingError(
                 f"The run in '{folder}' did not begin with {argument('overrides', [change])}; it cannot go on with it."
             )

@@ -1,6 +1,8 @@
 """What a run folder says of the ways to learn that its run tries: which they are, and how far each of them is."""
 
+import contextlib
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from vitral.files import write_file
 from vitral.layout import CHECKPOINTS, CLASSIFIER, RUN_FILE
 from vitral.training.planning.attempts import COST, Attempt
 from vitral.training.records.asked import ATTEMPTS_SAID, read_run
-from vitral.training.records.checkpoints import State, newest_state
+from vitral.training.records.checkpoints import State, checkpoints, newest_state
 from vitral.training.records.recipe_file import RECIPE_FILE
 from vitral.training.records.run_folder import ATTEMPT_FILE, ATTEMPTS, OUTCOME_FILE
 from vitral.training.settings.recipe import load_recipe
@@ -128,11 +130,37 @@ def _whole(said: Any) -> bool:  # noqa: ANN401  # a JSON value
     return whole and said["name"] in COST and 0 < said["share"] <= 1
 
 
+def free_checkpoints(folder: Path, *, newest: bool) -> None:
+    """Delete the checkpoints in the folder of an attempt that is finished.
+
+    Args:
+        folder: the attempt's.
+        newest: whether the newest one stays, from which it goes on if it gets more time.
+    """
+    parent = folder / CHECKPOINTS
+    for path in checkpoints(parent)[: -1 if newest else None]:  # the newest last: it says how far the attempt is
+        shutil.rmtree(path, ignore_errors=True)
+    for link in (parent / "last", parent / "best"):
+        if link.is_symlink() and not link.exists():
+            link.unlink()
+    with contextlib.suppress(OSError):  # it is not empty, or not there
+        parent.rmdir()
+
+
 def states(folder: Path) -> list[State]:
     """Return where each training of the run in a folder stands that saved itself: the run's one, or its attempts."""
-    folders = [folder, *(attempt_folder(folder, attempt) for attempt in kept_attempts(folder))]
-    found = (newest_state(one / CHECKPOINTS) for one in folders)
-    return [state for state in found if state is not None]
+    attempts = (_state(attempt_folder(folder, attempt)) for attempt in kept_attempts(folder))
+    return [state for state in (newest_state(folder / CHECKPOINTS), *attempts) if state is not None]
+
+
+def _state(folder: Path) -> State | None:
+    """Return where an attempt stands by its newest checkpoint, or by its record where it has none any more."""
+    state, record = newest_state(folder / CHECKPOINTS), read_record(folder)
+    if state is not None or record is None:
+        return state
+    path = folder / RECIPE_FILE
+    steps = load_recipe(path).steps if path.is_file() else None
+    return State(record.reached, total_steps=record.reached, seconds=record.seconds, recipe_steps=steps)
 
 
 def trained_seconds(folder: Path) -> float:

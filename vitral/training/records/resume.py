@@ -8,7 +8,7 @@ from vitral.events import Listener, Message
 from vitral.models.catalog import list_models
 from vitral.training.planning.plan import Run, Session
 from vitral.training.planning.request import Asked
-from vitral.training.records.asked import ask_again, kept, last_asked, read_run, trained_before
+from vitral.training.records.asked import ask_again, kept, last_asked, read_run, said_anew, trained_before
 from vitral.training.records.attempts import (
     attempt_folder,
     forget_outcomes,
@@ -51,11 +51,6 @@ def has_unused_time(folder: Path) -> bool:
     if not any(state.total_steps <= state.step < (state.recipe_steps or 0) for state in states(folder)):
         return False
     return trained_before(folder) >= trained_seconds(folder)
-
-
-def asks_for_more(session: Session) -> bool:
-    """Tell whether a run that continues is given more time, or another length."""
-    return session.further or bool({"steps", "epochs"} & set(session.request.told))
 
 
 def kept_start(folder: Path) -> str | None:
@@ -104,7 +99,7 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
 
 def note_what_is_new(session: Session) -> None:
     """Write into a run's folder what the command that continues with it said anew."""
-    if asks_for_more(session):
+    if session.further or "steps" in said_anew(session.folder, session.command):
         forget_outcomes(session.folder)
     ask_again(
         session.folder,
