@@ -165,7 +165,7 @@ def write_noise(root: Path) -> None:
 
 def test_a_failed_run_says_so_first_everywhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_noise(tmp_path / "photos")
-    (tmp_path / "photos" / "red" / "broken.png").write_bytes(b"no picture")
+    (tmp_path / "photos" / "red" / "broken.png").write_bytes(b"no image")
     out = tmp_path / "run"
     data = str(tmp_path / "photos")
     reading = ["--classes", "top", "--skip-bad-images"]
