@@ -29,9 +29,7 @@ FEW_A_CLASS = 5  # images, below which all weights would learn the images by hea
 LARGE_NETWORK, FEW_FOR_LARGE = 200_000_000, 50  # parameters; images per class
 CPU_BATCH, CPU_PASSES, GPU_PASSES, LEAST_STEPS = 64, 30, 100, 300
 CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
-PATIENCE_SECONDS = (
-    3600.0  # that training may take unasked: longer, and a CPU trains the head alone, and no device several ways
-)
+PATIENCE_SECONDS = 3600.0  # that training may take unasked: no CPU trains longer, and no device tries several ways
 CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
 MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
 FULL_LR, PROBE_LR, LORA_LR = 3e-4, 3e-3, 1e-3

@@ -20,7 +20,7 @@ class DataFacts:
         side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
         detail: the shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
             nothing depends on it.
-        reading_seconds: that the command took until they were read.
+        reading_seconds: that the command took until its plan was made, which is reading them but for a start's download.
     """
 
     images: int

@@ -30,7 +30,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None, reading_sec
         request: what was asked for.
         data: what to learn.
         loaded: the trained weights, where there are any.
-        reading_seconds: that the command took until the data were read.
+        reading_seconds: that the command took until now.
     """
     train = data.splits["train"]
     side, detail = _sides(request, train)
