@@ -98,6 +98,7 @@ def test_a_network_of_one_size_alone_learns_at_its_own(tmp_path: Path, large: Pa
     result = tune(large, tmp_path / "run", start, **OWN)
     assert result.choice is not None
     assert [one.name for one in result.choice.candidates[1:]] == [LAST, LORA, ALL, ANEW]
+    assert not (tmp_path / "run" / "attempts" / "larger-images").exists()  # nor was it tried and given up
     assert result.classifier.model.image_size == (SIZE, SIZE)
 
 
