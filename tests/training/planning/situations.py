@@ -21,6 +21,7 @@ LAPTOP = Situation(
     parameters=5_500_000,
     macs=1_250_000_000,
     own_size=224,
+    one_size=False,
     gpu_bytes=None,
     budget_seconds=None,
 )

@@ -14,7 +14,7 @@ from vitral.images.augment import Augmentation
 from vitral.models.create import create_model
 from vitral.models.families import build
 from vitral.training.finetune import finetune
-from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size
+from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size, situation_of
 from vitral.training.planning.facts import Facts, Measured
 from vitral.training.planning.request import ask, read_request
 from vitral.training.planning.resolve import resolve
@@ -29,6 +29,8 @@ from vitral.training.settings.recipe import load_recipe
         (replace(LAPTOP, macs=61_000_000_000), {"method": "probe"}),
         (replace(LAPTOP, budget_seconds=60.0), {"method": "probe"}),
         (replace(LAPTOP, side=32.0), {"size": 128}),
+        (replace(LAPTOP, side=32.0, one_size=True), {"size": 224}),
+        (replace(SERVER, one_size=True), {"size": 224}),
         (SERVER, {"method": "full", "size": 384, "batch": 250, "steps": 400}),
         (replace(SERVER, images=50_000), {"steps": 9765, "batch": 512, "mixup": 0.1}),
         (replace(SERVER, images=1_280_000), {"steps": 20_000, "mixup": 0.1}),
@@ -62,6 +64,7 @@ def test_a_network_of_one_size_alone_keeps_its_own() -> None:
     for position, size in (("relative", 32), ("relative-2d", 384)):
         config = replace(create_model("vit-mu16", num_classes=2, image_size=32).config, position=position)
         assert fitting_size(config, 384) == size
+        assert situation_of(DATA, replace(WEIGHTS, config=config), MACHINE, None).one_size == (size == 32)
         build(config).resize(size)
 
 

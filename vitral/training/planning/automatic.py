@@ -47,6 +47,7 @@ class Situation:
         parameters: of the network.
         macs: multiply-accumulates of the network at its own size.
         own_size: the network's own size, pixels.
+        one_size: whether the network takes images of that size alone.
         gpu_bytes: memory of the GPU; None without one.
         budget_seconds: what the run may take; None for as long as it needs.
     """
@@ -57,6 +58,7 @@ class Situation:
     parameters: int
     macs: int
     own_size: int
+    one_size: bool
     gpu_bytes: int | None
     budget_seconds: float | None
 
@@ -73,6 +75,7 @@ def situation_of(
         parameters=weights.parameters,
         macs=weights.macs,
         own_size=min(weights.config.image_size),
+        one_size=has_one_size(weights.config),
         gpu_bytes=machine.gpu_bytes,
         budget_seconds=budget_seconds,
     )
@@ -121,9 +124,14 @@ def choose_recipe(
     return begin.with_changes(changes), reasons
 
 
+def has_one_size(config: Any) -> bool:  # noqa: ANN401  # the family's own ModelConfig
+    """Return whether a network's positions are of its own size alone; a config of another can be made, `ViT.resize` refuses."""
+    return getattr(config, "position", None) == "relative"
+
+
 def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's own ModelConfig
-    """Return the size nearest to a wanted one that the network can take: its own where its positions are of that alone."""
-    if getattr(config, "position", None) == "relative":  # a config of another size can be made; `ViT.resize` refuses
+    """Return the size nearest to a wanted one that the network can take."""
+    if has_one_size(config):
         return min(config.image_size)
     for candidate in sorted(range(max(8, size - 16), size + 17), key=lambda candidate: abs(candidate - size)):
         try:
@@ -233,6 +241,8 @@ def _expected_seconds(situation: Situation) -> float:
 
 
 def _size(situation: Situation) -> tuple[int, str]:
+    if situation.one_size:
+        return situation.own_size, "the network's own size, the only one that its positions are of"
     return image_size(situation.own_size, situation.side, on_gpu=situation.gpu_bytes is not None)
 
 
