@@ -150,10 +150,10 @@ def test_the_cost_of_a_size_is_near_what_is_counted(model: str, size: int) -> No
 
 
 def test_what_the_user_said_stays() -> None:
-    recipe = load_recipe("scratch", ("batch_size=16", "steps=7", "augmentation.flip=false"))
-    told = {"batch_size": "16", "steps": "7", "augmentation.flip": "false"}
+    recipe = load_recipe("scratch", ("batch_size=16", "steps=7"))
+    told = {"batch_size": "16", "steps": "7"}
     fitted = fit_recipe(recipe, HANDS, choose_network(HANDS), Augmentation(), told=told)
-    assert (fitted.batch_size, fitted.steps, fitted.augmentation) == (16, 7, recipe.augmentation)
+    assert (fitted.batch_size, fitted.steps) == (16, 7)
 
 
 @pytest.mark.parametrize(("said", "steps"), [("steps=4000", 4000), ("epochs=40", 40 * 1646 / 128), ("steps=20", 20)])

@@ -14,6 +14,7 @@ from tests.training.planning.situations import DATA, FACTS, MACHINE, WEIGHTS
 from vitral.cli.main import main
 from vitral.errors import RecipeError
 from vitral.events import ignore
+from vitral.images.augment import Augmentation
 from vitral.tasks.multi_label import MULTI_LABEL
 from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, Measured
 from vitral.training.planning.request import ask, read_request
@@ -55,6 +56,26 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
     plan = resolve(read_request(ask("fine-tune", "photos", image_size=32)), FACTS)
     assert (plan.start, plan.recipe.image_size) == ("conv-vit-8", 32)
     assert "Images at 32 pixels, as you said." in plan.reasons
+
+
+@pytest.mark.parametrize("side", [32.0, 400.0])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("kind", ["fine-tune", "pre-train"])
+def test_what_is_said_of_the_views_is_laid_over_those_of_the_data(kind: Any, flip: bool, side: float) -> None:
+    said = "augmentation.rotate=10"
+    for own in (Augmentation(flip=flip), Augmentation(crop="none", flip=flip, shift=0.1)):
+        facts = Facts(replace(DATA, side=side, augmentation=own), MACHINE)
+        unsaid = resolve(read_request(ask(kind, "photos")), facts).augmentation
+        plan = resolve(read_request(ask(kind, "photos", overrides=[said])), facts)
+        assert plan.augmentation == replace(unsaid, rotate=10.0)
+
+
+def test_views_that_a_recipe_says_are_not_those_of_the_data() -> None:
+    said = ["augmentation.rotate=10"]
+    plan = resolve(read_request(ask("fine-tune", "photos", recipe="deit-ti16", overrides=said)), FACTS)
+    recipe = load_recipe("deit-ti16")
+    assert recipe.augmentation is not None
+    assert plan.augmentation == replace(recipe.augmentation, rotate=10.0)
 
 
 def test_images_of_several_classes_are_not_mixed() -> None:

@@ -184,6 +184,8 @@ def fit_recipe(
 ) -> Recipe:
     """Return the recipe for a network that the choice knows, but for what the user said of it.
 
+    How images vary is left as it suits the data and the network: what was said of it is to be laid over it.
+
     Args:
         recipe: with what was said.
         situation: what the choice depends on.
@@ -192,15 +194,17 @@ def fit_recipe(
         told: the keys that the user set.
     """
     batch = recipe.batch_size if "batch_size" in told else batch_of(situation.images)
-    changes: dict[str, object] = {"image_size": choice.size, "batch_size": batch}
+    changes: dict[str, object] = {
+        "image_size": choice.size,
+        "batch_size": batch,
+        "augmentation": views(augmentation, choice.model),
+    }
     if not {"steps", "epochs"} & set(told):
         # A schedule that nearly fits the time from its first step is bent to it before it has got far.
         room = 1 / TRAINING_SHARE if situation.budget_seconds is None else ROOM
         in_time = room * situation.passes_at(choice.model, choice.size) * situation.images / batch
         enough = max(max(LONGER * situation.passes, ENOUGH_PASSES) * situation.images / batch, LEAST_STEPS)
         changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
-    if not _section_said("augmentation", told):
-        changes["augmentation"] = views(augmentation, choice.model)
     recipe = recipe.with_changes(changes)
     fitted = fit_length(recipe, situation.images)[0]
     steps = fitted.steps or 0
@@ -209,21 +213,21 @@ def fit_recipe(
     passes = steps * fitted.batch_size / situation.images
     if situation.budget_seconds is not None:
         passes = min(passes, situation.passes_at(choice.model, choice.size))
-    open_to_it = situation.one_class and recipe.method.name == "supervised" and not _section_said("mixing", told)
+    open_to_it = situation.one_class and recipe.method.name == "supervised" and not _mixing_said(told)
     mixed = open_to_it and passes >= MIXED_PASSES
     return recipe.with_changes(MIXING) if mixed else recipe
 
 
 def why_mixed(recipe: Recipe, told: Collection[str]) -> list[str]:
     """Return the line that says that images are mixed, where they are and the user did not say so."""
-    if _section_said("mixing", told) or not mixes(recipe.mixing):
+    if _mixing_said(told) or not mixes(recipe.mixing):
         return []
     how = f"CutMix {recipe.mixing.cutmix:g} or MixUp {recipe.mixing.mixup:g}"
     return [f"Images are mixed in pairs, by {how}: each is to be seen {MIXED_PASSES:.0f} times and more."]
 
 
-def _section_said(section: str, told: Collection[str]) -> bool:
-    return any(key.startswith(section) for key in told)
+def _mixing_said(told: Collection[str]) -> bool:
+    return any(key.startswith("mixing") for key in told)
 
 
 def batch_of(images: int) -> int:

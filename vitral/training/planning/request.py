@@ -24,6 +24,7 @@ PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's 
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
 # Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
 PATHS, DATA_NAMES = ("method.teacher", "method.tree"), ("method.unlabelled", "evaluation.data")  # of a recipe's keys
+VIEWS = "augmentation."
 NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
@@ -179,6 +180,7 @@ class Request:
         said: the changes to the recipe that the command says, the last of a key holding.
         recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
         several: whether several ways to learn may be tried, since nothing that was said means one.
+        data_views: whether the recipe, before anything was said of it, leaves to the data how images vary.
         begun: those that the run which continues tries; empty where it began with none.
         start: what was chosen to begin with, and why, where no start was named; None before that.
     """
@@ -190,6 +192,7 @@ class Request:
     said: tuple[str, ...]
     recipe_named: bool = True
     several: bool = False
+    data_views: bool = False
     begun: tuple[Attempt, ...] = ()
     start: ChosenStart | None = None
 
@@ -202,6 +205,11 @@ class Request:
     def told(self) -> dict[str, str]:
         """What was said of the recipe, by key."""
         return {key.strip(): value for key, _, value in (change.partition("=") for change in self.said)}
+
+    @property
+    def views_said(self) -> tuple[str, ...]:
+        """What was said of how images vary, to be laid over what suits the data."""
+        return tuple(change for change in self.said if self.data_views and change.startswith(VIEWS))
 
     @property
     def from_recipe(self) -> bool:
@@ -251,8 +259,9 @@ def read_request(
     if asked.kind == "pre-train":
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
     request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
+    data_views = load_recipe(named or default).augmentation is None
     several = bool(begun) or (automatic and asked.baselines and not says_one(request.told))
-    request = replace(request, several=several, begun=begun, start=start)
+    request = replace(request, several=several, data_views=data_views, begun=begun, start=start)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     elif source is not None and not request.from_name:

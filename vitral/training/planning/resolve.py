@@ -182,10 +182,14 @@ def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
 
 def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
     """Return the recipe of a run from random weights, and why; one that was named stays as it is."""
+    recipe, augmentation = request.recipe, facts.data.augmentation
     if request.recipe_named or network is None:
-        return request.recipe, [_why_size(request)]
-    situation, augmentation = _situation(request, facts), facts.data.augmentation
-    recipe = from_scratch.fit_recipe(request.recipe, situation, network, augmentation, told=request.told)
+        if request.views_said:
+            recipe = recipe.with_changes({"augmentation": augmentation}).changed(request.views_said)
+        return recipe, [_why_size(request)]
+    situation = _situation(request, facts)
+    recipe = from_scratch.fit_recipe(recipe, situation, network, augmentation, told=request.told)
+    recipe = recipe.changed(request.views_said)
     return recipe, [network.why_size, *from_scratch.why_mixed(recipe, request.told)]
 
 
