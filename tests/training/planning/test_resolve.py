@@ -4,7 +4,7 @@ import builtins
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import pytest
 import torch
@@ -61,7 +61,9 @@ def test_a_size_that_is_said_is_taken_and_chooses_the_network() -> None:
 @pytest.mark.parametrize("side", [32.0, 400.0])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("kind", ["fine-tune", "pre-train"])
-def test_what_is_said_of_the_views_is_laid_over_those_of_the_data(kind: Any, flip: bool, side: float) -> None:
+def test_what_is_said_of_the_views_is_laid_over_those_of_the_data(
+    kind: Literal["fine-tune", "pre-train"], flip: bool, side: float
+) -> None:
     said = "augmentation.rotate=10"
     for own in (Augmentation(flip=flip), Augmentation(crop="none", flip=flip, shift=0.1)):
         facts = Facts(replace(DATA, side=side, augmentation=own), MACHINE)
