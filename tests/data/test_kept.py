@@ -276,3 +276,6 @@ def test_the_free_memory_is_what_machine_and_container_leave(tmp_path: Path, mon
     assert kept._free_bytes() == 400 * 1024
     (tmp_path / "memory.max").write_text("5000\n")
     assert kept._free_bytes() == 4000
+    (tmp_path / "memory.current").write_text("5000\n")
+    (tmp_path / "memory.stat").write_text("anon 800\nfile 4200\ninactive_file 3900\nactive_file 300\n")
+    assert kept._free_bytes() == 3900

@@ -20,6 +20,7 @@ LAPTOP = Situation(
     side=400.0,
     parameters=5_500_000,
     macs=1_250_000_000,
+    low_rank=True,
     own_size=224,
     one_size=False,
     gpu_bytes=None,

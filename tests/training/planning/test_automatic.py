@@ -36,6 +36,8 @@ from vitral.training.settings.recipe import load_recipe
         (replace(SERVER, images=1_280_000), {"steps": 20_000, "mixup": 0.1}),
         (replace(SERVER, parameters=5_000_000_000), {"method": "lora"}),
         (replace(SERVER, parameters=300_000_000, images=300), {"method": "lora"}),
+        (replace(SERVER, parameters=5_000_000_000, low_rank=False), {"method": "probe"}),
+        (replace(SERVER, parameters=300_000_000, images=300, low_rank=False), {"method": "probe"}),
     ],
 )
 def test_what_is_chosen(situation: Situation, expected: dict[str, Any]) -> None:
@@ -65,6 +67,7 @@ def test_a_network_of_one_size_alone_keeps_its_own() -> None:
         config = replace(create_model("vit-mu16", num_classes=2, image_size=32).config, position=position)
         assert fitting_size(config, 384) == size
         assert situation_of(DATA, replace(WEIGHTS, config=config), MACHINE, None).one_size == (size == 32)
+        assert not situation_of(DATA, replace(WEIGHTS, low_rank=False), MACHINE, None).low_rank
         build(config).resize(size)
 
 

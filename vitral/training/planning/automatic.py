@@ -46,6 +46,7 @@ class Situation:
         side: the images' shorter side, pixels, the middle of a sample.
         parameters: of the network.
         macs: multiply-accumulates of the network at its own size.
+        low_rank: whether the network has linear layers, which LoRA changes.
         own_size: the network's own size, pixels.
         one_size: whether the network takes images of that size alone.
         gpu_bytes: memory of the GPU; None without one.
@@ -57,6 +58,7 @@ class Situation:
     side: float
     parameters: int
     macs: int
+    low_rank: bool
     own_size: int
     one_size: bool
     gpu_bytes: int | None
@@ -74,6 +76,7 @@ def situation_of(
         side=data.side,
         parameters=weights.parameters,
         macs=weights.macs,
+        low_rank=weights.low_rank,
         own_size=min(weights.config.image_size),
         one_size=has_one_size(weights.config),
         gpu_bytes=machine.gpu_bytes,
@@ -198,11 +201,11 @@ def only_method(situation: Situation) -> tuple[str, str] | None:
     a_class = situation.images / situation.classes
     if a_class < FEW_A_CLASS:
         return "probe", f"{a_class:.1f} images a class would be learned by heart"
-    gpu = situation.gpu_bytes
+    gpu, few = situation.gpu_bytes, "lora" if situation.low_rank else "probe"
     if gpu is not None and situation.parameters * STATE_BYTES > MEMORY_SHARE * gpu:
-        return "lora", f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
+        return few, f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
     if situation.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
-        return "lora", f"{a_class:.0f} images a class are few for so many weights"
+        return few, f"{a_class:.0f} images a class are few for so many weights"
     return None
 
 

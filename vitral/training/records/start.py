@@ -15,6 +15,7 @@ from vitral.data.source import DataSet
 from vitral.errors import DataError, TrainingError
 from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
+from vitral.outputs import check_location
 from vitral.tasks.registry import task_named
 from vitral.training.methods.registry import method_of
 from vitral.training.planning.plan import Session
@@ -290,6 +291,7 @@ def folder_and_data(
     """
     asked, read = request.asked, partial(read_data, request, listener, verify=verify)
     if out is None:
+        check_location(RUNS / "run")
         data = read()
         with run_folder(None, data.name, asked, resume=False, overwrite=False) as folder:
             yield folder, data
