@@ -1,6 +1,7 @@
 """Every kind of damage to a source is one line, and what is no image is left."""
 
 import io
+import math
 import os
 import stat
 import sys
@@ -140,7 +141,12 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (text("photos.csv", "image,label\n,cat\n"), "line 2, names no image"),
     (text("photos.csv", "image,label\nx.png,\n"), "no class"),
     (text("photos.csv", "image,label\nfolder/train/1/0.png,cat\ngone.png,dog\n"), "line 3) does not exist"),
-    (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,holdout\n"), "has the split 'holdout'"),
+    (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,holdout\n"), "line 2, has the split 'holdout'"),
+    (
+        text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,test\nfolder/train/1/1.png,cat\n"),
+        "line 3, has the split ''",
+    ),
+    (text("photos.csv", "image,label,split\nfolder/train/1/0.png,cat,\n"), "line 2, has the split ''"),
     (text("photos.csv", b"image,label\n\xff\xfe,cat\n"), "table of text in UTF-8"),
     (text("photos.parquet", "no parquet"), "cannot be read as a Parquet file"),
     (text("photos.docx", "no data"), "is a file; give the folder"),
@@ -148,6 +154,10 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
     (table(image=[b""] * 20, label=["a", "b"] * 10), "is empty; remove the row"),
     (table(image=[b"no image"] * 20, label=["a", "b"] * 10), "is not a readable image"),
     (table(image=[b"x"], label=[None]), "has no class"),
+    (table(image=[b"x"] * 2, label=["a"] * 2, split=["train", None]), "row 1 of row group 0, has the split ''"),
+    (table(image=[b"x"], label=["a"], split=[None]), "row 0 of row group 0, has the split ''"),
+    (table(image=[b"x"], label=["a"], split=[math.nan]), "row 0 of row group 0, has the split ''"),
+    (table(image=[b"x"], label=["a"], split=[1]), "row 0 of row group 0, has the split '1'"),
     (shard({"cls": "one"}), "cannot be read"),
     (shard({"cls": "-1"}), "must hold the number of a class"),
     (shard({"json": '{"x": 1}'}), 'neither "label" nor "labels"'),

@@ -58,17 +58,26 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
     return Columns(image, classes, known_column(names, SPLIT))
 
 
-def split_of_row(name: str | None, split: str, table: str) -> str:
+def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
     """Return the split of a row: the one that it names, unless its file determines the split.
 
+    Args:
+        name: what the row has in the column of splits, "" for nothing; None where there is no such column.
+        split: that the file determines, or "all".
+        table: the file's name in messages.
+        row: the row's.
+
     Raises:
-        DataError: it names something that is not a split.
+        DataError: it names something that is not a split, or nothing.
     """
     if name is None or split != ALL:
         return split
     named = split_named(name.strip())
     if named is None:
-        raise DataError(f"'{table}' has the split '{name}'; the splits are train, validation and test.")
+        raise DataError(
+            f"'{table}', {row}, has the split '{name}'; the splits are train, validation and test: name one in each row, or "
+            "remove the column."
+        )
     return named
 
 

@@ -145,7 +145,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
                     size += table.metadata.row_group(group).total_byte_size
                     for row, (own, classes, part) in enumerate(rows):
                         label = own or f"{path}:{len(names) + row - groups[-1][2]}"
-                        row_split = split_of_row(part, split, path)
+                        row_split = split_of_row(part, split, path, f"row {row} of row group {group}")
                         entries.setdefault(row_split, []).append(Entry(len(names) + row, label, classes, 0))
                     names += [own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows)]
                     for row_split in entries:
@@ -221,7 +221,7 @@ def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
 def _group_rows(
     table: pq.ParquetFile, group: int, columns: Columns, path: str, declared: tuple[str, ...] | None
 ) -> list[tuple[str | None, tuple[str, ...], str | None]]:
-    """Return each row's own image name, classes and split, without reading the images' bytes."""
+    """Return each row's own image name, classes and split, "" for a split not filled in, without reading the images' bytes."""
     field = table.schema_arrow.field(columns.image)
     own = (
         f"{columns.image}.path" if pa.types.is_struct(field.type) and field.type.get_field_index("path") >= 0 else None
@@ -233,7 +233,7 @@ def _group_rows(
     try:
         rows, count = table.read_row_group(group, columns=wanted), table.metadata.row_group(group).num_rows
         classes = rows.column(columns.classes).to_pylist() if columns.classes else [None] * count
-        splits = rows.column(columns.split).to_pylist() if columns.split else [None] * count
+        splits = _texts(rows.column(columns.split)) if columns.split else [None] * count
         cells = rows.column(columns.image).to_pylist() if own else [None] * count
     except Exception as error:  # file systems and damaged files raise many types
         raise DataError(f"'{path}', row group {group}, cannot be read ({one_line(error)}).") from error
@@ -244,6 +244,11 @@ def _group_rows(
         name = cell.get("path") if isinstance(cell, dict) else cell
         listed.append((name, class_names(value, declared, path) if columns.classes else UNREAD, split))
     return listed
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """Return the cells as texts, "" for a null or NaN."""
+    return ["" if cell is None or cell != cell else str(cell) for cell in column.to_pylist()]
 
 
 def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tuple[str, ...]:  # noqa: ANN401  # a cell

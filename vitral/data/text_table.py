@@ -34,7 +34,7 @@ TRIED = 20  # rows that are tried to find the images' folder
 
 
 class Row(NamedTuple):
-    """A line of a table: its number, the image's path as written, its classes, and its split if it names one."""
+    """A line of a table: its number, the image's path as written, its classes, and its split; None without such a column."""
 
     line: int
     image: str
@@ -66,7 +66,7 @@ def list_text(title: str, name: str, files: Mapping[str, Sequence[str]], *, labe
                     bad_classes.update(row.classes)
                     continue
                 entry = Entry(len(paths), row.image, row.classes, status.st_size)
-                entries.setdefault(split_of_row(row.split, split, table), []).append(entry)
+                entries.setdefault(split_of_row(row.split, split, table, f"line {row.line}"), []).append(entry)
                 paths.append(str(where))
     return Listing(
         title=title,
@@ -154,7 +154,7 @@ def _is_header(names: Sequence[str]) -> bool:
 
 
 def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> Row:
-    image, split = (row[columns.image] or "").strip(), row[columns.split] if columns.split else None
+    image, split = (row[columns.image] or "").strip(), (row[columns.split] or "") if columns.split else None
     if not image:
         raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
     if columns.classes is None:
