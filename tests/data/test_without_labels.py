@@ -16,6 +16,7 @@ from PIL import Image
 from tests.data.written import WRITERS, encode
 from vitral.data.open import is_data_name, open_data, path_in, seen_from_here
 from vitral.data.source import Source
+from vitral.data.unlabelled import list_unlabelled
 from vitral.data.without_labels import MOST_HELD_OUT
 from vitral.errors import DataError, ImageError
 from vitral.tasks.unlabelled import UNLABELLED
@@ -197,9 +198,10 @@ def without_a_column(folder: Path, kind: str) -> str:
     return str(folder) if kind == "folder of shards" else f"{folder}/train-{{000..001}}.tar"
 
 
-@pytest.mark.parametrize(
-    "kind", ["csv", "csv without names", "txt", "parquet", "saved", "folder of shards", "range of shards"]
-)
+WITHOUT_A_COLUMN = ["csv", "csv without names", "txt", "parquet", "saved", "folder of shards", "range of shards"]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_A_COLUMN)
 def test_nothing_need_say_a_class(kind: str, tmp_path: Path) -> None:
     spec = without_a_column(tmp_path, kind)
     data = open_data(f"unlabelled:{spec}")
@@ -209,3 +211,21 @@ def test_nothing_need_say_a_class(kind: str, tmp_path: Path) -> None:
     assert pixels(data.splits["train"]) | pixels(data.splits["validation"]) == expected
     with pytest.raises(DataError):
         open_data(spec)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in WITHOUT_A_COLUMN if kind != "txt"])
+def test_images_to_predict_need_no_labels(kind: str, tmp_path: Path) -> None:
+    listed = list_unlabelled(without_a_column(tmp_path, kind))
+    assert {image.read().tobytes() for image in listed} == {
+        np.asarray(Image.open(io.BytesIO(encode(7, number)))).tobytes() for number in range(20)
+    }
+
+
+def test_a_label_that_is_not_filled_in_is_not_missed_where_images_are_predicted(tmp_path: Path) -> None:
+    contents = [encode(7, number) for number in range(2)]
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}.png").write_bytes(content)
+    (tmp_path / "new.csv").write_text("image,label\n0.png,\n1.png,cat\n")
+    pq.write_table(pa.table({"image": contents, "label": [None, "cat"]}), tmp_path / "new.parquet")
+    for name in ("new.csv", "new.parquet"):
+        assert [image.read().shape for image in list_unlabelled(str(tmp_path / name))] == [(12, 16, 3)] * 2

@@ -90,7 +90,7 @@ def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
             yield from (_of_source(source, index) for index in range(len(source)))
         yield from _bad(data.bad_images)
         return
-    listing = list_data(spec, Opening(listener=listener))
+    listing = list_data(spec, Opening(listener=listener, labelled=False))
     indices = [entry.store_index for entries in listing.entries.values() for entry in entries]
     yield from _of_store(listing.store, indices)
     yield from _bad(listing.bad)
