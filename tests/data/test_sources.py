@@ -8,6 +8,8 @@ from pathlib import Path
 
 import fsspec
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -26,7 +28,7 @@ from tests.data.written import (
 )
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import _expand, open_data
-from vitral.data.table import ParquetImages
+from vitral.data.table import ParquetImages, parquet_cells
 from vitral.errors import DataError
 from vitral.images.augment import Augmentation
 
@@ -131,6 +133,23 @@ def test_row_groups_beyond_memory_are_dropped(tmp_path: Path) -> None:
     for place in range(24):
         assert images.read(place)
     assert images._group.cache_info().currsize == 2
+
+
+def test_rows_are_named_by_their_place_in_the_file(tmp_path: Path) -> None:
+    images = [encode(0, number) for number in range(12)]
+    rows = {
+        "image": images,
+        "label": ["cat", "dog"] * 6,
+        "camera": [f"camera {number}" for number in range(12)],
+    }
+    paths = [str(tmp_path / name) for name in ("train-0.parquet", "train-1.parquet")]
+    for path, size in zip(paths, (5, 3), strict=True):
+        pq.write_table(pa.table(rows), path, row_group_size=size)
+    named = {f"{path}:{row}": images[row] for path in paths for row in range(12)}
+    sources = open_data(tmp_path).splits.values()
+    read = {source.describe(index): source.encoded(index) for source in sources for index in range(len(source))}
+    assert read == named
+    assert parquet_cells(paths[0], "camera") == [(f"{paths[0]}:{row}", f"camera {row}") for row in range(12)]
 
 
 def test_nothing_of_the_users_is_written(tmp_path: Path) -> None:

@@ -139,15 +139,16 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
                 declared = declared or declared_here
                 if columns.classes is not None:
                     several = several or _is_list(table.schema_arrow.field(columns.classes).type)
+                first = len(names)
                 for group in range(table.num_row_groups):
                     rows = _group_rows(table, group, columns, path, declared_here)
                     groups.append((len(listed), group, len(names)))
                     size += table.metadata.row_group(group).total_byte_size
-                    for row, (own, classes, part) in enumerate(rows):
-                        label = own or f"{path}:{len(names) + row - groups[-1][2]}"
-                        row_split = split_of_row(part, split, path, f"row {row} of row group {group}")
-                        entries.setdefault(row_split, []).append(Entry(len(names) + row, label, classes, 0))
-                    names += [own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows)]
+                    for index, (own, classes, part) in enumerate(rows, len(names)):
+                        label = _row_name(own, path, index - first)
+                        row_split = split_of_row(part, split, path, f"row {index - first}")
+                        entries.setdefault(row_split, []).append(Entry(index, label, classes, 0))
+                        names.append(label)
                     for row_split in entries:
                         ends.setdefault(row_split, []).append(len(entries[row_split]))
             listed.append(path)
@@ -184,9 +185,14 @@ def parquet_cells(path: str, column: str) -> list[tuple[str, object]]:
         for group in range(table.num_row_groups):
             rows = _group_rows(table, group, columns, path, declared)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
-            named = (own or f"{path}:{row}" for row, (own, _, _) in enumerate(rows))
+            named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
             cells += zip(named, values, strict=True)
     return cells
+
+
+def _row_name(own: str | None, path: str, row: int) -> str:
+    """Return the name of a row's image: its own, else the file and the row in it, from 0."""
+    return own or f"{path}:{row}"
 
 
 def _is_list(kind: pa.DataType) -> bool:
