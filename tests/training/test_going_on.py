@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import write_images
+from vitral.classifier.load import load
 from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
@@ -20,7 +21,7 @@ from vitral.training.planning.request import Asked
 from vitral.training.records.asked import ask_again, begin, go_on, kept
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.records.resume import budget_left
+from vitral.training.records.resume import budget_left, has_unused_time
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -160,6 +161,21 @@ def test_data_that_may_have_changed_are_noted(folder: Folder) -> None:
     folder.go_on()  # once said, it need not be said again
 
 
+def test_the_batch_stays_where_images_were_removed(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    shutil.rmtree(folder.photos)
+    write_images(folder.photos, {"red": 30, "green": 30})
+    folder.begin(overrides=[said for said in SETTINGS if not said.startswith("batch_size")])
+    batch = load_recipe(folder.run / "recipe.toml").batch_size
+    folder.cut_back()
+    for index in range(1, 9):
+        (folder.photos / "red" / f"{index}.jpg").unlink()
+    images = len(open_data(folder.photos).splits["train"])
+    assert 8 <= images // 4 < batch  # what a run that begins would take
+    folder.go_on(data_changed=True)
+    assert load_recipe(folder.run / "recipe.toml").batch_size == batch
+
+
 def test_splits_of_the_datas_own_are_not_said_to_be_drawn_anew(tmp_path: Path) -> None:
     photos = tmp_path / "photos"
     write_images(photos, {"red": 10, "green": 10})
@@ -204,6 +220,24 @@ def test_a_class_that_was_renamed_is_gone_on_with_if_that_is_said_and_noted(fold
     folder.go_on()  # they are the run's own now
 
 
+def test_the_first_classifier_and_the_baselines_are_of_the_data_as_they_are_now(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.begin(baselines=True)
+    folder.cut_back()
+    (folder.run / "classifier").mkdir()
+    shutil.copytree(folder.run / "first", folder.run / "classifier", dirs_exist_ok=True)
+    (folder.photos / "red").rename(folder.photos / "rosy")
+    for index in range(6):
+        (folder.photos / "rosy" / f"{index}.jpg").unlink()
+    result = folder.go_on(data_changed=True)
+    for name in ("first", "classifier"):
+        made = load(folder.run / name)
+        assert made.class_names == ("green", "rosy")
+        assert made.provenance.training["data_fingerprint"] == open_data(folder.photos).fingerprint
+    assert result.baselines is not None
+    assert result.baselines.num_train == len(open_data(folder.photos).splits["train"])
+
+
 def test_a_name_that_changes_the_order_of_the_classes_is_another_class(folder: Folder) -> None:
     folder.cut_back()
     (folder.photos / "red").rename(folder.photos / "crimson")  # before green: its images would count as green's
@@ -233,6 +267,28 @@ def test_the_time_that_was_said_last_counts_from_where_it_was_said(folder: Folde
     assert budget_left(folder.run, asked) == pytest.approx(40.0)
     ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=110.0)  # the same once more
     assert budget_left(folder.run, asked) == pytest.approx(60.0)
+
+
+def test_more_time_is_not_lost_with_what_was_done_in_it(folder: Folder) -> None:
+    """A run that its first time had shortened was given 60 s, and killed before it saved anything of them."""
+    path = next((folder.run / "checkpoints").glob("step-*6")) / "state.json"
+    shortened = json.loads(path.read_text()) | {"step": 5, "total_steps": 6, "recipe_steps": 9, "bend_step": 3}
+
+    def stand(seconds: float, *, step: int = 5) -> None:
+        path.write_text(json.dumps(shortened | {"step": step, "seconds": seconds}))
+
+    stand(90.0)
+    run = json.loads((folder.run / "run.json").read_text())
+    run["request"]["budget_seconds"] = 100.0
+    (folder.run / "run.json").write_text(json.dumps(run))
+    asked = Asked("fine-tune")
+    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (None, False)  # it ends as was planned
+    ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=90.0)
+    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (60.0, True)
+    stand(91.0)  # it has planned anew, and saved that
+    assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (None, False)
+    stand(90.0, step=9)  # it had made all its steps: no time gives it more
+    assert not has_unused_time(folder.run)
 
 
 def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,6 +147,36 @@ def test_a_first_classifier_made_in_a_hurry_is_made_again_where_there_is_more_ti
     assert "quick" not in commands_of(go_on(run)).splitlines()[0]
 
 
+def test_all_that_was_tried_is_judged_by_the_data_as_they_are_now(
+    whole: tuple[RunResult, list[str]], tmp_path: Path, data: Path
+) -> None:
+    photos = shutil.copytree(data, tmp_path / "photos")
+    run = shutil.copytree(whole[0].run.folder, tmp_path / "run", symlinks=True)
+    before = json.loads((run / "first.json").read_text())["figure"]
+    for index in range(0, 15, 2):  # what was right is wrong, of half of the validation images
+        one, other = (photos / "val" / name / f"{index}.png" for name in ("columns", "rows"))
+        one.rename(photos / "kept.png")
+        other.rename(one)
+        (photos / "kept.png").rename(other)
+    said: list[Event] = []
+    result = go_on(run, data=photos, data_changed=True, listener=said.append)
+    assert result.choice is not None
+    again = {one.name: one.figure for one in result.choice.candidates}
+    judged = {json.loads((folder / "attempt.json").read_text())["name"]: folder for folder in attempts_of(run)}
+    judged[next(iter(again))] = run / "first"
+    assert judged.keys() == again.keys()
+    for name, folder in judged.items():
+        assert again[name] == pytest.approx(
+            vitral.evaluate(folder, photos, split="validation", listener=ignore).headline()
+        )
+    assert json.loads((run / "first.json").read_text())["figure"] != before
+    told = [event.text for event in said if isinstance(event, Message)]
+    assert sum("of the data as they were" in line for line in told) == len(TRIED)
+    said.clear()
+    go_on(run, data=photos, listener=said.append)
+    assert not any("of the data as they were" in event.text for event in said if isinstance(event, Message))
+
+
 def test_quick_stops_before_them_and_resume_tries_them(tmp_path: Path, data: Path, start: Path) -> None:
     run = tmp_path / "run"
     quick = tune(data, run, start, quick=True)

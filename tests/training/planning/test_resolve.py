@@ -72,6 +72,20 @@ def test_what_is_said_of_the_views_is_laid_over_those_of_the_data(
         assert plan.augmentation == replace(unsaid, rotate=10.0)
 
 
+def test_a_section_that_is_said_as_a_table_says_each_of_its_keys() -> None:
+    said = ['optimizer={name="sgd", lr=0.1}', "augmentation={crop='resized', flip=false}"]
+    request = read_request(ask("fine-tune", "photos", source="photos/run", overrides=said))
+    assert request.told == {
+        "optimizer.name": "sgd",
+        "optimizer.lr": "0.1",
+        "augmentation.crop": "resized",
+        "augmentation.flip": "False",
+    }
+    assert not request.several
+    plan = resolve(read_request(ask("fine-tune", "photos", overrides=said[1:])), FACTS)
+    assert plan.augmentation == Augmentation(crop="resized", flip=False)
+
+
 def test_views_that_a_recipe_says_are_not_those_of_the_data() -> None:
     said = ["augmentation.rotate=10"]
     plan = resolve(read_request(ask("fine-tune", "photos", recipe="deit-ti16", overrides=said)), FACTS)

@@ -19,7 +19,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import CLASSIFIER
 from vitral.training.candidates.choice import Candidate, Choice, choose
-from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome
+from vitral.training.candidates.deliver import Outcome, complete, figure_of, first_outcome, validated
 from vitral.training.candidates.first import First
 from vitral.training.loop import TrainingResult, going_on, train
 from vitral.training.methods.batches import augmentations
@@ -74,7 +74,7 @@ def attempt(rehearsed: Rehearsed, batches: TrainingBatches, first: First | None,
     """
     run = rehearsed.run
     note_attempts(run.folder, run.plan.attempts)
-    records = distributed.broadcast(_records(run))
+    records = _judged_now(rehearsed, first, distributed.broadcast(_records(run)), listener)
     pending = distributed.broadcast(_pending(run, records))
     for line in distributed.broadcast(_left_alone(run, records, pending)):
         listener(Message(line))
@@ -124,6 +124,26 @@ def _records(run: Run) -> dict[str, Record]:
     """Return what is known of the attempts that made a classifier, by name, the cheapest first."""
     read = {one.name: read_record(attempt_folder(run.folder, one)) for one in run.plan.attempts}
     return {name: record for name, record in read.items() if record is not None}
+
+
+def _judged_now(
+    rehearsed: Rehearsed, first: First | None, records: dict[str, Record], listener: Listener
+) -> dict[str, Record]:
+    """Return what is known of the attempts, those that were judged by data that changed since judged by the present ones."""
+    run, judged = rehearsed.run, dict(records)
+    for one in run.plan.attempts:
+        record = records.get(one.name)
+        if record is None or record.data in ("", run.data.fingerprint):
+            continue
+        folder = attempt_folder(run.folder, one)
+        figure = validated(rehearsed, read(folder / CLASSIFIER).to(training_device()).model)
+        images, data = _judging(rehearsed, first), run.data.fingerprint
+        judged[one.name] = now = replace(record, figure=figure, images=images, data=data)
+        if torchrun.is_main():
+            write_record(folder, now)
+        text, of = _candidate(now).text(run.data.task.headline), _candidate(now).of()
+        listener(Message(f"{_named(one)}, of the data as they were: {text} of {of} as they are now."))
+    return judged
 
 
 def _pending(run: Run, records: dict[str, Record]) -> list[Attempt]:
@@ -304,7 +324,8 @@ def _finished(
     """
     run, headline = _of(rehearsed.run, attempt), rehearsed.run.data.task.headline
     folder, earlier = attempt_folder(run.folder, attempt), before.get(attempt.name)
-    made = _record(attempt, training, figure_of(rehearsed, training), _judging(rehearsed, first), folder)
+    figure, images = figure_of(rehearsed, training), _judging(rehearsed, first)
+    made = _record(attempt, training, figure, images, folder, run.data.fingerprint)
     improved = earlier is None or headline.improves(made.figure, earlier.figure)
     record = made if improved or earlier is None else replace(earlier, reached=made.reached)
     choice = _choice(rehearsed.run, first, before | {attempt.name: record})
@@ -331,7 +352,7 @@ def _judging(rehearsed: Rehearsed, first: First | None) -> int:
     return len(rehearsed.validating)
 
 
-def _record(attempt: Attempt, training: TrainingResult, figure: float, images: int, folder: Path) -> Record:
+def _record(attempt: Attempt, training: TrainingResult, figure: float, images: int, folder: Path, data: str) -> Record:
     return Record(
         name=attempt.name,
         figure=figure,
@@ -344,6 +365,7 @@ def _record(attempt: Attempt, training: TrainingResult, figure: float, images: i
         seconds=training.seconds,
         images_per_second=training.images_per_second,
         skipped=training.skipped,
+        data=data,
     )
 
 

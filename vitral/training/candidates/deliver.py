@@ -154,7 +154,7 @@ def _better(rehearsed: Rehearsed, training: TrainingResult, listener: Listener) 
     if not distributed.broadcast(before is not None and steps < training.steps):
         return training, now
     assert before is not None, "the run's folder is the same in every process"
-    was = distributed.broadcast(_validated(rehearsed, before))
+    was = validated(rehearsed, before)
     if headline.improves(now, was):
         return training, now
     listener(
@@ -242,6 +242,11 @@ def _evaluated(outcome: Outcome, split: str, listener: Listener) -> Result:
 def figure_of(rehearsed: Rehearsed, training: TrainingResult) -> float:
     """Return a trained network's figure on the validation images, in every process: the log's, of its last update."""
     return distributed.broadcast(_figure(rehearsed, training))
+
+
+def validated(rehearsed: Rehearsed, model: Model) -> float:
+    """Return a network's figure on the validation images as they are now, in every process."""
+    return distributed.broadcast(_validated(rehearsed, model))
 
 
 def _figure(rehearsed: Rehearsed, training: TrainingResult) -> float:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,13 +35,14 @@ from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
 from vitral.training.candidates.time import Affordable, affordable, least
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
-from vitral.training.records.asked import kept
 from vitral.training.records.attempts import states
 from vitral.training.records.run_folder import FIRST, FIRST_FILE, PROBED
 from vitral.training.scoring.validation import VALIDATION_IMAGES
 
 HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
 FIRST_SHARE = 0.3  # of the time that is left, for the first classifier, where training is to follow
+LONGER = 1.2  # times the time that it had, for which it is made again where nothing has been trained
+ALLOWED = "seconds_allowed"  # in its provenance: the time that it had; None for as much as it needed
 TELLING = 100  # images, of fewer of which no start is said to be of no help
 HELPFUL = 0.2  # of the mistakes of a linear model on pixels, that a start which helps avoids
 MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
@@ -111,14 +113,24 @@ def first_classifier(
             may = least(run, train)
         if may is None:
             return None
-        first = _made(run, may, validating, listener)
-    if torchrun.is_main() and (begun is None or not is_classifier(run.folder / CLASSIFIER)):
+        first = _made(run, may, validating, listener, seconds=seconds)
+    if torchrun.is_main() and not _is_better(run.folder / CLASSIFIER, begun):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
     return first
 
 
-def _made(run: Run, may: Affordable, validating: Source | None, listener: Listener) -> First:
+def _is_better(folder: Path, begun: Candidate | None) -> bool:
+    """Tell whether a run's classifier so far is not to give way to its first one: it was trained, or is that one."""
+    if begun is not None:
+        return is_classifier(folder)
+    try:
+        return "steps" in read(folder).provenance.training
+    except WeightsError:  # there is none, or a damaged one
+        return False
+
+
+def _made(run: Run, may: Affordable, validating: Source | None, listener: Listener, *, seconds: float) -> First:
     """Fit what can be fitted, and write the better one into the run's folder.
 
     The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
@@ -139,8 +151,11 @@ def _made(run: Run, may: Affordable, validating: Source | None, listener: Listen
         if probe.better_than(pixels, run.data.task.headline):
             best = probe
         else:
-            _save(run, probe, run.folder / PROBED, len(described.labels))
-    _write(run, best, len(described.labels))
+            _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
+    _save(run, best, run.folder / FIRST, len(described.labels), seconds)
+    if torchrun.is_main():
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
+    distributed.barrier()
     return First(best.candidate, run.folder / FIRST, _probe_folder(run, best.candidate), fitted)
 
 
@@ -254,15 +269,8 @@ def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]
     return halved * model.head(values.to(model.head.weight.dtype)).float()
 
 
-def _write(run: Run, best: Simple, images: int) -> None:
-    _save(run, best, run.folder / FIRST, images)
-    if torchrun.is_main():
-        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
-    distributed.barrier()
-
-
-def _save(run: Run, simple: Simple, folder: Path, images: int) -> None:
-    """Write a linear layer that was fitted on so many images into a folder."""
+def _save(run: Run, simple: Simple, folder: Path, images: int, seconds: float) -> None:
+    """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
     candidate = simple.candidate
     if torchrun.is_main():
         source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
@@ -273,6 +281,7 @@ def _save(run: Run, simple: Simple, folder: Path, images: int) -> None:
                 "data": run.session.request.asked.required_data(),
                 "data_fingerprint": run.data.fingerprint,
                 "method": f"{candidate.name}, in closed form on {images:,} training images",
+                ALLOWED: None if math.isinf(seconds) else seconds,
             },
             scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
         )
@@ -288,21 +297,25 @@ def images_judged(run: Run) -> int | None:
 def _kept(run: Run) -> Candidate | None:
     """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one.
 
-    Neither does one count that was made in a hurry, where nothing has been trained yet and there is more time now.
+    Neither does one count that is of other data, as they were before they changed, nor one that was made in a hurry, where
+    nothing has been trained yet and there is more time now.
     """
-    return distributed.broadcast(None if _hurried(run) else _read(run.folder)) if run.session.resume else None
+    return distributed.broadcast(_read(run)) if run.session.resume else None
 
 
-def _hurried(run: Run) -> bool:
-    first, now = kept(run.folder), run.session.budget_seconds
-    if first is None or first.budget_seconds is None or now is None or states(run.folder):
-        return False
-    return FIRST_SHARE * now > first.budget_seconds
-
-
-def _read(folder: Path) -> Candidate | None:
+def _read(run: Run) -> Candidate | None:
     try:
-        read(folder / FIRST)
+        made = read(run.folder / FIRST).provenance.training
     except (OSError, ValueError, RecursionError, WeightsError):
         return None
-    return read_kept(Candidate, folder / FIRST_FILE)
+    if made.get("data_fingerprint") != run.data.fingerprint or _hurried(run, made.get(ALLOWED)):
+        return None
+    return read_kept(Candidate, run.folder / FIRST_FILE)
+
+
+def _hurried(run: Run, seconds: object) -> bool:
+    """Tell whether nothing has been trained after a first classifier that had so much time, and there is more for it now."""
+    now = run.session.budget_seconds
+    if now is None or not isinstance(seconds, int | float) or states(run.folder):
+        return False
+    return FIRST_SHARE * now > LONGER * seconds

@@ -12,7 +12,7 @@ EPOCHS = dict.fromkeys(("warmup_epochs", "cooldown_epochs", "hold_epochs"))  # n
 LEAST_RATES = 10  # that a run goes through: in fewer epochs a rate an epoch would hardly move
 
 
-def fit_length(recipe: Recipe, images: int, processes: int = 1) -> tuple[Recipe, list[str]]:
+def fit_length(recipe: Recipe, images: int, processes: int = 1, *, settled: bool = False) -> tuple[Recipe, list[str]]:
     """Return the recipe with numbers of steps instead of epochs, and why, a line each for what is not as written.
 
     A batch may be larger than the dataset: it then holds images of several epochs. Only a recipe with `fit_to_data` has its
@@ -22,8 +22,9 @@ def fit_length(recipe: Recipe, images: int, processes: int = 1) -> tuple[Recipe,
         recipe: the settings as written.
         images: training images in an epoch.
         processes: that share a batch.
+        settled: whether it is the recipe of a run that goes on, whose batch stays though the data may have changed since.
     """
-    batch, reasons = _batch(recipe, images, processes)
+    batch, reasons = _batch(recipe, images, processes, settled=settled)
     steps = recipe.steps
     if steps is None:
         epochs = recipe.epochs if recipe.epochs is not None else DEFAULT_EPOCHS
@@ -50,9 +51,9 @@ def _cut(schedule: Mapping[str, int], steps: int) -> tuple[dict[str, int], list[
     return changes, reasons
 
 
-def _batch(recipe: Recipe, images: int, processes: int) -> tuple[int, list[str]]:
+def _batch(recipe: Recipe, images: int, processes: int, *, settled: bool) -> tuple[int, list[str]]:
     batch, reasons = recipe.batch_size, []
-    if recipe.fit_to_data and batch > (fitting := max(8, images // 4)):
+    if recipe.fit_to_data and not settled and batch > (fitting := max(8, images // 4)):
         batch = fitting
         reasons.append(
             f"Batch: {batch} images in place of {recipe.batch_size}, for there are only {images} to train on."

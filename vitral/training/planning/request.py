@@ -1,6 +1,7 @@
 """What a training command asks for, and the recipe that it asks for with it."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -10,6 +11,7 @@ from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.data.open import parts_of_name
 from vitral.errors import RecipeError, TrainingError
+from vitral.overrides import spelled
 from vitral.models.catalog import list_models
 from vitral.training.planning.attempts import Attempt, says_one
 from vitral.training.planning.durations import asked_seconds, written
@@ -24,7 +26,7 @@ PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's 
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
 # Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
 PATHS, DATA_NAMES = ("method.teacher", "method.tree"), ("method.unlabelled", "evaluation.data")  # of a recipe's keys
-VIEWS = "augmentation."
+VIEWS = "augmentation"
 NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
@@ -160,6 +162,15 @@ def _anchored(change: str) -> str:
     return change
 
 
+def _leaves(key: str, text: str) -> Iterator[tuple[str, str]]:
+    value = spelled(text)
+    if not isinstance(value, dict):
+        yield key, text
+        return
+    for name, inner in value.items():
+        yield from _leaves(f"{key}.{name}", json.dumps(inner) if isinstance(inner, dict) else str(inner))
+
+
 def _check_quick(**said: object) -> None:
     for name, value in said.items():
         if value is not None:
@@ -180,6 +191,7 @@ class Request:
         said: the changes to the recipe that the command says, the last of a key holding.
         recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
         several: whether several ways to learn may be tried, since nothing that was said means one.
+        settled: whether the recipe is that of a run which goes on, as it was resolved for the data that this began with.
         data_views: whether the recipe, before anything was said of it, leaves to the data how images vary.
         begun: those that the run which continues tries; empty where it began with none.
         start: what was chosen to begin with, and why, where no start was named; None before that.
@@ -192,6 +204,7 @@ class Request:
     said: tuple[str, ...]
     recipe_named: bool = True
     several: bool = False
+    settled: bool = False
     data_views: bool = False
     begun: tuple[Attempt, ...] = ()
     start: ChosenStart | None = None
@@ -203,8 +216,9 @@ class Request:
 
     @property
     def told(self) -> dict[str, str]:
-        """What was said of the recipe, by key."""
-        return {key.strip(): value for key, _, value in (change.partition("=") for change in self.said)}
+        """What was said of the recipe, by key; of a section said as a table, each of its keys."""
+        pairs = (change.partition("=") for change in self.said)
+        return {key: value for name, _, text in pairs for key, value in _leaves(name.strip(), text)}
 
     @property
     def views_said(self) -> tuple[str, ...]:
@@ -260,8 +274,9 @@ def read_request(
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
     request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
     data_views = load_recipe(named or default).augmentation is None
+    settled = named is not None and named == kept
     several = bool(begun) or (automatic and asked.baselines and not says_one(request.told))
-    request = replace(request, several=several, data_views=data_views, begun=begun, start=start)
+    request = replace(request, several=several, settled=settled, data_views=data_views, begun=begun, start=start)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     elif source is not None and not request.from_name:

@@ -54,7 +54,8 @@ def _before_measured(request: Request, facts: Facts, way: Mapping[str, object] |
     network = _network(request, facts) if needs_network(request) else None
     start, origin, reasons = _start(request, network)
     recipe, why = _recipe(request, facts, network, way or {})
-    recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
+    images, processes = facts.data.an_epoch, facts.machine.processes
+    recipe, why_length = fit_length(recipe, images, processes, settled=request.settled)
     return Plan(
         start=start,
         origin=origin,

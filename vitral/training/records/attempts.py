@@ -4,13 +4,13 @@ import contextlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from vitral import distributed, torchrun
 from vitral.classifier.folder import is_classifier
-from vitral.described import fits, read_kept, read_object
+from vitral.described import LATER, fits, read_kept, read_object
 from vitral.files import write_file
 from vitral.layout import CHECKPOINTS, CLASSIFIER, RUN_FILE
 from vitral.training.planning.attempts import COST, Attempt
@@ -34,7 +34,8 @@ class Record:
         steps: updates that made the classifier.
         reached: updates that the attempt made in all: more than `steps` where a longer training was no better.
         recipe: the text of the recipe that made the classifier.
-        best_step: this and what follows it: see `TrainingResult`.
+        best_step: this and what follows it to `skipped`: see `TrainingResult`.
+        data: the fingerprint of the data that the figure is of; empty where an earlier version wrote the record.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Record:
     seconds: float
     images_per_second: float
     skipped: tuple[int, ...] = ()
+    data: str = field(default="", metadata=LATER)
 
 
 def read_record(folder: Path) -> Record | None:

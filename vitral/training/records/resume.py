@@ -22,6 +22,7 @@ from vitral.training.records.attempts import (
 from vitral.training.records.data_record import Further, check_data, record_change, redrawn
 from vitral.training.records.description import compare_machines
 from vitral.training.records.recipe_file import recipe_begun
+from vitral.training.records.run_folder import BASELINES_FILE
 
 
 def budget_left(folder: Path, asked: Asked) -> float | None:
@@ -45,10 +46,10 @@ def budget_left(folder: Path, asked: Asked) -> float | None:
 
 
 def has_unused_time(folder: Path) -> bool:
-    """Tell whether the run in a folder was finished, was given more time, and was killed before it saved itself again."""
+    """Tell whether a run that has steps to make was given more time, and was killed before it saved itself again."""
     if any(read_outcome(attempt_folder(folder, attempt)) for attempt in kept_attempts(folder)):
         return False  # what was said since the time was given
-    if not any(state.total_steps <= state.step < (state.recipe_steps or 0) for state in states(folder)):
+    if not any(state.step < max(state.total_steps, state.recipe_steps or 0) for state in states(folder)):
         return False
     return trained_before(folder) >= trained_seconds(folder)
 
@@ -85,6 +86,7 @@ def check_resumed(run: Run, further: Further, listener: Listener) -> None:
                 recipe_begun(run.folder, run.recipe)  # before anything of this resumption is written down
             changed = check_data(run.folder, run.data, further, changed=run.session.data_changed)
             if changed:
+                (run.folder / BASELINES_FILE).unlink(missing_ok=True)  # they are of the data as they were
                 step = sum(state.step for state in states(run.folder))
                 record_change(run.folder, run.data, further, changed, step=step)
                 said = f"The data changed since the run began, and it goes on: {'; '.join(changed)}."

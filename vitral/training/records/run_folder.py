@@ -27,6 +27,7 @@ LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
 FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has before it trains, and how good it is
 PROBED = "first-probe"  # the linear probe, where another is the first classifier: training begins with its head
+BASELINES_FILE = "baselines.json"
 ATTEMPTS = "attempts"  # where a run that tries several ways to learn keeps each of them
 ATTEMPT_FOLDERS = tuple(folder_of(name) for name in COST)
 ATTEMPT_FILE = "attempt.json"  # in the folder of one that is finished: how good it is
@@ -38,7 +39,7 @@ FILES = (
     FIRST_FILE,
     ATTEMPT_FILE,
     OUTCOME_FILE,
-    "baselines.json",
+    BASELINES_FILE,
     "metrics.jsonl",
     "evaluation.json",
     REPORT_FILE,

@@ -11,6 +11,7 @@ from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
+from vitral.training.records.run_folder import BASELINES_FILE
 
 BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
 BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
@@ -27,7 +28,7 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
     # Several labels have neither neighbours' votes nor a closed form of the kind.
     if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
-    path = run.folder / "baselines.json"
+    path = run.folder / BASELINES_FILE
     if run.session.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
         return kept
     expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
