@@ -278,6 +278,50 @@ def test_a_refusal_says_what_was_left_out(make: Make) -> None:
     assert open_data(alone / "labels.csv").class_names == ("cat", "dog")
 
 
+@pytest.mark.parametrize(
+    "tables", [["train/labels.csv"], ["test/predictions.csv"], ["train/a/notes.csv", "test/b/train.csv", "notes.csv"]]
+)
+@pytest.mark.parametrize("parent", ["", "shop/"])
+def test_tables_in_the_folders_of_splits_and_classes_are_not_read(make: Make, tables: list[str], parent: str) -> None:
+    root = make({f"{parent}{split}/{name}": 3 for split in ("train", "test") for name in ("a", "b")})
+    for name in tables:
+        (root / parent / name).write_text("image,label\n0.png,c\n" if "labels" in name else "source,label\n")
+    data = open_data(root)
+    assert data.class_names == ("a", "b")
+    assert count(data) == 12
+    said = f"{tables[0]}' is not read: " if len(tables) == 1 else "' and 2 more tables are not read: "
+    assert f"{said}folders name the classes" in notes(data)
+
+
+def test_tables_in_a_folder_of_a_class_are_not_read(make: Make) -> None:
+    root = make({"a": 5, "b": 5})
+    (root / "a" / "train-notes.csv").write_text("text\n")
+    assert open_data(root).class_names == ("a", "b")
+
+
+@pytest.mark.parametrize("where", ["", "lists"])
+def test_tables_of_splits_beside_the_folders_are_read(make: Make, where: str) -> None:
+    root = make({"train/a": 4, "train/b": 4, "test/a": 2, "test/b": 2})
+    (root / where).mkdir(exist_ok=True)
+    for split in ("train", "test"):
+        rows = [f"{root}/{split}/{name}/{number}.png,{label}" for name, label in ("ac", "bd") for number in range(2)]
+        (root / where / f"{split}.csv").write_text("\n".join(["image,label", *rows]))
+    (root / "test" / "predictions.csv").write_text("source,label\n")
+    data = open_data(root)
+    assert data.class_names == ("c", "d")
+    assert count(data) == 8
+
+
+def test_tables_in_splits_whose_images_are_in_one_folder_are_read(make: Make) -> None:
+    root = make({"train/images": 4, "test/images": 4})
+    for split in ("train", "test"):
+        rows = [f"images/{number}.png,{'cd'[number % 2]}" for number in range(4)]
+        (root / split / "labels.csv").write_text("\n".join(["image,label", *rows]))
+    data = open_data(root)
+    assert data.class_names == ("c", "d")
+    assert count(data) == 8
+
+
 def test_nested_folders_below_splits_are_read_one_way(make: Make) -> None:
     root = make({f"shop/{split}/{name}": 3 for split in ("train", "val", "test") for name in GROCERIES})
     data = open_data(root)

@@ -104,6 +104,19 @@ def arrange(
     )
 
 
+def outermost(images: Iterable[Folder]) -> set[Folder]:
+    """Return the outermost folders of images that are splits or classes; none where there are not at least two classes.
+
+    Args:
+        images: the parts of each image's path, its own name last.
+    """
+    parents = {parts[:-1] for parts in images}
+    skip, splits = _splits_below(parents, parents)
+    inner = skip + bool(splits)
+    inside = {folder for folder in parents if len(folder) > inner and _split_of(folder, skip, splits) is not None}
+    return {folder[: skip + 1] for folder in inside} if len({folder[inner] for folder in inside}) > 1 else set()
+
+
 def class_of(folder: Folder, reading: Reading) -> str:
     """Return the class that a folder below the splits stands for."""
     return {"top": folder[0], "leaf": folder[-1], "path": "/".join(folder)}[reading]

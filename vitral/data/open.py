@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -11,7 +11,7 @@ from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import Listing, Opening, assemble
 from vitral.data.blank import BLANK, open_blank
-from vitral.data.classes import Reading, check_reading
+from vitral.data.classes import Reading, check_reading, outermost
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
 from vitral.data.frequent import PREFIX as FREQUENT
@@ -30,6 +30,7 @@ from vitral.data.without_labels import PREFIX as UNLABELLED
 from vitral.data.without_labels import is_unlabelled, list_without_labels, source_in
 from vitral.errors import DataError, PluginError, did_you_mean
 from vitral.events import Listener, ignore
+from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, from_home, is_folder, look_at, refuse_endless, walk
 
 DIGITS = "digits"
@@ -242,20 +243,38 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     if shards and (is_shard(shards[0]) or not how.labelled):
         return list_shards(str(folder), shards, how.listener, labelled=how.labelled)
     listing = list_folder(folder, walked, how=how)
-    tables = [path for paths in table_files(folder, walked).values() for path in paths if Path(path).parent == folder]
+    tables = [path for paths in table_files(folder, walked).values() for path in paths]
     if not tables:
         return listing
-    read = f"'{tables[0]}' is not read: folders name the classes; to take the labels of the table name it instead."
+    others = f" and {len(tables) - 1} more tables are" if len(tables) > 1 else " is"
+    read = f"'{tables[0]}'{others} not read: folders name the classes; to take the labels of a table name it instead."
     return replace(listing, notes=(*listing.notes, read))
 
 
 def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
-    """Return a folder's tables by split; none where tables without a split's name are next to class folders."""
-    files = table_files(folder, walked)
+    """Return a folder's tables by split; none where tables without a split's name are next to class folders.
+
+    What lies in a folder that is a split or a class, such as predictions of its images, is not among them.
+    """
+    files = _outside_classes(folder, walked, table_files(folder, walked))
     if set(files) == {"all"} and len(walked.folders) > 1:
         return {}
     in_splits = {split: paths for split, paths in files.items() if split != "all"}
     return in_splits or files or list_files(folder, walked)
+
+
+def _outside_classes(folder: Path, walked: Walk, files: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the tables by split without those in a folder that is a split or a class of images."""
+    within = {path: Path(path).relative_to(folder).parent.parts for paths in files.values() for path in paths}
+    if not any(within.values()):
+        return dict(files)
+    names = (PurePosixPath(file.path).parts for file in walked.files if file.path.lower().endswith(EXTENSIONS))
+    taken = outermost(names)
+    left = {
+        split: [path for path in paths if not any(within[path][: len(top)] == top for top in taken)]
+        for split, paths in files.items()
+    }
+    return {split: paths for split, paths in left.items() if paths}
 
 
 def _list_file(path: Path, how: Opening) -> Listing:
