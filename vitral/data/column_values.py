@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
 from vitral.data.columns import find_columns
-from vitral.data.open import path_in
+from vitral.data.open import tables_in
 from vitral.data.source import Source
-from vitral.data.table import SUFFIXES, TEXT_SUFFIXES, parquet_cells
+from vitral.data.table import TEXT_SUFFIXES, parquet_cells
 from vitral.data.text_table import DELIMITERS, find_images
 from vitral.errors import DataError, did_you_mean, one_line
-from vitral.paths import is_folder
 
 FOLDER = "folder"  # the folder that an image lies in; folder:2 is that around it
 NOTHING = "(empty)"  # shown for a cell without a value
@@ -28,7 +27,7 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
         DataError: there is no such column or folder.
     """
     names = [source.describe(index) for index in range(len(source))]
-    tables = _tables(Path(path_in(data)))
+    tables = [Path(table) for table in tables_in(data)]
     if not tables:
         return _folders(data, names, by)
     cells: dict[str, str] = {}
@@ -41,13 +40,6 @@ def values_by(data: str, source: Source, by: str) -> tuple[str, ...]:
     if missing := [name for name in names if name not in cells]:
         raise DataError(f"The column '{by}' of '{data}' says nothing of {len(missing)} images, such as '{missing[0]}'.")
     return tuple(cells[name] or NOTHING for name in names)
-
-
-def _tables(path: Path) -> list[Path]:
-    if path.suffix.lower() in SUFFIXES:
-        return [path]
-    entries = sorted(path.iterdir()) if is_folder(path) else []
-    return [entry for entry in entries if entry.suffix.lower() in SUFFIXES]
 
 
 def _cells(table: Path, column: str) -> list[tuple[str, str]]:

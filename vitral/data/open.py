@@ -251,6 +251,24 @@ def _list_folder(folder: Path, how: Opening) -> Listing:
     return replace(listing, notes=(*listing.notes, read))
 
 
+def tables_in(spec: str) -> list[str]:
+    """Return the paths of the tables that local data are read from; none where folders or anything else are read.
+
+    Args:
+        spec: the data's name, see `open_data`.
+    """
+    before, name, _ = parts_of_name(spec)
+    if before.endswith((VTAB, *(f"{published}:" for published in PUBLISHED))):
+        return []
+    path = Path(name)
+    if not is_folder(path):
+        return [name] if name.lower().endswith(SUFFIXES) else []
+    if is_saved(path):
+        return []
+    read = (table for tables in _tables_alone(path, walk(path)).values() for table in tables)
+    return [table for table in read if table.lower().endswith(SUFFIXES)]
+
+
 def _tables_alone(folder: Path, walked: Walk) -> dict[str, list[str]]:
     """Return a folder's tables by split; none where tables without a split's name are next to class folders.
 
