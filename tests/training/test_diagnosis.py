@@ -125,6 +125,12 @@ def test_a_little_below_its_probe_is_said_but_no_failure() -> None:
             "Nothing was trained but a linear layer",
             "--set steps=1200",
         ),
+        (
+            {"steps": 0, "last_loss": None, "judged": False, **FEW_FROM_SCRATCH},
+            "no validation images to compare",
+            "--recipe scratch",
+        ),
+        ({"steps": 0, "last_loss": None, "judged": False}, "no validation images to compare", "--recipe finetune"),
         ({"steps": 0, "last_loss": None, "asked": SHORT, **FEW_FROM_SCRATCH}, "Nothing was trained", "--time 8m"),
         ({"asked": SHORT}, "let the head alone learn", "--set adaptation.method=probe --time 2m"),
         ({"asked": SHORT, "from_scratch": True, "pretrained": ""}, "random weights", "--time 8m"),

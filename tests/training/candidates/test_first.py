@@ -345,6 +345,18 @@ def test_without_validation_images_it_is_judged_by_images_left_out(tmp_path: Pat
     assert any(at_message("`recipe='finetune'` trains all the same")(event) for event in said)
 
 
+@pytest.mark.parametrize("start", [False, True])
+def test_the_plan_expects_no_training_where_nothing_could_judge_it(start: bool, tmp_path: Path) -> None:
+    source = a_start(tmp_path / "start") if start else None
+    for images, trains in ((2, False), (20, True)):
+        photos = shades(tmp_path / f"photos-{images}", images)
+        plan = vitral.plan(photos, source=source, listener=lambda event: None)
+        assert ("Expected:" in str(plan), "after training the better" in str(plan)) == (trains, trains)
+        assert ("no validation images" in str(plan)) != trains
+        named = vitral.plan(photos, source=source, recipe="finetune", listener=lambda event: None)
+        assert "Expected:" in str(named)
+
+
 def test_a_score_of_few_training_images_leaves_all_of_them_to_learn_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

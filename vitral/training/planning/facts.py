@@ -20,6 +20,7 @@ class DataFacts:
         side: the images' shorter side, pixels, the middle of a sample; None where nothing depends on it.
         detail: the shorter side, pixels, at which they show as much, where they were enlarged; None where they were not, or
             nothing depends on it.
+        judged: whether there are validation images, by which what is trained is compared with the first classifier.
         reading_seconds: that the command took until its plan was made, which is reading them but for a start's download.
     """
 
@@ -30,6 +31,7 @@ class DataFacts:
     augmentation: Augmentation
     side: float | None = None
     detail: float | None = None
+    judged: bool = True
     reading_seconds: float = 0.0
 
 

@@ -43,6 +43,7 @@ def look(request: Request, data: DataSet, loaded: Classifier | None, reading_sec
             augmentation=data.augmentation,
             side=side,
             detail=detail,
+            judged="validation" in data.splits,
             reading_seconds=distributed.broadcast(reading_seconds),
         ),
         machine=look_at_machine(timed=needs_network(request)),

@@ -22,7 +22,7 @@ from vitral.training.planning.cost import Cost
 from vitral.training.planning.request import Asked, Request
 from vitral.training.settings.recipe import Recipe
 
-FIRST_QUICK = (
+FIRST_ALONE = (
     "A linear layer in closed form is fitted, on pixels or the frozen features of trained weights; nothing else."
 )
 FIRST_THEN = (
@@ -186,6 +186,7 @@ class Run:
     def lines(self) -> list[str]:
         """Return what the data are, the network, and every setting with its reason, a line each."""
         model, data = self.classifier.model, self.data
+        alone = self.session.request.asked.quick or self.plan.why_none
         counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
         return [
             f"Found {data.name}: {data.what()}; images: {counts}.",
@@ -193,7 +194,7 @@ class Run:
             f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
             f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",
             *self.plan.reasons,
-            *(() if self.why_no_first else (FIRST_QUICK if self.session.request.asked.quick else FIRST_THEN,)),
+            *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
         ]
 
     def __repr__(self) -> str:

@@ -24,6 +24,7 @@ from vitral.training.planning.request import Request
 from vitral.training.settings.recipe import Recipe
 
 USUAL_SECONDS = 10.0  # that a command takes until its data are read, in what is measured of whole commands
+UNJUDGED = "Nothing is to be trained, for there are no validation images to tell whether that would be better."
 TRIED = "Tried one after the other from the same start, the best by the validation images kept:"
 
 
@@ -71,11 +72,20 @@ def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -
     plan, cost = _laid_out(replace(plan, from_probe=request.automatic), facts, measured, budget)
     if request.asked.quick:
         return plan
+    if _judges_nothing(request, facts):
+        return replace(plan, why_none=UNJUDGED, reasons=(*plan.reasons, UNJUDGED))
     if _tries_several(request, facts):
         plan = _with_attempts(plan, request, facts, measured, cost)
     assert plan.cost is not None, "what training costs was just told"
     said = [] if plan.why_none else [plan.cost.sentence(budget, facts.data.reading_seconds)]
     return replace(plan, reasons=(*plan.reasons, *said))
+
+
+def _judges_nothing(request: Request, facts: Facts) -> bool:
+    """Tell whether there is a first classifier, and there are no images to tell whether a trained network is better."""
+    asked, data, method = request.asked, facts.data, request.in_full.method
+    unnamed = asked.kind == "fine-tune" and not (request.recipe_named or request.begun)
+    return unnamed and asked.baselines and data.task == SINGLE_LABEL and method.uses_labels and not data.judged
 
 
 def _laid_out(plan: Plan, facts: Facts, measured: Measured, budget_seconds: float | None) -> tuple[Plan, Cost]:

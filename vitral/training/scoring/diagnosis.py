@@ -13,7 +13,7 @@ from vitral.tasks.task import Result
 from vitral.training.loop import TrainingResult
 from vitral.training.planning.durations import proposed
 from vitral.training.planning.plan import Run
-from vitral.training.planning.request import Asked
+from vitral.training.planning.request import ADAPTED, SCRATCH, Asked
 
 FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
@@ -68,6 +68,7 @@ class Circumstances:
         last_loss: mean training loss of the last updates; None if unknown.
         asked: what made the run: its kind, trained weights and time, the data and how they are read.
         pretrained: weights to propose as a start; empty for a run that cannot have any.
+        judged: whether there were validation images, without which no more than a first classifier is made.
     """
 
     split: str
@@ -78,6 +79,7 @@ class Circumstances:
     last_loss: float | None
     asked: Asked
     pretrained: str = "ViT-B_16.npz"
+    judged: bool = True
 
 
 def diagnose(evaluation: Result, baselines: Baselines | None, circumstances: Circumstances) -> tuple[Diagnosis, ...]:
@@ -136,6 +138,10 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
             f"{run.learning_rate:g} is too high.",
             _with(run, f"optimizer.lr={lower:g}"),
         )
+    if run.steps == 0 and not run.judged:
+        recipe = SCRATCH if run.from_scratch else ADAPTED
+        why = "Nothing was trained but a linear layer, for there are no validation images to compare it with a network by."
+        return why, replace(run.asked, recipe=recipe)
     if run.steps == 0:
         return "Nothing was trained but a linear layer.", _longer(run, FEW_STEPS)
     few_steps = f"Only {run.steps} updates were made.", _longer(run, FEW_STEPS)
@@ -202,5 +208,6 @@ def diagnose_run(
             plugins=asked.plugins,
         ),
         pretrained=PRETRAINED if tuned else "",
+        judged="validation" in run.data.splits,
     )
     return diagnose(evaluation, baselines, circumstances)
