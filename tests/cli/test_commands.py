@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -138,7 +139,7 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
     assert evaluation["num_examples"] == 3
     kept = json.loads((there / "runs/photos/evaluation.json").read_text())
     assert isinstance(kept.pop("diagnosis"), list)
-    assert kept.pop("split") == "test"
+    assert kept["split"] == "test"
     assert evaluation == kept
     page = (there / "scores.html").read_text()
     assert page.startswith("<!doctype html>")
@@ -148,6 +149,36 @@ def test_evaluate_scores_what_training_left_out(there: Path, capsys: pytest.Capt
     assert ("No better than chance" in page) == (evaluation["top1"] == 0)
     assert main(["evaluate", "--data", "photos", "--split", "train"]) == 0
     assert "top-1 accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("folders", "asked", "split", "images"),
+    [
+        (("train", "val"), (), "validation", "validation images"),
+        (("train", "test"), ("--split", "train"), "train", "training images"),
+    ],
+)
+def test_the_split_that_was_scored_is_named_everywhere(
+    there: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    folders: tuple[str, ...],
+    asked: tuple[str, ...],
+    split: str,
+    images: str,
+) -> None:
+    for folder in folders:
+        write_images(tmp_path / "data" / folder, {"red": 12, "green": 12, "blue": 12})
+    command = ["evaluate", "--data", str(tmp_path / "data"), "--classifier", "runs/photos", *asked]
+    assert main([*command, "--report", str(tmp_path / "scores.html")]) == 0
+    page, out = (tmp_path / "scores.html").read_text(), capsys.readouterr().out
+    count = re.search(rf"Scores on (\d+) {images}\n", out)
+    assert count is not None
+    assert f"accuracy on {count[1]} {images}" in page
+    assert f"On the {split} split" in page
+    assert "test images" not in page + out
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["split"] == split
 
 
 def test_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,12 +91,13 @@ def evaluate(
         scored = score(source, data, **asked, listener=listener)
     evaluation = scored.result
     if report is not None:
-        facts = (("Classifier", name), ("Data", data), ("Split", split or "test"), *opened(source), *_computed(scored))
+        facts = (("Classifier", name), ("Data", data), ("Split", scored.split), *opened(source), *_computed(scored))
         page = RunReport(
             title=f"Scores on {data}",
             facts=facts,
-            verdict=_verdict(evaluation, split or ""),
+            verdict=_verdict(evaluation, scored.split),
             evaluation=evaluation,
+            split=scored.split,
         )
         write_report(page, report, overwrite=overwrite)
     print_result(scored, json=json, below=_mistakes(evaluation))

@@ -22,7 +22,7 @@ from vitral.events import Listener, Message, ignore
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.batching import collect
 from vitral.progress import show
-from vitral.tasks.shown import Table
+from vitral.tasks.shown import Table, images_of
 from vitral.tasks.task import Result, Targets, Task
 
 BATCH_SIZE = 64
@@ -36,23 +36,27 @@ class Scored:
 
     Attributes:
         result: the scores.
+        split: of the data, which they are of.
         difference: from the network in torch in float32; None where that is what computed.
     """
 
     result: Result
+    split: str
     difference: Difference | None
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
-        return (*self.result.lines(), *([self.difference.sentence()] if self.difference else []))
+        scored = f"Scores on {self.result.num_examples} {images_of(self.split)}"
+        return (scored, *self.result.lines(), *([self.difference.sentence()] if self.difference else []))
 
     def tables(self) -> tuple[Table, ...]:
         """Return the tables of the scores."""
         return self.result.tables()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the scores as JSON values, with the difference where there is one."""
-        return {**self.result.to_json(), **({"difference": asdict(self.difference)} if self.difference else {})}
+        """Return the scores and their split as JSON values, with the difference where there is one."""
+        difference = {"difference": asdict(self.difference)} if self.difference else {}
+        return {**self.result.to_json(), "split": self.split, **difference}
 
 
 def evaluate(
@@ -132,7 +136,7 @@ def score(
         workers=workers,
         listener=listener,
     )
-    return Scored(result, difference_from_exact(classifier, data.splits[split], listener))
+    return Scored(result, split, difference_from_exact(classifier, data.splits[split], listener))
 
 
 def evaluate_source(
