@@ -86,6 +86,24 @@ def test_what_is_wrong_is_found(folder: Path) -> None:
     json.dumps(found.to_json())
 
 
+def test_a_cameras_jpeg_with_a_preview_behind_it_is_no_mistake(folder: Path) -> None:
+    several = photo(505)
+    several.save(folder / "train" / "cat" / "camera.jpg", format="MPO", save_all=True, append_images=[photo(506)])
+    with Image.open(folder / "train" / "cat" / "camera.jpg") as image:
+        assert image.format == "MPO"
+    found = check_data(folder)
+    assert found.suspicious == ()
+    assert found.problems() == []
+    assert found.formats == {"JPEG RGB": 1, "PNG RGB": 24}
+
+
+def test_an_image_with_several_oddities_is_counted_once(folder: Path) -> None:
+    Image.new("RGB", (400, 20), (9, 9, 9)).save(folder / "train" / "dog" / "odd.jpg", format="PNG")
+    found = check_data(folder)
+    assert len(found.suspicious) == 4
+    assert found.problems() == ["1 image looks like a mistake"]
+
+
 def test_a_classifier_doubts_a_wrong_label(tmp_path: Path) -> None:
     root = tmp_path / "colours"
     for name, colour in (("black", 0), ("white", 255)):

@@ -128,7 +128,7 @@ class DataCheck:
             *self._grouped("has", "have", lambda group: group.contradicts, "different classes"),
             (len(self.bad), "image cannot", "images cannot", "be read"),
             (len(self.suspects), "label is", "labels are", "doubtful"),
-            (len(self.suspicious), "image looks", "images look", "like a mistake"),
+            (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
         return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]

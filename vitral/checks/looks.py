@@ -87,6 +87,8 @@ def _moments(pixels: Pixels) -> tuple[tuple[float, float, float], tuple[float, f
 
 def _format(content: bytes) -> str:
     with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        if image.format == "MPO":  # a camera's JPEG with a preview or a depth map behind it, which is no animation
+            return f"JPEG {image.mode}"
         # Not the number of frames, for which every one of them would be read.
         animated = " animated" if getattr(image, "is_animated", False) else ""
         return f"{image.format} {image.mode}{animated}"
