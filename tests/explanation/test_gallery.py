@@ -224,6 +224,20 @@ def test_nearest_images_are_called_training_images_only_if_they_are(
         assert never not in page
 
 
+def test_images_that_cannot_be_read_are_no_neighbours_and_that_is_said(classifier: Classifier, folder: Path) -> None:
+    (folder / "cat" / "1.png").write_bytes(b"no image")
+    events: list[Event] = []
+    training = TrainingImages.of(classifier, folder, listener=events.append)
+    names = {Path(training.source.describe(index)).name for index in range(len(training.source))}
+    assert names
+    warnings = [event.text for event in events if isinstance(event, Message) and event.warning]
+    assert len(warnings) == 1
+    assert "1 of 9 images cannot be read" in warnings[0]
+    assert "1.png" in warnings[0]
+    assert warnings[0].endswith("They are left out.")
+    assert "skip_bad_images" not in warnings[0]
+
+
 def test_endless_images_have_no_nearest(classifier: Classifier) -> None:
     with pytest.raises(DataError, match="is endless"):
         TrainingImages.of(classifier, "visualatom-mini", listener=quiet)

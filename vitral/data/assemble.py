@@ -94,6 +94,23 @@ class Opening:
     checking_seconds: float | None = None
 
 
+class UnreadableImagesError(ImageError):
+    """Images that cannot be read, where they are not to be left out; what was found can be said with another advice.
+
+    Attributes:
+        found: how many there are and why the first ones cannot be read, without a full stop.
+        advice: what to do.
+    """
+
+    def __init__(self, found: str, advice: str) -> None:
+        super().__init__(found, advice)
+        self.found, self.advice = found, advice
+
+    def __str__(self) -> str:
+        """Return both in one line."""
+        return f"{self.found}. {self.advice}"
+
+
 def assemble(listing: Listing, how: Opening) -> DataSet:
     """Make a dataset from a reader's listing.
 
@@ -210,9 +227,9 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     if bad and not how.skip_bad_images:
         named = "; ".join(image.reason for image in bad[:NAMED])
         more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
-        raise ImageError(
-            f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}. "
-            f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}."
+        raise UnreadableImagesError(
+            f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}",
+            f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
         )
     kept = {
         split: [entry for entry in images if entry.store_index not in reasons]

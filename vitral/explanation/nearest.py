@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
+from vitral.data.assemble import UnreadableImagesError
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
@@ -66,18 +67,18 @@ class TrainingImages:
 
     @classmethod
     def of(cls, classifier: Classifier, data: DataSet | str | Path, *, listener: Listener = show) -> Self:
-        """Compute the features of a dataset's training images, each once.
+        """Compute the features of a dataset's training images, each once; those that cannot be read are left out.
 
         Args:
             classifier: the network with its preprocessing.
             data: what `open_data` takes, or a dataset already open; of more than `MOST` images so many, evenly spread.
-            listener: receives progress; it is written to the screen if left out.
+            listener: receives progress and warnings; they are written to the screen if left out.
 
         Raises:
             DataError: no such data, or data without end.
-            ImageError: an image cannot be read.
+            ImageError: an image of a dataset already open, or of one too large to be checked whole, cannot be read.
         """
-        opened = data if isinstance(data, DataSet) else open_data(data, listener=listener)
+        opened = data if isinstance(data, DataSet) else _open_readable(data, listener)
         source = opened.splits["train"]
         if source.endless:
             raise DataError(f"'{opened.name}' is endless, so that none of its images is the nearest; name a folder.")
@@ -113,3 +114,16 @@ class TrainingImages:
     def _neighbour(self, index: int, similarity: float, pixels: Pixels) -> Neighbour:
         label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))
         return Neighbour(self.source.describe(index), label, similarity, thumbnail(pixels))
+
+
+def _open_readable(data: str | Path, listener: Listener) -> DataSet:
+    """Open a dataset, without the images that cannot be read if there are some, which is then said.
+
+    Raises:
+        DataError: no such data.
+    """
+    try:
+        return open_data(data, listener=listener)
+    except UnreadableImagesError as error:
+        listener(Message(f"{error.found}. They are left out.", warning=True))
+        return open_data(data, skip_bad_images=True, listener=listener)

@@ -16,10 +16,12 @@ from typing import Any
 
 from vitral import distributed
 from vitral.advice import argument
+from vitral.data.assemble import UnreadableImagesError
 from vitral.data.open import open_data
 from vitral.data.part import is_part
+from vitral.data.source import DataSet
 from vitral.described import read_object
-from vitral.errors import StorageError, StudyError, TrainingInterrupted
+from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import RUNS
@@ -80,6 +82,7 @@ def study(
         StudyError: no such study or budget, too few runs or too little time, the folder holds another study, or every run
             failed.
         DataError: the data cannot be read, or have not one class an image.
+        ImageError: an image cannot be read.
         StorageError: something cannot be written.
     """
     folder = RUNS / f"study-{name}" if out is None else Path(out)
@@ -112,7 +115,7 @@ def _setting(
             f"A study makes claims, and {runs} run{'s'[: runs != 1]} an arm says nothing of chance: "
             f"give {argument('runs')} at least {FEWEST_RUNS}."
         )
-    dataset = open_data(str(data), listener=listener)
+    dataset = _open(str(data), listener)
     if dataset.task != SINGLE_LABEL:
         raise StudyError(f"The images of '{data}' have not one class each, which the paper's experiments need.")
     setting = Setting(
@@ -123,6 +126,19 @@ def _setting(
     if transfer is not None:
         _check_transfer(str(transfer), listener)
     return setting
+
+
+def _open(data: str, listener: Listener) -> DataSet:
+    """Open what the runs learn, every one of them from all images.
+
+    Raises:
+        DataError: no such data.
+        ImageError: an image cannot be read.
+    """
+    try:
+        return open_data(data, listener=listener)
+    except UnreadableImagesError as error:
+        raise ImageError(f"{error.found}. Fix or remove them: a study leaves no images out.") from error
 
 
 def _check_transfer(transfer: str, listener: Listener) -> None:
