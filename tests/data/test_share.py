@@ -128,6 +128,17 @@ def test_classes_without_validation_images_are_scored_where_there_are_test_image
     )
 
 
+def test_a_validation_split_drawn_from_changed_training_images_is_said_to_hold_learned_ones(tmp_path: Path) -> None:
+    folder = write(tmp_path / "photos" / "train", {"cat": 20, "dog": 20}).parent
+    learned = open_data(folder)
+    assert share.DRAWN_ANEW not in (*learned.notes, *open_data(folder, trained_on=learned.fingerprint).notes)
+    Image.new("RGB", (8, 8), (200, 10, 10)).save(folder / "train" / "cat" / "new.png")
+    assert share.DRAWN_ANEW not in open_data(folder).notes
+    assert share.DRAWN_ANEW in open_data(folder, trained_on=learned.fingerprint).notes
+    shutil.copytree(folder / "train", folder / "val")
+    assert share.DRAWN_ANEW not in open_data(folder, trained_on=learned.fingerprint).notes
+
+
 def test_archives_are_split_like_folders(photos: Path) -> None:
     shutil.copy(photos / "cat" / "0.png", photos / "cat" / "again.png")
     archived = Path(shutil.make_archive(str(photos), "zip", photos))

@@ -1,20 +1,25 @@
-"""What is refused before a classifier is asked: images that may have several right labels."""
+"""What is said or refused before a classifier is asked: drawn splits, images that may have several right labels."""
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.evaluation.test_compare import SHADES, shade_classifier
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
+from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet
 from vitral.data.subset import Subset
 from vitral.errors import DataError
 from vitral.evaluation.aspects import aspects
 from vitral.evaluation.compare import compare
 from vitral.evaluation.corruptions import robustness
-from vitral.events import ignore
+from vitral.evaluation.opening import open_split
+from vitral.events import Event, Message, ignore
 from vitral.models.vit_config import ViTConfig
 from vitral.tasks.any_label import ANY_LABEL
 from vitral.tasks.task import Label
@@ -46,3 +51,37 @@ def test_images_that_may_have_several_right_labels_are_refused(
         DataError, match="Images of digits may have several right labels; only images that have one class"
     ):
         ask(shade_classifier(tiny_config, list(SHADES)), data)
+
+
+@pytest.mark.parametrize(
+    ("folders", "split", "validation", "said"),
+    [
+        (("train",), None, False, True),
+        (("train",), "train", False, False),
+        (("train", "test"), None, False, False),
+        (("train", "test"), None, True, True),
+        (("train", "test"), "validation", False, True),
+        (("train", "val"), None, False, False),
+    ],
+)
+def test_that_the_validation_split_may_have_been_learned_is_said_where_it_is_used(
+    tiny_config: ViTConfig, tmp_path: Path, folders: tuple[str, ...], split: str | None, validation: bool, said: bool
+) -> None:
+    random = np.random.default_rng(0)
+    for folder in folders:
+        for name in SHADES:
+            (tmp_path / folder / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = random.integers(0, 256, (8, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(tmp_path / folder / name / f"{number}.png")
+    events: list[Event] = []
+    open_split(
+        tmp_path,
+        [shade_classifier(tiny_config, list(SHADES))],
+        split=split,
+        classes=None,
+        skip_bad_images=False,
+        listener=events.append,
+        validation=validation,
+    )
+    assert (DRAWN_ANEW in [event.text for event in events if isinstance(event, Message)]) == said

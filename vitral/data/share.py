@@ -15,6 +15,10 @@ from vitral.data.stored import Entry
 
 SPLIT_SEED = 0  # fixed, so that a dataset is split in the same way whenever it is opened
 SHARE = 0.1  # fraction of a class's images for validation, and for test
+DRAWN_ANEW = (
+    "The data have no validation split and are not just as the classifier learned them, so one was drawn anew from the "
+    "training images: it is scored too well, if the classifier learned some of these images."
+)
 
 
 def share_out(
@@ -33,7 +37,8 @@ def share_out(
         names: of the classes, in the data's own order.
         notes: decisions are added here.
         contents: hashes of the images' bytes by store index; an image without one equals no other.
-        whole: whether data without splits are all for scoring.
+        whole: whether data without splits are all for scoring, since they are not just as a classifier learned them; of a
+            validation split that is taken from their training images it is noted that it may have been learned.
         held_out: the share of the training images for validation where there are no images for it; 0 for none.
     """
     splits = dict(entries)
@@ -49,6 +54,8 @@ def share_out(
     elif "train" in entries and "validation" not in entries and held_out:
         train, validation = _stratify(entries["train"], names, (held_out,), contents, notes)
         splits = {**entries, "train": train, "validation": validation}
+        if whole and validation:
+            notes.append(DRAWN_ANEW)
     splits = {split: images for split, images in splits.items() if images}
     if ALL in entries or len(names) > 1:
         notes += _made(entries, splits, held_out)

@@ -211,7 +211,7 @@ def calibrate(
             f"Only classifiers of images that have one class each can be calibrated, not '{scored.task.name}'."
         )
     opened, _ = open_split(
-        data, [scored], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+        data, [scored], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener, validation=True
     )
     if opened.task != SINGLE_LABEL or VALIDATION not in opened.splits:
         raise DataError(

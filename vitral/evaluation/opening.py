@@ -12,6 +12,7 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import side_by_side
 from vitral.data.open import open_data
+from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
@@ -91,6 +92,7 @@ def open_split(
     classes: Reading | None,
     skip_bad_images: bool,
     listener: Listener,
+    validation: bool = False,
 ) -> tuple[DataSet, str]:
     """Return the dataset that classifiers of one task are scored on, and the name of the split.
 
@@ -101,6 +103,7 @@ def open_split(
         classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
         skip_bad_images: leave out images that cannot be read, instead of an error.
         listener: receives progress, notes and warnings.
+        validation: whether the validation images are used, too, whichever split is named.
 
     Raises:
         DataError: no such data or split, or a class that no classifier knows.
@@ -117,8 +120,10 @@ def open_split(
             trained_on=[trained_on(classifier) for classifier in classifiers],
             listener=listener,
         )
+        used = validation or (split or data.scored_split()) == "validation"
         for note in data.notes:
-            listener(Message(note))
+            if note != DRAWN_ANEW or used:
+                listener(Message(note))
     data = data.for_task(_scored_as(data, classifiers[0]))
     if split is None:
         split = data.scored_split()

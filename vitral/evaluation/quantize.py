@@ -136,7 +136,7 @@ def quantize(
             "another precision."
         )
     opened, _ = open_split(
-        data, [exact], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener
+        data, [exact], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener, validation=True
     )
     headline = check_judged(opened, "no layers are chosen")
     seen = opened.splits.get(TRAIN, opened.splits[VALIDATION])

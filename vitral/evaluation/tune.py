@@ -185,7 +185,9 @@ def tune(
     limit = read_latency(latency)
     folder = folder_that_keeps(classifier, "a setting") if write else None
     own = as_classifier(classifier, listener, tuned=False)
-    opened, _ = open_split(data, [own], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener)
+    opened, _ = open_split(
+        data, [own], split=None, classes=classes, skip_bad_images=skip_bad_images, listener=listener, validation=True
+    )
     headline = check_judged(opened, "no setting is chosen")
     found = _to_score(candidates(own, listener), own.model.image_size, limit)
     source = opened.splits[VALIDATION]
