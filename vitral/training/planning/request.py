@@ -11,8 +11,8 @@ from vitral.advice import argument
 from vitral.data.classes import Reading, check_reading
 from vitral.data.open import parts_of_name
 from vitral.errors import RecipeError, TrainingError
-from vitral.overrides import spelled
 from vitral.models.catalog import list_models
+from vitral.overrides import spelled
 from vitral.training.planning.attempts import Attempt, says_one
 from vitral.training.planning.durations import asked_seconds, written
 from vitral.training.planning.network import ANY_CLASSES, DEFAULT_MODEL, SHAPE, network_config
