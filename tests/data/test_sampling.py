@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vitral.data.sampling import WINDOW, batch_indices
-from vitral.data.share import share_out
+from vitral.data.share import DRAWN_ANEW, share_out
 from vitral.data.splits import stratified
 from vitral.data.stored import Entry
 from vitral.data.subset import Joined, Redrawn, Renumbered, Subset
@@ -336,7 +336,7 @@ def test_images_without_splits_are_split_by_class() -> None:
 def test_data_other_than_the_training_data_are_scored_as_a_whole() -> None:
     assert shared({"all": entries(["cat", "dog"])}, whole=True) == ({"test": [0, 1]}, [ALL_SCORED])
     splits, notes = shared({"train": entries(["cat"] * 20), "test": entries(["cat"], 50)}, whole=True)
-    assert notes == [NO_VALIDATION]
+    assert notes == [DRAWN_ANEW, NO_VALIDATION]
     assert splits["test"] == [50]
 
 
