@@ -4,6 +4,7 @@
     ├── ModelError      an unknown variant, or a size that the model cannot take
     ├── RecipeError     an unknown or impossible setting
     ├── ImageError      an image that cannot be read as an image
+    │   └── UnreadableImagesError     images of a dataset that cannot be read
     ├── DataError       a folder or split that is not a dataset, or class names that do not match
     ├── WeightsError    a weights file or classifier folder that cannot be loaded
     ├── PluginError     a user's own file that cannot be loaded, or that is needed and was not
@@ -37,6 +38,18 @@ class RecipeError(VitralError):
 
 class ImageError(VitralError):
     """An image that cannot be read; the message names the file."""
+
+
+class UnreadableImagesError(ImageError):
+    """Images of a dataset that cannot be read, where they are not to be left out.
+
+    Attributes:
+        found: how many there are and why the first ones cannot be read, without what to do, which each command knows.
+    """
+
+    def __init__(self, found: str, *, advice: str) -> None:
+        super().__init__(f"{found}. {advice}")
+        self.found = found
 
 
 class DataError(VitralError):

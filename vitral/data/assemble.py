@@ -28,7 +28,7 @@ from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.threads import in_threads
 from vitral.described import is_text
-from vitral.errors import DataError, ImageError, did_you_mean
+from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
 from vitral.events import Listener, Progress, ignore
 from vitral.images.augment import Augmentation
 from vitral.tasks.single_label import SINGLE_LABEL
@@ -92,23 +92,6 @@ class Opening:
     part: Fraction | None = None
     labelled: bool = True
     checking_seconds: float | None = None
-
-
-class UnreadableImagesError(ImageError):
-    """Images that cannot be read, where they are not to be left out; what was found can be said with another advice.
-
-    Attributes:
-        found: how many there are and why the first ones cannot be read, without a full stop.
-        advice: what to do.
-    """
-
-    def __init__(self, found: str, advice: str) -> None:
-        super().__init__(found, advice)
-        self.found, self.advice = found, advice
-
-    def __str__(self) -> str:
-        """Return both in one line."""
-        return f"{self.found}. {self.advice}"
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -229,7 +212,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
         more = f"; and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
         raise UnreadableImagesError(
             f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}",
-            f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
+            advice=f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
         )
     kept = {
         split: [entry for entry in images if entry.store_index not in reasons]

@@ -128,17 +128,20 @@ def _for_another_process(source: Source, augmentation: Augmentation, size: tuple
 def _given_back() -> int:
     """Return the memory of the container that its kernel gives back when it is needed: files read a while ago, for the most."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = (line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
-        return next(int(line[1]) for line in lines if line[0] == "inactive_file")
+        return _entry(CONTROL_GROUP / "memory.stat", "inactive_file")
     return 0
+
+
+def _entry(path: Path, name: str) -> int:
+    lines = (line.split() for line in path.read_text().splitlines())
+    return next(int(line[1]) for line in lines if line[0] == name)
 
 
 def _free_bytes() -> int:
     """Return the memory that this machine, or the container, has to give; half of all where the system does not say."""
     free = []
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = (line.split() for line in MEMORY.read_text().splitlines())
-        free.append(1024 * next(int(line[1]) for line in lines if line[0] == "MemAvailable:"))
+        free.append(1024 * _entry(MEMORY, "MemAvailable:"))
     with contextlib.suppress(OSError, ValueError):  # "max" without a limit
         most, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free.append(max(most - used + _given_back(), 0))

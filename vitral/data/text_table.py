@@ -154,7 +154,8 @@ def _is_header(names: Sequence[str]) -> bool:
 
 
 def _row(table: Path, line: int, row: Mapping[str, str | None], columns: Columns) -> Row:
-    image, split = (row[columns.image] or "").strip(), (row[columns.split] or "") if columns.split else None
+    image = (row[columns.image] or "").strip()
+    split = (row[columns.split] or "") if columns.split else None
     if not image:
         raise DataError(f"'{table}', line {line}, names no image; fill it in or remove the line.")
     if columns.classes is None:

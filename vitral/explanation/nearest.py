@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from vitral.classifier.classifier import Classifier
-from vitral.data.assemble import UnreadableImagesError
 from vitral.data.open import open_data
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
-from vitral.errors import DataError
+from vitral.errors import DataError, UnreadableImagesError
 from vitral.evaluation.features import extract_features
 from vitral.evaluation.opening import trained_on
 from vitral.events import Listener, Message

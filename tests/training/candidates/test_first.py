@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +18,10 @@ from vitral.data.batch import Batch
 from vitral.errors import RecipeError, TrainingError
 from vitral.events import Event, Message, Progress
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.model import Model
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.choice import PIXELS, PROBE, Candidate
-from vitral.training.candidates.first import Simple, poor_start
+from vitral.training.candidates.choice import PIXELS, PROBE
 from vitral.training.planning import look, rehearsal
 from vitral.training.planning.from_scratch import FINE, NARROW
 from vitral.training.result import RunResult
@@ -437,52 +434,6 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     image = str(tmp_path / "photos" / "dark" / "0.png")
     assert main(["predict", image, "--classifier", run]) == 0
     assert "dark" in capsys.readouterr().out
-
-
-def judged(name: str, share: float, left_out: float | None = None, images: int = 296) -> Simple:
-    """Return a simple classifier that is right on the first of some images, and of four times as many that were left out."""
-    others = torch.arange(0 if left_out is None else 4 * images)
-    right = torch.arange(images) < round(share * images)
-    figure = float(right.double().mean())
-    return Simple(
-        Candidate(name, figure, images), cast(Model, torch.nn.Identity()), right, others < (left_out or 0) * len(others)
-    )
-
-
-@pytest.mark.parametrize(
-    ("pixels", "probe", "poor"),
-    [(0.068, 0.118, True), (0.068, 0.112, True), (0.068, 0.912, False), (0.95, 0.939, True), (0.5, 0.62, False)],
-)
-def test_weights_whose_features_say_no_more_than_pixels_are_called_no_help(
-    pixels: float, probe: float, *, poor: bool
-) -> None:
-    for left_out in (
-        (None, pixels),
-        (None, None),
-        (probe, pixels),
-    ):  # of a start that learned these images, and of others
-        ours, others = judged(PROBE, probe, left_out[0]), judged(PIXELS, pixels, left_out[1])
-        line = poor_start(others, ours, SINGLE_LABEL.headline)
-        assert (line is not None) == poor
-        if line is not None:
-            assert f"{ours.candidate.figure:.1%} ±" in line
-            assert f"{others.candidate.figure:.1%} ±" in line
-            assert "Without `source` a network learns from scratch" in line
-
-
-@pytest.mark.parametrize(("probe", "pixels"), [(0.9, 0.5), (0.5, 0.9), (0.6, 0.6)])
-def test_of_few_images_no_start_is_called_no_help(probe: float, pixels: float) -> None:
-    ours, others = (judged(name, share, images=10) for name, share in ((PROBE, probe), (PIXELS, pixels)))
-    assert poor_start(others, ours, SINGLE_LABEL.headline) is None
-
-
-def test_where_few_images_tell_no_difference_those_that_were_left_out_do() -> None:
-    headline = SINGLE_LABEL.headline
-    probe, pixels = judged(PROBE, 0.6, 0.7, images=10), judged(PIXELS, 0.6, 0.4, images=10)
-    assert probe.better_than(pixels, headline)
-    assert not pixels.better_than(probe, headline)
-    assert not probe.better_than(judged(PIXELS, 0.7, 0.1, images=10), headline), "the images of validation come first"
-    assert not probe.better_than(judged(PIXELS, 0.6, 0.7, images=10), headline), "of equals the cheaper is kept"
 
 
 def test_a_start_that_does_not_help_is_warned_of_before_training(tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ from typing import Any
 
 from vitral import distributed
 from vitral.advice import argument
-from vitral.data.assemble import UnreadableImagesError
 from vitral.data.open import open_data
 from vitral.data.part import is_part
 from vitral.data.source import DataSet
 from vitral.described import read_object
-from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted
+from vitral.errors import ImageError, StorageError, StudyError, TrainingInterrupted, UnreadableImagesError
 from vitral.events import Listener, Message
 from vitral.files import write_file
 from vitral.layout import RUNS

@@ -141,8 +141,9 @@ def _judged_now(
         judged[one.name] = now = replace(record, figure=figure, images=images, data=data)
         if torchrun.is_main():
             write_record(folder, now)
-        text, of = _candidate(now).text(run.data.task.headline), _candidate(now).of()
-        listener(Message(f"{_named(one)}, of the data as they were: {text} of {of} as they are now."))
+        made = _candidate(now)
+        reached = made.text(run.data.task.headline)
+        listener(Message(f"{_named(one)}, of the data as they were: {reached} of {made.of()} as they are now."))
     return judged
 
 

@@ -114,14 +114,14 @@ def first_classifier(
         if may is None:
             return None
         first = _made(run, may, validating, listener, seconds=seconds)
-    if torchrun.is_main() and not _is_better(run.folder / CLASSIFIER, begun):
+    if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, begun):
         save(first.load(), run.folder / CLASSIFIER)
     distributed.barrier()
     return first
 
 
-def _is_better(folder: Path, begun: Candidate | None) -> bool:
-    """Tell whether a run's classifier so far is not to give way to its first one: it was trained, or is that one."""
+def _stays(folder: Path, begun: Candidate | None) -> bool:
+    """Tell whether a run's classifier so far does not give way to the first one: it was trained, or is `begun` or better."""
     if begun is not None:
         return is_classifier(folder)
     try:

@@ -24,9 +24,9 @@ FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
 
 PAPERS = "finetune-paper"  # the recipe of a sweep that names none: the paper's own
 PRETRAINING, SCRATCH = "pretrain", "scratch"  # of a run from random weights that names none
-# Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
 PATHS, DATA_NAMES = ("method.teacher", "method.tree"), ("method.unlabelled", "evaluation.data")  # of a recipe's keys
-VIEWS = "augmentation"
+VIEWS = "augmentation"  # how the recipe's keys begin that say how images vary
+# Keys of a recipe, by their beginnings: who says one of them means a network from scratch, or another way to learn.
 NETWORK_KEYS = ("model", *SHAPE, "head.", "experts.", "method")
 ADAPTED = "finetune"  # with which the automatic choice for trained weights begins
 
@@ -163,6 +163,7 @@ def _anchored(change: str) -> str:
 
 
 def _leaves(key: str, text: str) -> Iterator[tuple[str, str]]:
+    """Give a setting as it was said, or where it is a section as a table those in it, each with its dotted key."""
     value = spelled(text)
     if not isinstance(value, dict):
         yield key, text
@@ -192,7 +193,7 @@ class Request:
         recipe_named: whether the command or the run that continues named a recipe, which then means what it says.
         several: whether several ways to learn may be tried, since nothing that was said means one.
         settled: whether the recipe is that of a run which goes on, as it was resolved for the data that this began with.
-        data_views: whether the recipe, before anything was said of it, leaves to the data how images vary.
+        views_said: what was said of how images vary, where the recipe leaves that to the data; it is laid over what suits them.
         begun: those that the run which continues tries; empty where it began with none.
         start: what was chosen to begin with, and why, where no start was named; None before that.
     """
@@ -205,7 +206,7 @@ class Request:
     recipe_named: bool = True
     several: bool = False
     settled: bool = False
-    data_views: bool = False
+    views_said: tuple[str, ...] = ()
     begun: tuple[Attempt, ...] = ()
     start: ChosenStart | None = None
 
@@ -219,11 +220,6 @@ class Request:
         """What was said of the recipe, by key; of a section said as a table, each of its keys."""
         pairs = (change.partition("=") for change in self.said)
         return {key: value for name, _, text in pairs for key, value in _leaves(name.strip(), text)}
-
-    @property
-    def views_said(self) -> tuple[str, ...]:
-        """What was said of how images vary, to be laid over what suits the data."""
-        return tuple(change for change in self.said if self.data_views and change.startswith(VIEWS))
 
     @property
     def from_recipe(self) -> bool:
@@ -273,10 +269,12 @@ def read_request(
     if asked.kind == "pre-train":
         recipe = recipe.with_changes({"model": asked.model or recipe.model or DEFAULT_MODEL})
     request = Request(asked, source, load_recipe(ADAPTED) if automatic else recipe, automatic, said, named is not None)
-    data_views = load_recipe(named or default).augmentation is None
+    views_said = tuple(change for change in said if change.lstrip().startswith(VIEWS))
+    if views_said and load_recipe(named or default).augmentation is not None:
+        views_said = ()
     settled = named is not None and named == kept
     several = bool(begun) or (automatic and asked.baselines and not says_one(request.told))
-    request = replace(request, several=several, settled=settled, data_views=data_views, begun=begun, start=start)
+    request = replace(request, several=several, settled=settled, views_said=views_said, begun=begun, start=start)
     if request.from_recipe:
         network_config(recipe, ANY_CLASSES)
     elif source is not None and not request.from_name:

@@ -82,7 +82,7 @@ def _with_cost(plan: Plan, request: Request, facts: Facts, measured: Measured) -
 
 
 def _judges_nothing(request: Request, facts: Facts) -> bool:
-    """Tell whether there is a first classifier, and there are no images to tell whether a trained network is better."""
+    """Tell whether a run that has a first classifier, see `Run.why_no_first`, has no images to compare a trained network by."""
     asked, data, method = request.asked, facts.data, request.in_full.method
     unnamed = asked.kind == "fine-tune" and not (request.recipe_named or request.begun)
     return unnamed and asked.baselines and data.task == SINGLE_LABEL and method.uses_labels and not data.judged
@@ -192,7 +192,7 @@ def _situation(request: Request, facts: Facts) -> from_scratch.Situation:
 
 
 def _from_scratch(request: Request, facts: Facts, network: from_scratch.Choice | None) -> tuple[Recipe, list[str]]:
-    """Return the recipe of a run from random weights, and why; one that was named stays as it is."""
+    """Return the recipe of a run from random weights, and why; one that was named stays as it is, what was said aside."""
     recipe, augmentation = request.recipe, facts.data.augmentation
     if request.recipe_named or network is None:
         if request.views_said:

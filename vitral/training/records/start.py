@@ -291,7 +291,7 @@ def folder_and_data(
     """
     asked, read = request.asked, partial(read_data, request, listener, verify=verify)
     if out is None:
-        check_location(RUNS / "run")
+        check_location(RUNS / "run")  # whatever it will be called, which only the data say
         data = read()
         with run_folder(None, data.name, asked, resume=False, overwrite=False) as folder:
             yield folder, data
