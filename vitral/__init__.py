@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from vitral.models.create import create_model as create_model
     from vitral.plugins import load_plugin as load_plugin
     from vitral.plugins import register as register
+    from vitral.studies.compare_starts import starts as starts
     from vitral.studies.distill import distill as distill
     from vitral.studies.paper.run import study as study
-    from vitral.studies.starts import starts as starts
     from vitral.studies.sweep import finetune as finetune
     from vitral.studies.table import table as table
     from vitral.studies.vtab import vtab as vtab
@@ -82,7 +82,7 @@ _HOMES = {
     "register": "vitral.plugins",
     "score_frozen": "vitral.evaluation.frozen",
     "robustness": "vitral.evaluation.corruptions",
-    "starts": "vitral.studies.starts",
+    "starts": "vitral.studies.compare_starts:starts",
     "study": "vitral.studies.paper.run",
     "table": "vitral.studies.table",
     "vtab": "vitral.studies.vtab",

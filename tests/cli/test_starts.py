@@ -11,7 +11,7 @@ from tests.cli.conftest import Refused
 from tests.weights.client import type_command
 from tests.weights.hub_server import hub
 from vitral.cli.main import main
-from vitral.report.starts import StartTable
+from vitral.report.start_table import StartTable
 from vitral.report.written import write_result
 from vitral.weights.named.row import rows
 
@@ -73,7 +73,7 @@ def test_the_table_is_printed_though_it_can_no_longer_be_written(
         folder.write_text("made meanwhile")
         write_result(table, folder, **files)
 
-    monkeypatch.setattr("vitral.studies.starts.write_result", write)
+    monkeypatch.setattr("vitral.studies.compare_starts.write_result", write)
     assert main([*COMPARE, "good", "--out", str(tmp_path / "out")]) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[-1] == "  vitral finetune --data photos --from good"

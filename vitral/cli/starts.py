@@ -9,8 +9,8 @@ from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
-from vitral.report.starts import COLUMNS, StartTable
-from vitral.studies.starts import starts as compare_starts
+from vitral.report.start_table import COLUMNS, StartTable
+from vitral.studies.compare_starts import starts as compare_starts
 from vitral.training.planning.request import ask
 
 TAKEN = ("out", "image_size", "time", "seed", "classes", "skip_bad_images", "offline", "started")  # with --starts

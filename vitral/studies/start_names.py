@@ -1,4 +1,4 @@
-"""The names of starts to compare: what was typed, each checked before any work, and what "auto" stands for."""
+"""The names of starts to compare: those that the user gave, each checked before any work, and those that "auto" stands for."""
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -18,29 +18,30 @@ LARGEST_SIZE = 256  # pixels, beyond which an image costs several times as much 
 NO_NETWORK = "no network answers"
 
 
-def read_names(asked: str | Sequence[str | Path], listener: Listener) -> tuple[str, ...]:
-    """Return the names of the starts, each once, in the order in which they were typed.
+def read_names(starts: str | Sequence[str | Path], listener: Listener) -> tuple[str, ...]:
+    """Return the names of the starts, each once, in the order given.
 
     Args:
-        asked: with commas between them, or in a list; "auto" stands for several.
-        listener: hears that no network answers, where "auto" would have been more with one.
+        starts: The names, in a list or with commas between them; "auto" stands for several.
+        listener: Receives a warning if no network answers and "auto" therefore stands for less.
 
     Raises:
-        WeightsError: one means nothing; the message proposes the nearest name.
-        StudyError: there is none.
+        WeightsError: A name is unknown; the message proposes the nearest.
+        StudyError: There is no name.
     """
-    parts = asked.split(",") if isinstance(asked, str) else map(str, asked)
-    typed = dict.fromkeys(part.strip() for part in parts if part.strip())
-    for name in typed:
+    parts = starts.split(",") if isinstance(starts, str) else map(str, starts)
+    given = list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    for name in given:
         if name != AUTO:
             refuse_unknown(name)
-    if not typed:
+    if not given:
         raise StudyError(f"{argument('starts')} names no start; name some with commas between them, or '{AUTO}'.")
-    if AUTO not in typed:
-        return tuple(typed)
+    if AUTO not in given:
+        return tuple(given)
     automatic, missing = _automatic()
-    named = dict.fromkeys(one for name in typed for one in (automatic if name == AUTO else (name,)))
-    if not named:
+    place = given.index(AUTO)
+    names = tuple(dict.fromkeys([*given[:place], *automatic, *given[place + 1 :]]))
+    if not names:
         raise StudyError(
             f"'{AUTO}' means published weights, of which this machine has none that may be used in products, and {missing}; "
             "name files or folders."
@@ -49,11 +50,11 @@ def read_names(asked: str | Sequence[str | Path], listener: Listener) -> tuple[s
         listener(
             Message(f"No network answers, so '{AUTO}' means only the published weights on this machine.", warning=True)
         )
-    return tuple(named)
+    return names
 
 
 def _automatic() -> tuple[list[str], str]:
-    """Return what "auto" stands for now, and why that is nothing but what is here, if so; the network is asked once."""
+    """Return the names that "auto" stands for now, and why weights that are not here are missing, if so."""
     listed = list(rows().values())
     cached = {row.name for row in listed if kept(row) is not None}
     every = automatic_names(listed, cached)
@@ -65,28 +66,23 @@ def _automatic() -> tuple[list[str], str]:
 
 
 def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]:
-    """Return which starts to compare where none is named: those that are here, and those that are worth a download.
+    """Return the starts to compare if none is named: those that are here, and those that are worth a download.
 
-    None that is not for products is among them. The latter are small, and free as what a run begins with unasked, and of each
-    kind of published score the best in whole points, since two kinds cannot be compared, and a tenth of a point says nothing
-    of other images.
+    All may be used in products. Those to download are small and free, and the best of each kind of published score in whole
+    points: two kinds cannot be compared, and a tenth of a point says nothing of other images.
 
     Args:
-        listed: published weights that are here or can be fetched.
-        cached: the names of those on this machine.
+        listed: The published weights that are here or can be fetched.
+        cached: The names of those on this machine.
     """
     every = list(listed)
     here = [row.name for row in every if row.name in cached and row.products != "no"]
     best: dict[str, Row] = {}
-    for row in every:
-        if _worth_fetching(row) and (row.metric not in best or _score(row) > _score(best[row.metric])):
+    for row in filter(_worth_fetching, every):
+        if row.metric not in best or round(row.score or 0.0) > round(best[row.metric].score or 0.0):
             best[row.metric] = row
     return list(dict.fromkeys([*here, *(row.name for row in best.values())]))
 
 
 def _worth_fetching(row: Row) -> bool:
     return is_free(row) and row.megabytes <= LARGEST_MEGABYTES and row.image_size <= LARGEST_SIZE
-
-
-def _score(row: Row) -> int:
-    return round(row.score or 0.0)

@@ -11,7 +11,7 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.errors import ModelError, VitralError, WeightsError
 from vitral.evaluation.features import sample
-from vitral.evaluation.starts import Images, probe_start
+from vitral.evaluation.start_probes import Images, probe_start
 from vitral.events import Event, Listener, Message, Progress
 from vitral.models.catalog import variant
 from vitral.models.cost import count_macs

@@ -17,9 +17,9 @@ from tests.studies.made_starts import SIZE, write_gratings
 from tests.weights.hub_server import hub
 from vitral.classifier.folder import read, save
 from vitral.errors import DataError, StorageError, StudyError, WeightsError
-from vitral.evaluation.starts import Cost, Images, measure_cost
+from vitral.evaluation.start_probes import Images, ProbeCost, measure_cost
 from vitral.events import Event, Message, ignore
-from vitral.report.starts import PIXELS, StartTable
+from vitral.report.start_table import PIXELS, StartTable
 from vitral.studies.start_names import automatic_names, read_names
 from vitral.training.planning.published_start import is_free
 from vitral.weights.named.row import rows
@@ -239,12 +239,12 @@ def test_images_with_several_classes_are_refused_in_one_line(among_starts: Path,
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
     """Let the images of each start take as long as said, by the clock of the budget alone; all else is measured."""
 
-    def measured(classifier: vitral.Classifier, images: Images, loading: float, **how: Any) -> Cost:  # noqa: ANN401
+    def measured(classifier: vitral.Classifier, images: Images, loading: float, **how: Any) -> ProbeCost:  # noqa: ANN401
         cost = measure_cost(classifier, images, loading, **how)
         an_image = seconds.get(classifier.provenance.source, 1.0)
         return replace(cost, loading=0.0, train_image=an_image, judging_image=an_image)
 
-    monkeypatch.setattr("vitral.studies.starts.measure_cost", measured)
+    monkeypatch.setattr("vitral.studies.compare_starts.measure_cost", measured)
 
 
 def test_a_budget_thins_the_images_equally_for_all_starts(among_starts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,13 +263,13 @@ def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
     among_starts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that counts the bytes that the Hub sends."""
-    costs: list[Cost] = []
+    costs: list[ProbeCost] = []
 
-    def measured(*arguments: Any, **how: Any) -> Cost:  # noqa: ANN401
+    def measured(*arguments: Any, **how: Any) -> ProbeCost:  # noqa: ANN401
         costs.append(measure_cost(*arguments, **how))
         return costs[-1]
 
-    monkeypatch.setattr("vitral.studies.starts.measure_cost", measured)
+    monkeypatch.setattr("vitral.studies.compare_starts.measure_cost", measured)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
@@ -280,7 +280,7 @@ def test_a_download_is_no_part_of_what_a_start_costs_to_load_again(
         template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         bytes_sent = SimpleNamespace(perf_counter=lambda: float(server.sent), monotonic=time.monotonic)
-        monkeypatch.setattr("vitral.studies.starts.clock", bytes_sent)
+        monkeypatch.setattr("vitral.studies.compare_starts.clock", bytes_sent)
         table = vitral.starts("photos", "hf:lab/good", time="4h", listener=ignore)
     assert table.best == "hf:lab/good"
     assert server.sent >= len(files["weights.safetensors"])

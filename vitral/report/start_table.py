@@ -1,22 +1,27 @@
 """Starts side by side on the user's own images: what was found of each, which one to take, and the table of it."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE
 
-JSON_FILE, TABLE_FILE = "starts.json", "starts.md"
+JSON_FILE = "starts.json"
+TABLE_FILE = "starts.md"
 KIND = "vitral-starts"
 TITLE = "# Starts compared on "
-MARKS = {JSON_FILE: f'"kind": "{KIND}"'.encode(), TABLE_FILE: TITLE.encode()}  # of files of ours, which may be replaced
+MARKS = {JSON_FILE: f'"kind": "{KIND}"'.encode(), TABLE_FILE: TITLE.encode()}  # of our own files, which may be replaced
 COLUMNS = ("start", "accuracy", "95 %", "ms/image", "seconds", "parameters", "MB", "licence")
 PIXELS = "pixels alone"  # the row that every start has to beat
 NOTHING = (
     "None of them is proposed: random features say little of what training reaches, and a start that has learned from the "
     "images that judge it, nothing of what it is worth."
 )
+TIE = (
+    "{} and {} are a tie: these images cannot tell them apart. {} is proposed: the fastest, or the most accurate of those "
+    "about as fast."
+)
+NOT_SURE = "It is not surely better here than a linear model on the pixels: expect little from its features."
 
 
 @dataclass(frozen=True)
@@ -24,19 +29,19 @@ class StartRow:
     """One start.
 
     Attributes:
-        name: as it was asked for.
-        accuracy: of the linear probe, 0 to 1; None where there is none.
-        low: the lower end of its 95 % interval.
-        high: the upper end.
-        image_seconds: that the features of an image took, reading it included.
-        seconds: that the whole probe took, from loading the start.
-        parameters: of the network, its head included.
-        megabytes: of its file, in units of 10^6 bytes; None for random weights.
-        licence: of the published weights that it is or was trained from; empty where it is not known.
-        products: whether these may be used in products; see `vitral.weights.named.row`.
+        name: The name that the user gave.
+        accuracy: The accuracy of the linear probe, 0 to 1; None without a probe.
+        low: The lower end of the accuracy's 95 % interval.
+        high: The upper end.
+        image_seconds: Seconds for the features of one image, reading included.
+        seconds: Seconds for the whole probe, loading the start included.
+        parameters: The number of parameters of the network, with its head.
+        megabytes: The size of its file, in units of 10^6 bytes; None for random weights.
+        licence: The licence of the published weights that it is or was trained from; empty if unknown.
+        products: Whether these may be used in products; see `vitral.weights.named.row`.
         weights: "trained", "random" or "none".
-        problem: why there is no accuracy, in one line; empty if there is one.
-        remarks: what else must be known, one line each.
+        problem: The reason why there is no accuracy, in one line; empty if there is one.
+        remarks: Further lines that a reader must know.
     """
 
     name: str
@@ -55,29 +60,27 @@ class StartRow:
 
     def cells(self) -> list[str]:
         """Return the row as texts, in the order of `COLUMNS`."""
-        known = self.accuracy is not None and self.low is not None and self.high is not None
+        interval = NO_VALUE if self.low is None or self.high is None else f"{self.low:.1%} to {self.high:.1%}"
+        milliseconds = None if self.image_seconds is None else 1000 * self.image_seconds
         return [
             self.name,
-            f"{self.accuracy:.1%}" if known else NO_VALUE,
-            f"{self.low:.1%} to {self.high:.1%}" if known else NO_VALUE,
-            NO_VALUE if self.image_seconds is None else f"{1000 * self.image_seconds:,.1f}",
-            NO_VALUE if self.seconds is None else f"{self.seconds:,.1f}",
-            NO_VALUE if self.parameters is None else f"{self.parameters:,}",
-            NO_VALUE if self.megabytes is None else f"{self.megabytes:,.{0 if self.megabytes >= 10 else 2}f}",
+            _text(self.accuracy, ".1%"),
+            interval,
+            _text(milliseconds, ",.1f"),
+            _text(self.seconds, ",.1f"),
+            _text(self.parameters, ","),
+            _text(self.megabytes, ",.0f" if (self.megabytes or 0) >= 10 else ",.2f"),
             self.licence or NO_VALUE,
         ]
 
-    def lines(self) -> list[str]:
-        """Return what is said of it below the table."""
-        return [*([self.reason()] if self.problem else []), *(f"{self.name}: {remark}" for remark in self.remarks)]
-
     def reason(self) -> str:
         """Return why there is no accuracy, with the name."""
-        return (
-            f"Not compared: {self.problem}"
-            if self.name in self.problem
-            else f"{self.name} is not compared: {self.problem}"
-        )
+        known = self.name in self.problem
+        return f"Not compared: {self.problem}" if known else f"{self.name} is not compared: {self.problem}"
+
+
+def _text(value: float | None, form: str) -> str:
+    return NO_VALUE if value is None else format(value, form)
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,15 +88,15 @@ class StartTable:
     """Starts compared on the same images.
 
     Attributes:
-        data: the dataset's name.
-        rows: the most accurate first; those without an accuracy last.
-        train_images: on which each probe was fitted.
-        judging_images: that judged them all.
-        split: which those are: "validation", or "training", each left out of the fit that judged it.
-        best: the name of the start to take; empty if there is none.
-        tied: the names of those that cannot be told from the most accurate one, `best` among them.
-        beats_pixels: whether `best` is surely better than a linear model on pixels; None if that is not known.
-        next: what one would type to train from it; empty without a `best`.
+        data: The dataset's name.
+        rows: The starts, the most accurate first and those without an accuracy last.
+        train_images: The number of images that each probe was fitted on.
+        judging_images: The number of images that judged them all.
+        split: The split of these: "validation", or "training", each left out of the fit that judged it.
+        best: The name of the start to take; empty if there is none.
+        tied: The names of those that cannot be told from the most accurate one, `best` among them.
+        beats_pixels: Whether `best` is surely better than a linear model on pixels; None if unknown.
+        next: The call or command that trains from it; empty without a `best`.
     """
 
     data: str
@@ -119,7 +122,7 @@ class StartTable:
         return next(row for row in self.rows if row.name == name)
 
     def judged(self) -> str:
-        """Return by what the starts were compared, in one sentence."""
+        """Return in one sentence how the starts were compared."""
         out = ", each left out of the fit that judges it" if self.split == "training" else ""
         return (
             f"Linear probes in closed form, fitted on {self.train_images:,} training images, judged by the same "
@@ -128,28 +131,24 @@ class StartTable:
 
     def verdict(self) -> list[str]:
         """Return which start to take and why, one line each."""
-        others = [name for name in self.tied if name != self.best]
         if not self.best:
             return [NOTHING]
-        if others:
-            lines = [
-                f"{_listed([self.best, *others])} are a tie: these images cannot tell them apart. {self.best} is proposed: the "
-                "fastest, or the most accurate of those about as fast."
-            ]
-        else:
-            lines = [f"{self.best} is the best start for these images."]
-        if self.beats_pixels is False:
-            lines.append(
-                "It is not surely better here than a linear model on the pixels: expect little from its features."
-            )
-        return lines
+        *tied, last = [self.best, *(name for name in self.tied if name != self.best)]
+        decided = (
+            TIE.format(", ".join(tied), last, self.best) if tied else f"{self.best} is the best start for these images."
+        )
+        return [decided] if self.beats_pixels is not False else [decided, NOT_SURE]
 
     def remarks(self) -> list[str]:
-        """Return what is said of single rows, one line each."""
-        return [line for row in self.rows for line in row.lines()]
+        """Return the remarks on single rows, one line each."""
+        lines = []
+        for row in self.rows:
+            lines += [row.reason()] if row.problem else []
+            lines += [f"{row.name}: {remark}" for remark in row.remarks]
+        return lines
 
     def cells(self, best: str = "* {}") -> list[list[str]]:
-        """Return the rows as texts; `best` is how the name of the start to take is marked."""
+        """Return the rows as texts; `best` is the pattern that marks the name of the start to take."""
         every = (row.cells() for row in self.rows)
         return [[best.format(name) if name == self.best else name, *rest] for name, *rest in every]
 
@@ -165,7 +164,3 @@ class StartTable:
         remarks = [f"- {line}" for line in self.remarks()]
         parts = [f"{TITLE}{self.data}", "", self.judged(), "", *rows, "", *self.verdict(), *proposed]
         return "\n".join([*parts, *(["", *remarks] if remarks else []), ""])
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} and {names[-1]}"

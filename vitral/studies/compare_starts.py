@@ -5,7 +5,6 @@ import time as clock
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,13 +21,22 @@ from vitral.data.source import DataSet
 from vitral.errors import DataError, ModelError, PluginError, StorageError, StudyError, WeightsError
 from vitral.evaluation.baselines import MOST_TEST, MOST_TRAINING
 from vitral.evaluation.features import Stopwatch, sample, unit_seconds
-from vitral.evaluation.starts import Cost, Images, Probed, affordable, decide, measure_cost, probe_start, surely_better
+from vitral.evaluation.start_probes import (
+    Images,
+    ProbeCost,
+    Probed,
+    affordable,
+    decide,
+    measure_cost,
+    probe_start,
+    surely_better,
+)
 from vitral.events import Listener, Message, ignore
 from vitral.layout import CLASSIFIER, WEIGHTS
 from vitral.outputs import check_file
 from vitral.paths import is_folder, is_regular, look_at
 from vitral.progress import show
-from vitral.report.starts import JSON_FILE, MARKS, PIXELS, TABLE_FILE, StartRow, StartTable
+from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, StartRow, StartTable
 from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
@@ -44,6 +52,7 @@ from vitral.weights.recognize import weights_in
 
 PIXEL_MODEL = "pixels-16"  # whose preprocessing the row of pixels has
 NO_TIME = "there was no time for it"
+NO_MEMORY = "it does not fit into memory."
 
 
 def starts(
@@ -65,37 +74,37 @@ def starts(
 ) -> StartTable:
     """Compare starts for a training by linear probes on their frozen features, on the same images; nothing is trained.
 
-    At most 4,000 training images and 2,000 validation images are looked at, drawn by the seed; without a validation split each
-    training image is judged by the fit without it. The test split has no part in it. One start is in memory at a time; one that
-    cannot be had is a row that says why.
+    The comparison uses at most 4,000 training images and 2,000 validation images, drawn by the seed; without a validation split
+    each training image is judged by the fit without it. The test split has no part in it. One start is in memory at a time; one
+    that cannot be had becomes a row that says why.
 
     Args:
-        data: what `vitral.data.open.open_data` takes, with one class an image.
-        starts: names, in a list or with commas between them: whatever `source` of `finetune` takes, and "auto", which stands
-            for the published weights on this machine that may be used in products, and the best small ones that are free.
-        out: a folder for starts.json and starts.md; None writes nothing.
-        image_size: pixels; each start's own if None.
-        time: a budget for everything, from `started` on, downloads included, though none is broken off: fewer images are looked
-            at then, as many for every start, and starts for which there is no time are left out.
-        seed: of the images that are drawn; None for 0.
-        classes: of nested folders, which one names the class.
-        skip_bad_images: pass over unreadable images instead of an error.
-        overwrite: replace files of those names in `out` that are not of this kind.
-        offline: fetch nothing: what is not on this machine is a row that says so. The environment variable HF_HUB_OFFLINE
-            means the same.
-        started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: hears messages and progress.
-        speech: the words for what to type next.
-        told: hears the table before it is written, so that it is not lost with a disk that is full by then.
+        data: The data, as `vitral.data.open.open_data` takes them, with one class an image.
+        starts: The names, in a list or with commas between them: whatever `source` of `finetune` takes, and "auto", which
+            stands for the published weights on this machine that may be used in products, and the best small free ones.
+        out: The folder for starts.json and starts.md; None writes nothing.
+        image_size: The size of the images in pixels; None for each start's own.
+        time: The budget for everything from `started` on, such as "10m". Downloads count, but none is broken off. Fewer images
+            are then used, as many for every start, and starts for which there is no time are left out.
+        seed: The seed that draws the images; None for 0.
+        classes: The part of the path that names the class in nested folders.
+        skip_bad_images: Whether to pass over unreadable images instead of an error.
+        overwrite: Whether to replace files of those names in `out` that are not of this kind.
+        offline: Whether to fetch nothing, so that what is not on this machine becomes a row that says so. The environment
+            variable HF_HUB_OFFLINE does the same.
+        started: The `time.monotonic()` at which the budget began; None for now.
+        listener: Receives messages and progress.
+        speech: The words for what to type next.
+        told: Receives the table before it is written, so that it is not lost if the disk is full by then.
 
     Returns:
-        A row a start, which one to take, and what to type for that.
+        A row for each start, which one to take, and what to type for that.
 
     Raises:
-        WeightsError: a name that means nothing, said before any work.
-        DataError: the data cannot be read, or have several classes an image.
-        StudyError: no start could be compared.
-        StorageError: nothing can be written in `out`.
+        WeightsError: A name is unknown; that is found before any work.
+        DataError: The data cannot be read, or have several classes an image.
+        StudyError: No start could be compared.
+        StorageError: Nothing can be written in `out`.
     """
     began = clock.monotonic() if started is None else started
     if distributed.world() > 1:
@@ -142,18 +151,18 @@ def _open(asked: Asked, listener: Listener) -> DataSet:
 
 @dataclass(eq=False)
 class _Comparison:
-    """One comparison: what was asked, and what is known so far.
+    """A comparison, and what it has found so far.
 
     Attributes:
-        asked: the training that the comparison is for, without its start.
-        data: the images.
-        names: of the starts.
-        stopwatch: says what is left of the time.
-        listener: hears of it.
-        speech: the words for what to type.
-        found: the rows so far.
-        probed: what their probes made of those that could be compared.
-        seen: starts that have learned from these data before, so that to leave a training image out of the fit is not enough.
+        asked: The training that the comparison is for, without its start.
+        data: The dataset.
+        names: The names of the starts.
+        stopwatch: The time that is left.
+        listener: Receives messages and progress.
+        speech: The words for what to type.
+        rows: The rows so far, by name.
+        probed: The probes of the starts that could be compared.
+        seen: The starts that have learned from these data, for which leaving a training image out of the fit is not enough.
     """
 
     asked: Asked
@@ -162,7 +171,7 @@ class _Comparison:
     stopwatch: Stopwatch
     listener: Listener
     speech: Speech
-    found: dict[str, StartRow] = field(default_factory=dict)
+    rows: dict[str, StartRow] = field(default_factory=dict)
     probed: dict[str, Probed] = field(default_factory=dict)
     seen: set[str] = field(default_factory=set)
 
@@ -172,11 +181,10 @@ class _Comparison:
         if self.asked.budget_seconds is not None:
             images = self._affordable(images)
         for name in (PIXELS, *self.names):
-            self._attempt(name, partial(self._probe, name, images))
-            self._tell(name, images)
+            self._attempt(name, lambda name: self._probe(name, images))
+            self._report(name, images)
         if not any(name in self.probed for name in self.names):
-            first = self.found[self.names[0]]
-            raise StudyError(f"No start could be compared. {first.reason()}")
+            raise StudyError(f"No start could be compared. {self.rows[self.names[0]].reason()}")
         return self._concluded(images)
 
     def _images(self) -> Images:
@@ -189,66 +197,63 @@ class _Comparison:
 
     def _affordable(self, images: Images) -> Images:
         """Return as many of the images as there is time for, and note the starts for which there is none."""
-        costs: dict[str, Cost] = {}
-        for name in [PIXELS, *self.names]:
-            self._attempt(name, partial(self._measure, name, images, costs))
-        judging = 0 if images.judging is None else len(images.judging)
-        counts, left_out = affordable(
-            costs, len(images.train), judging, images.classes, seconds=self.stopwatch.left(), unit=unit_seconds()
-        )
+        costs: dict[str, ProbeCost] = {}
+
+        def measure(name: str) -> None:
+            _fetch(name, self.listener)  # a download is no part of what loading costs
+            classifier, loading = self._load(name, self.listener)
+            costs[name] = measure_cost(classifier, images, loading, network=name != PIXELS, context=_context)
+
+        for name in (PIXELS, *self.names):
+            self._attempt(name, measure)
+        whole = len(images.train), 0 if images.judging is None else len(images.judging)
+        counts, left_out = affordable(costs, *whole, images.classes, seconds=self.stopwatch.left(), unit=unit_seconds())
         for name in left_out:
-            self.found[name] = self._failed(name, NO_TIME)
+            self._fail(name, NO_TIME)
         fewer = images.thinned(*counts)
-        if counts != (len(images.train), judging):
+        if counts != whole:
             self.listener(
                 Message(f"There is time for {_counted(fewer)} of {_counted(images)}, the same for every start.")
             )
         return fewer
 
-    def _measure(self, name: str, images: Images, costs: dict[str, Cost]) -> None:
-        """Note what a start takes."""
-        if self.stopwatch.left() <= 0:
-            raise StudyError(NO_TIME)
-        _fetch(name, self.listener)  # which loading it again does not take
-        began = clock.perf_counter()
-        classifier = self._load(name, self.listener)
-        loading = clock.perf_counter() - began
-        costs[name] = measure_cost(classifier, images, loading, network=name != PIXELS, context=_context)
-
-    def _probe(self, name: str, images: Images) -> None:
-        """Compare a start."""
-        if self.stopwatch.left() <= 0:
-            raise StudyError(NO_TIME)
-        began = clock.perf_counter()
-        timed = self.asked.budget_seconds is not None  # then it was loaded before, and all was said
-        classifier = self._load(name, ignore if timed else self.listener)
-        loading = clock.perf_counter() - began
-        probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=_context)
-        self.found[name] = self._row(name, classifier, replace(probed, seconds=probed.seconds + loading))
-        self.probed[name] = replace(probed, left_out=probed.left_out[:0]) if name in self.seen else probed
-
-    def _load(self, name: str, listener: Listener) -> Classifier:
-        if name == PIXELS:
-            return load(PIXEL_MODEL, listener=ignore)
-        return load(name, image_size=self.asked.image_size, tuned=False, listener=listener).to(training_device())
-
-    def _attempt(self, name: str, work: Callable[[], object]) -> None:
-        """Do something with a start; if it cannot be had, its row says so."""
-        if name in self.found:
+    def _attempt(self, name: str, work: Callable[[str], None]) -> None:
+        """Do something with a start that has no row yet; if it fails, the row says why."""
+        if name in self.rows:
             return
         try:
-            work()
+            if self.stopwatch.left() <= 0:
+                raise StudyError(NO_TIME)
+            work(name)
         except (WeightsError, ModelError, PluginError, StorageError, StudyError) as error:
-            self.found[name] = self._failed(name, str(error))
+            self._fail(name, str(error))
         except (torch.OutOfMemoryError, MemoryError):
-            self.found[name] = self._failed(name, "it does not fit into memory.")
+            self._fail(name, NO_MEMORY)
 
-    def _failed(self, name: str, problem: str) -> StartRow:
-        row = rows().get(name)
-        known = StartRow(name, problem=" ".join(self.speech.text(problem).split()))
-        if row is None:
-            return known
-        return replace(known, megabytes=float(row.megabytes), licence=row.licence, products=row.products)
+    def _probe(self, name: str, images: Images) -> None:
+        timed = self.asked.budget_seconds is not None  # then it was loaded before, with every message
+        classifier, loading = self._load(name, ignore if timed else self.listener)
+        probed = probe_start(classifier, images, self.listener, network=name != PIXELS, context=_context)
+        self.rows[name] = self._row(name, classifier, replace(probed, seconds=probed.seconds + loading))
+        self.probed[name] = replace(probed, left_out=probed.left_out[:0]) if name in self.seen else probed
+
+    def _load(self, name: str, listener: Listener) -> tuple[Classifier, float]:
+        """Return a start, and the seconds that loading it took."""
+        began = clock.perf_counter()
+        if name == PIXELS:
+            classifier = load(PIXEL_MODEL, listener=ignore)
+        else:
+            classifier = load(name, image_size=self.asked.image_size, tuned=False, listener=listener)
+            classifier = classifier.to(training_device())
+        return classifier, clock.perf_counter() - began
+
+    def _fail(self, name: str, problem: str) -> None:
+        row = StartRow(name, problem=" ".join(self.speech.text(problem).split()))
+        if published := rows().get(name):
+            row = replace(
+                row, megabytes=float(published.megabytes), licence=published.licence, products=published.products
+            )
+        self.rows[name] = row
 
     def _row(self, name: str, classifier: Classifier, probed: Probed) -> StartRow:
         (low, high), provenance = probed.interval, classifier.provenance
@@ -258,28 +263,27 @@ class _Comparison:
         if name == PIXELS:
             return figures
         random = provenance.source.startswith(RANDOM) and not provenance.training
-        row = row_of(provenance.source)
         remarks = ["random weights, for comparison."] if random else []
         if same_data(str(provenance.training.get("data_fingerprint", "")), self.data.fingerprint):
             self.seen.add(name)
             remarks.append("it has learned from these data before.")
-        if row is not None and (caution := row.caution()):
+        published = row_of(provenance.source)
+        if published is not None and (caution := published.caution()):
             remarks.append(caution)
         return replace(
             figures,
             parameters=classifier.predictor.num_parameters,
             megabytes=None if random else _bytes(name, classifier) / MEGABYTE,
-            licence="" if row is None else row.licence,
-            products="" if row is None else row.products,
+            licence="" if published is None else published.licence,
+            products="" if published is None else published.products,
             weights="random" if random else "trained",
             remarks=tuple(remarks),
         )
 
-    def _tell(self, name: str, images: Images) -> None:
-        row, number = (
-            self.found[name],
-            "" if name == PIXELS else f"Start {self.names.index(name) + 1} of {len(self.names)}: ",
-        )
+    def _report(self, name: str, images: Images) -> None:
+        """Send the listener what came of a start."""
+        row = self.rows[name]
+        number = "" if name == PIXELS else f"Start {self.names.index(name) + 1} of {len(self.names)}: "
         if row.accuracy is None or row.seconds is None:
             self.listener(Message(f"{number}{row.reason()}", warning=True))
         else:
@@ -287,38 +291,31 @@ class _Comparison:
             self.listener(Message(f"{number}{name}: {reached}."))
 
     def _concluded(self, images: Images) -> StartTable:
-        every = [self.found[name] for name in (*self.names, PIXELS)]
-        ranked = sorted(every, key=lambda row: (row.accuracy is None, -(row.accuracy or 0.0)))
+        every = [self.rows[name] for name in (*self.names, PIXELS)]
+        best, tied = decide({name: self.probed[name] for name in self._eligible()})
         pixels = self.probed.get(PIXELS)
-        decision = decide({name: self.probed[name] for name in self._eligible()})
-        table = StartTable(
+        return StartTable(
             self.data.name,
-            tuple(ranked),
+            tuple(sorted(every, key=lambda row: (row.accuracy is None, -(row.accuracy or 0.0)))),
             len(images.train),
             images.judged,
             "training" if images.judging is None else "validation",
-        )
-        if decision is None:
-            return table
-        best = self.probed[decision.best]
-        return replace(
-            table,
-            best=decision.best,
-            tied=decision.tied,
-            beats_pixels=None if pixels is None else surely_better(best, pixels),
-            next=self.speech.ask(replace(self.asked, source=decision.best, budget_seconds=None)),
+            best,
+            tied,
+            surely_better(self.probed[best], pixels) if best and pixels else None,
+            self.speech.ask(replace(self.asked, source=best, budget_seconds=None)) if best else "",
         )
 
     def _eligible(self) -> list[str]:
-        """Return the starts that may be proposed: trained ones that did not learn from what judges them."""
-        trained = [name for name in self.names if name in self.probed and self.found[name].weights == "trained"]
+        """Return the starts that may be proposed: trained, and not on the images that judge them."""
+        trained = [name for name in self.names if name in self.probed and self.rows[name].weights == "trained"]
         return [name for name in trained if "validation" in self.data.splits or name not in self.seen]
 
 
 def _fetch(name: str, listener: Listener) -> None:
     """Fetch what comes from the network, and leave the rest to `load`."""
-    if (row := rows().get(name)) is not None:
-        fetch(row, listener)
+    if published := rows().get(name):
+        fetch(published, listener)
     elif HUB_ID.fullmatch(name) and look_at(Path(name)) is None:
         download(name)
 
@@ -333,14 +330,14 @@ def _counted(images: Images) -> str:
 
 
 def _bytes(name: str, classifier: Classifier) -> int:
-    """Return the size of a start's file; of one that is several, or in the Hub's cache, that of its tensors."""
-    row, path = rows().get(name), Path(name)
+    """Return the size of a start's file; for several files, or one in the Hub's cache, the size of its tensors."""
+    published, path = rows().get(name), Path(name)
     for folder in (path, path / CLASSIFIER):
         if is_classifier(folder):
             path = folder / WEIGHTS
     if is_folder(path):
         path = weights_in(path) or path
-    file = kept(row) if row is not None else path
+    file = path if published is None else kept(published)
     if file is not None and is_regular(file) and file.suffix != ".json":
         return file.stat().st_size
     return sum(tensor.numel() * tensor.element_size() for tensor in classifier.model.state_dict().values())
