@@ -177,7 +177,7 @@ def affordable(
 def surely_better(first: Probed, second: Probed) -> bool:
     """Tell whether a start classifies more of the same images right than another, beyond chance.
 
-    Only images that one of the two gets right tell them apart; by chance, each falls to either side alike (McNemar's exact test,
+    Only images that one of the two gets right tell them apart; by chance, each falls to either side alike (exact McNemar test,
     two-sided, 95 %). Training images count too, each judged by the fit without it: few validation images alone would leave
     nearly every comparison a tie.
     """

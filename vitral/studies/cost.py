@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vitral.studies.design import Cell, Design
-from vitral.studies.rows import Row
+from vitral.studies.rows import RunRow
 from vitral.training.planning.durations import rounded
 
 
@@ -70,7 +70,7 @@ def _line(arm: ArmCost) -> str:
     return f"  {arm.name}: {arm.left} {'run' if arm.left == 1 else 'runs'} of about {rounded(arm.seconds or 0.0)}"
 
 
-def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, Row]) -> StudyCost:
+def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:
     """Return what is left of a study; what takes how long is asked only of arms with something left.
 
     Args:
@@ -81,7 +81,7 @@ def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, Row]) -> S
     return StudyCost(tuple(_arm_cost(design, name, cells, rows) for name in (arm.name for arm in design.arms)))
 
 
-def _arm_cost(design: Design, name: str, cells: Sequence[Cell], rows: Mapping[str, Row]) -> ArmCost:
+def _arm_cost(design: Design, name: str, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> ArmCost:
     mine = [cell.name for cell in cells if cell.arm == name]
     took = [rows[cell].seconds for cell in mine if cell in rows and rows[cell].done]
     left = len(mine) - len(took)

@@ -7,8 +7,8 @@ STUDY/
   rows.jsonl           all rows, a line each, anew after every run
   study.md, .html      the table, and with the figure, when nothing is left to do
 
-The row lies in the folder that the claim is taken in: a network disk may continue saying for a while that a file is not there,
-but not after one has written into its folder oneself, which taking the claim does.
+The row lies in the folder in which the claim is taken: a network disk may report a file as missing for a while, but not after
+this process has written into its folder, which taking the claim does.
 """
 
 import json
@@ -26,17 +26,17 @@ ROW = "row.json"
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """What came of a run.
 
     Attributes:
-        arm: its arm.
-        seed: its seed.
-        figures: by name; empty where it failed.
-        seconds: that the attempt took which ended it.
-        error: why it failed, one line; empty if it did not.
-        attempt: the number of the attempt, from 1.
-        traceback: where an error came from that is no user's.
+        arm: The name of its arm.
+        seed: The seed.
+        figures: The figures by name; empty if it failed.
+        seconds: The seconds of the last attempt.
+        error: The reason of a failure in one line; empty without one.
+        attempt: The number of the attempt, from 1.
+        traceback: The traceback of an unexpected error.
     """
 
     arm: str
@@ -54,31 +54,31 @@ class Row:
 
 
 def claim_folder(cell: Cell) -> Path:
-    """Return where a cell's claim and its row lie."""
+    """Return the folder of a cell's claim and row."""
     return cell.folder.parent / STUDY_CELLS / cell.name
 
 
-def read_row(cell: Cell) -> Row | None:
-    """Return what came of a cell; None if it has not ended yet, or what was written of it is damaged."""
+def read_row(cell: Cell) -> RunRow | None:
+    """Return the row of a cell; None if it has not ended yet or the file is damaged."""
     try:
-        said = json.loads((claim_folder(cell) / ROW).read_text(encoding="utf-8"))
-        figures = {name: math.nan if value is None else float(value) for name, value in said.pop("figures").items()}
-        return Row(figures=figures, **said)
+        values = json.loads((claim_folder(cell) / ROW).read_text(encoding="utf-8"))
+        figures = {name: math.nan if value is None else float(value) for name, value in values.pop("figures").items()}
+        return RunRow(figures=figures, **values)
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError):
         return None
 
 
-def read_rows(cells: Sequence[Cell]) -> dict[str, Row]:
-    """Return what came of those cells that have ended, by the cells' names."""
+def read_rows(cells: Sequence[Cell]) -> dict[str, RunRow]:
+    """Return the rows of those cells that have ended, by the cells' names."""
     rows = ((cell.name, read_row(cell)) for cell in cells)
     return {name: row for name, row in rows if row is not None}
 
 
-def write_row(cell: Cell, row: Row) -> None:
-    """Write what came of a cell; only who holds its claim does.
+def write_row(cell: Cell, row: RunRow) -> None:
+    """Write the row of a cell; only the holder of its claim does.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     write_file(claim_folder(cell) / ROW, _line(row))
 
@@ -87,14 +87,14 @@ def write_table(folder: Path, cells: Sequence[Cell]) -> None:
     """Write all rows into one file, in the design's order.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     with in_turn(folder / STUDY_CELLS):  # else an older view could be written over a newer one
         rows = read_rows(cells)
         write_file(folder / STUDY_ROWS, "".join(_line(rows[cell.name]) for cell in cells if cell.name in rows))
 
 
-def _line(row: Row) -> str:
+def _line(row: RunRow) -> str:
     values = asdict(row)
     values["figures"] = {name: value if math.isfinite(value) else None for name, value in row.figures.items()}
     return json.dumps(values, allow_nan=False) + "\n"

@@ -25,7 +25,7 @@ from vitral.report.study_page import write_study
 from vitral.studies.claims import claimed, in_turn
 from vitral.studies.cost import StudyCost, cost_of
 from vitral.studies.design import Cell, Design
-from vitral.studies.rows import Row, claim_folder, read_row, read_rows, write_row, write_table
+from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
 from vitral.training.planning.durations import rounded
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
 
@@ -214,11 +214,11 @@ class _Worker:
             claim.close()  # somebody finished it while we looked
         return _Next(wait=wait)
 
-    def _settled(self, cell: Cell, row: Row | None) -> bool:
+    def _settled(self, cell: Cell, row: RunRow | None) -> bool:
         """Tell whether there is nothing to do for a cell: it is done, or has failed since this process began."""
         return row is not None and (row.done or row != self.before.get(cell.name))
 
-    def _ready(self, cell: Cell, rows: dict[str, Row]) -> bool:
+    def _ready(self, cell: Cell, rows: dict[str, RunRow]) -> bool:
         """Tell whether what the cell starts from is there."""
         return cell.source is None or _done(rows.get(cell.source.name))
 
@@ -245,7 +245,7 @@ class _Worker:
                 raise  # the other processes of the job do not know of it
             error, trace = f"{type(failure).__name__}: {' '.join(str(failure).split())}", traceback.format_exc()
         attempt = 1 if before is None else before.attempt + 1
-        row = Row(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
+        row = RunRow(cell.arm, cell.seed, figures, round(time.monotonic() - began, 3), error, attempt, trace)
         by_main(lambda: self._write(cell, row))
         if error:
             self.listener(Message(f"{cell.name} failed, and the study goes on without it: {error}", warning=True))
@@ -253,7 +253,7 @@ class _Worker:
             figure = headline.text(figures[headline.name])
             self.listener(Message(f"{cell.name}: {headline.title} {figure} after {rounded(row.seconds)}."))
 
-    def _write(self, cell: Cell, row: Row) -> None:
+    def _write(self, cell: Cell, row: RunRow) -> None:
         write_row(cell, row)
         write_table(self.folder, self.cells)
 
@@ -263,7 +263,7 @@ class _Worker:
         self.waits = True
 
 
-def _done(row: Row | None) -> bool:
+def _done(row: RunRow | None) -> bool:
     return row is not None and row.done
 
 

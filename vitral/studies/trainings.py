@@ -8,6 +8,7 @@ from typing import Any
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.layout import CLASSIFIER
 from vitral.studies.design import Cell
+from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import Asked
 from vitral.training.records.run_folder import holds_run
@@ -20,30 +21,29 @@ NOWHERE = "estimate"  # a run folder that is named and never made
 
 @dataclass(frozen=True)
 class Training:
-    """A pre-training or a fine-tuning, but for its seed and its folder.
+    """A pre-training or a fine-tuning, without its seed and its folder.
 
     Attributes:
-        asked: what is asked of the run. Where its arm follows another, `source` is the name of the network that the other's
-            weights are of: what the run takes can be said before they are there.
+        asked: The request. If its arm follows another, `source` is the name of the network whose weights the other trains, so
+            that the time of the run can be estimated before they exist.
     """
 
     asked: Asked
 
     def question(self) -> Mapping[str, Any]:
-        """Return what is asked, but for the folder from which it is."""
+        """Return the request, without the folder in which it was made."""
         return {name: value for name, value in asdict(self.asked).items() if name != "where"}
 
     def seconds(self) -> float:
-        """Return what the training steps are expected to take, measured on one of them."""
-        session = looked_at(self.asked, NOWHERE, resume=False, started=None, listener=ignore)
-        return prepare(replace(session, exactly=True)).cost.seconds
+        """Return the expected seconds of the training steps, measured on one of them."""
+        return prepare(looked(self.asked)).cost.seconds
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         """Train and return the scores; the frozen features, which no seed changes, are scored by the arm's first run."""
         return carry_out(self.asked_of(cell), cell.folder, named(listener, cell.name)).evaluation.scores()
 
     def asked_of(self, cell: Cell) -> Asked:
-        """Return what is asked of one run."""
+        """Return the request of one run."""
         return replace(
             self.asked,
             seed=self.asked.seed if cell.seed is None else cell.seed,
@@ -53,23 +53,37 @@ class Training:
         )
 
 
-def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
-    """Carry out a run in a folder, or continue with it there; of one that is finished, return its result.
+def looked(asked: Asked, *, verify: bool = True, listener: Listener = ignore) -> Session:
+    """Return a request with its data, for a plan: nothing is written.
 
     Args:
-        asked: what is asked of it.
-        folder: the run's.
-        listener: hears messages and progress.
-        verify: whether all images are decoded beforehand, as they need not be again for every run on the same data.
+        asked: The request.
+        verify: Whether to decode all images beforehand.
+        listener: Receives messages and progress.
 
     Raises:
-        VitralError: the run failed.
+        VitralError: The request is wrong.
     """
-    resume = holds_run(folder)
+    session = looked_at(asked, NOWHERE, resume=False, started=None, verify=verify, listener=listener)
+    return replace(session, exactly=True)
+
+
+def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
+    """Carry out a run in a folder, or continue it there; return the result of a finished one.
+
+    Args:
+        asked: The request.
+        folder: The run folder.
+        listener: Receives messages and progress.
+        verify: Whether to decode all images beforehand; several runs on the same data need that once.
+
+    Raises:
+        VitralError: The run failed.
+    """
     with opened(
         asked,
         folder,
-        resume=resume,
+        resume=holds_run(folder),
         overwrite=False,
         data_changed=False,
         started=None,
@@ -80,12 +94,12 @@ def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = 
 
 
 def named(listener: Listener, task: str) -> Listener:
-    """Pass a run's progress on under a name of its own, and leave its messages out: many runs would say the same."""
+    """Return a listener that renames a run's progress and drops its messages, which would be the same for many runs."""
 
     def listen(event: Event) -> None:
         if isinstance(event, Progress) and event.task == "train":
             listener(replace(event, task=task))
         elif isinstance(event, Message) and event.warning:
-            listener(replace(event, verdict=False))  # of many results, which nobody says at the end
+            listener(replace(event, verdict=False))  # no summary at the end repeats it
 
     return listen

@@ -12,7 +12,7 @@ SMALL = replace(
     name="small",
     recipe=str(Path(__file__).with_name("small.toml")),
     hours=None,
-    vits=(scale.Network("vit-mu4", "ViT-mu", ("model=vit-mu4",)),),
+    vits=(scale.StudyNetwork("vit-mu4", "ViT-mu", ("model=vit-mu4",)),),
     patches=((8, 8), (16, 16)),
     shows="Three steps show nothing at all.",
 )

@@ -12,9 +12,9 @@ from vitral.seeds import generator
 from vitral.studies.paper.data_size import DATA_SIZE
 from vitral.studies.paper.experiment import (
     Experiment,
-    Facts,
-    Result,
     Trial,
+    TrialFacts,
+    TrialResult,
     against,
     chance,
     differs,
@@ -22,7 +22,7 @@ from vitral.studies.paper.experiment import (
     ranked,
     selected,
 )
-from vitral.studies.paper.layout import Setting
+from vitral.studies.paper.layout import ExperimentPlan, StudyRecord
 from vitral.studies.paper.position import POSITION
 from vitral.studies.paper.published import published, published_names
 from vitral.studies.paper.registry import EXPERIMENTS, experiment_named
@@ -32,27 +32,28 @@ from vitral.studies.paper.shapes import SHAPES
 from vitral.training.planning.operations import Operations
 from vitral.training.settings.recipe import load_recipe
 
-FACTS = Facts(parameters=1, tokens=5, train_images=100, operations=Operations(macs=10, images=1000))
+FACTS = TrialFacts(parameters=1, tokens=5, train_images=100, operations=Operations(macs=10, images=1000))
 
 
-def result(name: str, series: str, *values: float, **facts: object) -> Result:
+def result(name: str, series: str, *values: float, **facts: object) -> TrialResult:
     share = str(facts.pop("share", "1"))
-    return Result(Trial(name, series, name, share=share), replace(FACTS, **facts), values)  # type: ignore[arg-type]
+    return TrialResult(Trial(name, series, name, share=share), replace(FACTS, **facts), values)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
 def test_every_arm_of_every_budget_is_a_recipe_with_a_network(experiment: Experiment, scale: Scale) -> None:
-    setting = Setting(experiment, scale, "digits", digits(), None, (0, 1))
-    trials = setting.trials()
+    plan = ExperimentPlan(experiment, scale, "digits", digits(), None, (0, 1))
+    trials = plan.trials()
     assert len({trial.name for trial in trials}) == len(trials)
     for trial in trials:
-        facts = setting.facts(trial, None)
+        facts = plan.facts(trial)
         recipe = load_recipe(scale.tuning if trial.tuned else scale.recipe)
         assert facts.operations.images == round((recipe.steps or 0) * trial.length) * recipe.batch_size
         assert facts.flops - facts.before == 6 * facts.operations.macs * facts.operations.images
         assert facts.parameters > 0
-    setting.design(10, dict.fromkeys((trial.name for trial in trials), 1.0))  # whose names and order must hold
+    seconds = dict.fromkeys((trial.name for trial in trials), 1.0)
+    replace(plan, record=StudyRecord(steps=10, seconds=seconds)).design()  # whose names and order must hold
 
 
 def test_every_study_has_what_the_paper_says() -> None:
@@ -157,28 +158,28 @@ def test_no_crossing_is_said_to_be_none_and_who_is_ahead() -> None:
 
 def test_all_starts_of_self_supervision_end_in_the_same_fine_tuning() -> None:
     for scale in SCALES.values():
-        setting = Setting(EXPERIMENTS["self-supervision"], scale, "digits", digits(), None, (0, 1))
-        last = [setting.asked(trial, None) for trial in setting.trials() if trial.series]
+        plan = ExperimentPlan(EXPERIMENTS["self-supervision"], scale, "digits", digits(), None, (0, 1))
+        last = [plan.asked(trial) for trial in plan.trials() if trial.series]
         assert len(last) == 3
         assert len({(asked.data, asked.source, asked.recipe, asked.overrides) for asked in last}) == 1
 
 
 def test_the_images_of_a_share_are_those_that_a_run_learns_from() -> None:
-    setting = Setting(DATA_SIZE, LAPTOP, "digits", digits(), None, (0, 1))
-    for share, count in setting.train_images.items():
+    plan = ExperimentPlan(DATA_SIZE, LAPTOP, "digits", digits(), None, (0, 1))
+    for share, count in plan.train_images.items():
         spec = "digits" if share == "1" else f"part:{share}:digits"
         assert count == len(open_data(spec).splits["train"])
 
 
 def test_shorter_runs_warm_up_for_the_same_share() -> None:
-    setting = Setting(SCALING, SCALES["cluster"], "digits", digits(), None, (0, 1))
-    trial = next(trial for trial in setting.trials() if trial.length == 0.25)
-    assert setting.asked(trial, None).overrides[-2:] == ("steps=25000", "schedule.warmup_steps=2500")
+    plan = ExperimentPlan(SCALING, SCALES["cluster"], "digits", digits(), None, (0, 1))
+    trial = next(trial for trial in plan.trials() if trial.length == 0.25)
+    assert plan.asked(trial).overrides[-2:] == ("steps=25000", "schedule.warmup_steps=2500")
 
 
 def test_what_weights_have_cost_includes_the_training_that_they_start_from() -> None:
-    setting = Setting(EXPERIMENTS["resolution"], LAPTOP, "digits", digits(), None, (0, 1))
-    before, tuned = (setting.facts(setting.named(name), 100) for name in ("pretraining", "finetune-32"))
+    plan = ExperimentPlan(EXPERIMENTS["resolution"], LAPTOP, "digits", digits(), None, (0, 1), StudyRecord(steps=100))
+    before, tuned = (plan.facts(plan.named(name)) for name in ("pretraining", "finetune-32"))
     assert tuned.flops == before.operations.total + tuned.operations.total
 
 

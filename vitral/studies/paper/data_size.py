@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Result, Results, Trial, against, by_series, differs
+from vitral.studies.paper.experiment import Experiment, Results, Trial, TrialResult, against, by_series, differs
 from vitral.studies.paper.scale import Scale
 
 
@@ -30,8 +30,8 @@ def _conclude(results: Results) -> str:
     series = by_series(results)
     first, *rivals = series.values()
     costs = ", ".join(f"{name} {mine[0].facts.operations.macs / 1e6:,.0f} M" for name, mine in series.items())
-    said = [_against_rival(first, rival) for rival in rivals]
-    return " ".join([*said, f"Multiply-accumulates of an image: {costs}."])
+    compared = [_against_rival(first, rival) for rival in rivals]
+    return " ".join([*compared, f"Multiply-accumulates of an image: {costs}."])
 
 
 def _against_rival(vit: Results, rival: Results) -> str:
@@ -44,7 +44,7 @@ def _against_rival(vit: Results, rival: Results) -> str:
     end = f"at the most images, {against(*pairs[-1])}."
     if not decided:
         return f"{names}: the seeds decide at no size which is better, so no crossing was reached; {end}"
-    changes = [(one, other) for one, other in itertools.pairwise(decided) if one[0] != other[0]]
+    changes = [(before, after) for before, after in itertools.pairwise(decided) if before[0] != after[0]]
     if not changes:
         leader, follower = (0, 1) if decided[0][0] else (1, 0)
         who = (vit[0].trial.series, rival[0].trial.series)
@@ -57,7 +57,7 @@ def _against_rival(vit: Results, rival: Results) -> str:
     return f"{names} cross: {crossings}; {end}"
 
 
-def _leads(mine: Result, other: Result) -> bool | None:
+def _leads(mine: TrialResult, other: TrialResult) -> bool | None:
     """Tell whether the first is better, by more than chance; None where the seeds do not decide."""
     return mine.mean > other.mean if differs(mine, other) else None
 

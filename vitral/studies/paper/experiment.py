@@ -10,7 +10,7 @@ from vitral.report.chart import Axis, Series
 from vitral.studies.paper.scale import Scale
 from vitral.training.planning.operations import Operations
 
-CHANCE = 0.05  # that equal arms are called different, over all comparisons of one statement
+CHANCE = 0.05  # probability that equal arms are called different, over all comparisons of one statement
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,18 @@ class Trial:
     """One arm as the experiment states it.
 
     Attributes:
-        name: letters, digits and a few signs: folders are named after it.
-        series: to which it belongs in the figure; empty for one that is not drawn, which others start from.
-        label: how the table calls it.
-        at: where it stands in the figure; None where its facts say.
-        changes: to the recipe, such as "position=none".
-        kind: whether its weights are scored ("fine-tune") or are only to start from ("pre-train").
-        tuned: whether it follows the recipe of fine-tuning.
-        share: of the training images; "1" for all.
-        length: of the study's steps.
-        after: the trial that it starts from.
-        data: that it learns from, in place of the study's; empty for those.
-        timed: whether it takes as long as the first trial that is, however many steps that is.
+        name: The name of its folders: letters, digits and a few signs.
+        series: The series of the figure that it belongs to; empty if it is not drawn, and others only start from it.
+        label: The name in tables.
+        at: The place in the figure; None if its facts give it.
+        changes: The changes to the recipe, such as "position=none".
+        kind: "fine-tune" if its weights are scored, "pre-train" if others only start from them.
+        tuned: Whether it follows the recipe of fine-tuning.
+        share: The share of the training images; "1" for all.
+        length: The number of steps, as a factor of the study's.
+        after: The trial that it starts from.
+        data: The data that it learns from; empty for the study's own.
+        timed: Whether it takes as long as the first trial with this flag, in however many steps.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TrialFacts:
     """What is known of a trial before it runs.
 
     Attributes:
-        parameters: of the network.
-        tokens: that the encoder has, the class token among them; 0 of a network without an encoder.
-        train_images: different images it learns from.
-        operations: of its training.
-        before: operations of the training that it starts from.
+        parameters: The number of parameters of the network.
+        tokens: The number of tokens of the encoder, the class token among them; 0 for a network without an encoder.
+        train_images: The number of different images to learn from.
+        operations: The operations of its training.
+        before: The number of operations of the training that it starts from.
     """
 
     parameters: int
@@ -69,20 +69,31 @@ class Facts:
         """Operations of all training that led to its weights."""
         return self.before + self.operations.total
 
+    def to_json(self) -> dict[str, int | float]:
+        """Return the facts as JSON values."""
+        return {
+            "parameters": self.parameters,
+            "tokens": self.tokens,
+            "train_images": self.train_images,
+            "macs": self.operations.macs,
+            "images": self.operations.images,
+            "flops": self.flops,
+        }
+
 
 @dataclass(frozen=True)
-class Result:
-    """What came of a trial.
+class TrialResult:
+    """What a trial has found.
 
     Attributes:
-        trial: what was done.
-        facts: of it.
-        values: the deciding figure, higher is better, a run each; empty of a trial without a finished run.
-        judged: the same on validation images; empty where there are no others than those that decide.
+        trial: The trial.
+        facts: The facts of it.
+        values: The deciding figure of each run, higher is better; empty without a finished run.
+        judged: The same on validation images; empty if there are no images besides those that decide.
     """
 
     trial: Trial
-    facts: Facts
+    facts: TrialFacts
     values: tuple[float, ...]
     judged: tuple[float, ...] = ()
 
@@ -93,7 +104,7 @@ class Result:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation over the seeds (n - 1); NaN of fewer than two."""
+        """The standard deviation over the seeds (n - 1); NaN for fewer than two."""
         return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
 
     def text(self) -> str:
@@ -102,24 +113,24 @@ class Result:
         return f"{self.mean * 100:.1f}{spread} %"
 
 
-Results = Sequence[Result]
+Results = Sequence[TrialResult]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A study of the paper's.
+    """A question of the paper, the arms that answer it, and how their results are read.
 
     Attributes:
-        name: of the command.
-        title: of the page.
-        question: in a sentence.
-        x: of the figure.
-        trials: the arms at a scale, in the order in which they are begun.
-        conclude: a plain paragraph on what came out, of the trials that are drawn and have a result.
-        at: where a trial stands in the figure that does not say it itself.
-        joined: whether a line joins the points of a series.
-        curves: what is fitted to the results and drawn with them.
-        draws_positions: whether the page shows how alike the position embeddings of each network are (paper Figure 10).
+        name: The name on the command line.
+        title: The title of the page.
+        question: The question, one sentence.
+        x: The horizontal axis of the figure.
+        trials: Returns the arms at a scale, in the order in which they begin.
+        conclude: Returns a paragraph on the results of the trials that are drawn and have any.
+        at: Returns the place in the figure of a trial that does not state its own.
+        joined: Whether a line joins the points of a series.
+        curves: Returns the curves that are fitted to the results and drawn with them.
+        draws_positions: Whether the page shows how similar the position embeddings of each network are (paper Figure 10).
     """
 
     name: str
@@ -128,34 +139,34 @@ class Experiment:
     x: Axis
     trials: Callable[[Scale], Sequence[Trial]]
     conclude: Callable[[Results], str]
-    at: Callable[[Facts], float] = lambda facts: facts.flops
+    at: Callable[[TrialFacts], float] = lambda facts: facts.flops
     joined: bool = True
     curves: Callable[[Results], tuple[Series, ...]] = lambda results: ()
     draws_positions: bool = False
 
-    def place(self, trial: Trial, facts: Facts) -> float | str:
+    def place(self, trial: Trial, facts: TrialFacts) -> float | str:
         """Return where a trial stands in the figure."""
         return self.at(facts) if trial.at is None else trial.at
 
 
-def chance(first: Result, second: Result) -> float:
-    """Return how likely a difference as large is of equal arms: Welch's t-test, two-sided; 1 where the seeds cannot tell."""
+def chance(first: TrialResult, second: TrialResult) -> float:
+    """Return the probability of so large a difference between equal arms: Welch's t-test, two-sided; 1 if seeds cannot tell."""
     if min(len(first.values), len(second.values)) < 2 or not first.deviation + second.deviation:
         return 1.0
-    from scipy.stats import ttest_ind_from_stats  # half a second of start-up for all who ask no such question
+    from scipy.stats import ttest_ind_from_stats  # half a second of start-up for all other commands
 
-    # By means and deviations, since of an arm whose seeds agree it warns where it is given the values.
+    # By means and deviations: given the values, it warns if the seeds of an arm agree.
     stated = [(result.mean, result.deviation, len(result.values)) for result in (first, second)]
     return float(ttest_ind_from_stats(*stated[0], *stated[1], equal_var=False).pvalue)
 
 
-def differs(first: Result, second: Result) -> bool:
+def differs(first: TrialResult, second: TrialResult) -> bool:
     """Tell whether two means differ by more than chance."""
     return chance(first, second) < CHANCE
 
 
-def against(first: Result, second: Result) -> str:
-    """Say how two results compare: a difference, and whether the seeds decide it."""
+def against(first: TrialResult, second: TrialResult) -> str:
+    """Return in words how two results differ, and whether the seeds decide it."""
     points = (first.mean - second.mean) * 100
     what = f"{first.trial.label} {first.text()} against {second.trial.label} {second.text()}"
     if differs(first, second):
@@ -163,36 +174,36 @@ def against(first: Result, second: Result) -> str:
     return f"{what}: a difference that the seeds do not decide"
 
 
-def best(results: Results) -> Result:
+def best(results: Results) -> TrialResult:
     """Return the result with the highest mean."""
     return max(results, key=lambda result: result.mean)
 
 
-def selected(results: Results) -> Result:
-    """Return the result that validation images choose, so that those that decide have no part in the choice.
+def selected(results: Results) -> TrialResult:
+    """Return the best result on validation images, so that the images that decide have no part in the choice.
 
-    Where there are no other images, the figure that decides is the figure that chooses; `how_selected` says so.
+    Without validation images the deciding figure chooses too, and `how_selected` says so.
     """
     return max(results, key=lambda result: statistics.fmean(result.judged or result.values))
 
 
 def how_selected(results: Results) -> str:
-    """Say by which images a choice was made."""
+    """Return in words which images made a choice."""
     if all(result.judged for result in results):
         return "chosen by validation images"
     return "chosen by the same images that score, which flatters them"
 
 
-def by_series(results: Results) -> dict[str, list[Result]]:
+def by_series(results: Results) -> dict[str, list[TrialResult]]:
     """Return the results by the series that they belong to, in order."""
-    series: dict[str, list[Result]] = {}
+    series: dict[str, list[TrialResult]] = {}
     for result in results:
         series.setdefault(result.trial.series, []).append(result)
     return series
 
 
 def ranked(results: Results) -> str:
-    """Say which result is best, and from which others the seeds tell it.
+    """Return in words which result is best, and which others it beats by more than chance.
 
     All comparisons together call equal arms different at most once in twenty times (Holm's procedure).
     """
@@ -201,22 +212,22 @@ def ranked(results: Results) -> str:
     beaten = 0
     while beaten < len(others) and chance(top, others[beaten]) < CHANCE / (len(others) - beaten):
         beaten += 1
-    said = f"Best is {top.trial.label} with {top.text()}."
+    sentence = f"Best is {top.trial.label} with {top.text()}."
     if not others:
-        return said
+        return sentence
     if beaten == len(others):
-        return f"{said} It beats {'the other' if beaten == 1 else f'all {beaten} others'} by more than chance."
+        return f"{sentence} It beats {'the other' if beaten == 1 else f'all {beaten} others'} by more than chance."
     equal = ", ".join(result.trial.label for result in results if result in others[beaten:])
     beats = f"; it beats the other{f' {beaten}' if beaten > 1 else ''}" if beaten else ""
-    return f"{said} The seeds do not tell it from {equal}{beats}."
+    return f"{sentence} The seeds do not tell it from {equal}{beats}."
 
 
 def capital(sentence: str) -> str:
-    """Return a sentence that begins with a capital letter: names of arms do not."""
+    """Return a sentence with a capital letter at its beginning, which the names of arms lack."""
     return sentence[:1].upper() + sentence[1:]
 
 
-def at_edge(result: Result, results: Results) -> str:
-    """Say that the best of several rates is the smallest or largest of them; empty if it is not."""
+def at_edge(result: TrialResult, results: Results) -> str:
+    """Return in words that the best of several rates is the smallest or largest of them; empty if it is not."""
     rates = [each.trial.at for each in results if isinstance(each.trial.at, float)]
     return ", at the edge of those tried" if rates and result.trial.at in (min(rates), max(rates)) else ""

@@ -37,9 +37,9 @@ def _trials(scale: Scale) -> Sequence[Trial]:
 
 def _conclude(results: Results) -> str:
     series = by_series(results)
-    each = [selected(mine) for mine in series.values()]
-    rates = ", ".join(f"{one.trial.series} at {one.trial.at:g}{at_edge(one, series[one.trial.series])}" for one in each)
-    return f"Each at its own best rate, {how_selected(results)} ({rates}): {ranked(each)}"
+    chosen = [selected(mine) for mine in series.values()]
+    rates = (f"{each.trial.series} at {each.trial.at:g}{at_edge(each, series[each.trial.series])}" for each in chosen)
+    return f"Each at its own best rate, {how_selected(results)} ({', '.join(rates)}): {ranked(chosen)}"
 
 
 HEAD = Experiment(

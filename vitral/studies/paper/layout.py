@@ -3,24 +3,25 @@
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Any
 
 import torch
 
 from vitral.data.part import cut
 from vitral.data.source import DataSet
 from vitral.errors import StudyError
-from vitral.events import Listener, Message, ignore
+from vitral.events import Listener, Message
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.studies.design import Arm, Design
-from vitral.studies.paper.experiment import Experiment, Facts, Trial
+from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
 from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.work import TRANSFER, TrialWork
-from vitral.studies.trainings import NOWHERE
+from vitral.studies.trainings import looked
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.estimate import scoring_rate
@@ -29,35 +30,47 @@ from vitral.training.planning.operations import operations_of
 from vitral.training.planning.prepare import prepare
 from vitral.training.planning.request import Asked
 from vitral.training.planning.speed import training_speed
-from vitral.training.records.start import looked_at
 from vitral.training.settings.recipe import Recipe, load_recipe
 
-NETWORK = (
-    "model",
-    "depth",
-    "width",
-    "mlp_width",
-    "heads",
-)  # of a recipe's keys, what fine-tuning takes from pre-training
+NETWORK = ("model", "depth", "width", "mlp_width", "heads")  # keys of a recipe that fine-tuning takes from pre-training
 TIMED_STEPS = 100  # of a run whose speed is measured; the number changes nothing
-WARMUP = 0.1  # of the steps, where the scale leaves their number to the machine
+WARMUP = 0.1  # of the steps, if the scale leaves their number to the machine
 FEWEST_STEPS = 40  # below which a run would be warm-up and little else
 BESIDE = 6.0  # seconds of a run that are neither reading, training nor scoring, on a slow machine
 HEADROOM = 0.9  # of the time, since a machine is not always as fast as when it was measured
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What a study is asked.
+class StudyRecord:
+    """What a study's folder keeps of how the study began.
 
     Attributes:
-        experiment: the question.
-        scale: how large.
-        spec: the data, as they were named.
-        data: the same, open.
-        transfer: other data on which the features are scored; None for none.
-        seeds: of every trial.
-        lengths: factors of some trials' lengths, by name, so that they take equally long here.
+        asked: The study, its budget and its data.
+        steps: The number of steps of a whole trial; None if the recipes state it.
+        seconds: The expected seconds of a run of each trial, by its name.
+        time: The seconds that the user gave for the whole study; None if not given.
+        lengths: Factors of some trials' lengths, by name, which make them take equally long on this machine.
+    """
+
+    asked: dict[str, Any] = field(default_factory=dict)
+    steps: int | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    time: float | None = None
+    lengths: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExperimentPlan:
+    """An experiment at a scale, on given data.
+
+    Attributes:
+        experiment: The question.
+        scale: The networks, sizes and rates.
+        spec: The name, path or address of the data.
+        data: The same data, opened.
+        transfer: Other data on which the features are scored; None for none.
+        seeds: The seeds of every trial.
+        record: The lengths of the trials, as kept in the folder.
     """
 
     experiment: Experiment
@@ -66,12 +79,13 @@ class Setting:
     data: DataSet
     transfer: str | None
     seeds: tuple[int, ...]
-    lengths: Mapping[str, float] = field(default_factory=dict)
+    record: StudyRecord = StudyRecord()
 
     def trials(self) -> Sequence[Trial]:
         """Return the arms."""
+        factors = self.record.lengths
         trials = self.experiment.trials(self.scale)
-        return tuple(replace(trial, length=trial.length * self.lengths.get(trial.name, 1.0)) for trial in trials)
+        return tuple(replace(trial, length=trial.length * factors.get(trial.name, 1.0)) for trial in trials)
 
     def named(self, name: str) -> Trial:
         """Return a trial by its name."""
@@ -79,10 +93,10 @@ class Setting:
 
     @functools.cached_property
     def train_images(self) -> dict[str, int]:
-        """How many images each share that a trial learns from has.
+        """The number of images of each share that a trial learns from.
 
         Raises:
-            DataError: the data have no share: they are endless, or a share themselves.
+            DataError: The data have no share: they are endless, or a share themselves.
         """
         shares = {trial.share for trial in self.trials()}
         return {
@@ -92,63 +106,59 @@ class Setting:
 
     def recipe(self, trial: Trial) -> Recipe:
         """Return the recipe that a trial begins with."""
-        recipe = load_recipe(self.scale.tuning if trial.tuned else self.scale.recipe)
-        return recipe.changed([*self.network(trial), *trial.changes])
+        return load_recipe(self._recipe_name(trial)).changed([*self.network(trial), *trial.changes])
+
+    def _recipe_name(self, trial: Trial) -> str:
+        return self.scale.tuning if trial.tuned else self.scale.recipe
 
     def network(self, trial: Trial) -> tuple[str, ...]:
-        """Return the changes to the recipe that name the network that a trial goes on with; none where it names one itself."""
+        """Return the changes to the recipe that name the network a trial takes over; empty if it names its own."""
         if not trial.after:
             return ()
         return tuple(change for change in self.named(trial.after).changes if change.split("=")[0] in NETWORK)
 
-    def steps(self, trial: Trial, steps: int | None) -> int:
-        """Return how many steps a trial makes, of so many that a whole one makes; None where its recipe says that."""
-        whole = self.recipe(trial).steps if steps is None else steps
-        assert whole is not None, "the recipes of studies say their steps"
+    def steps(self, trial: Trial) -> int:
+        """Return the number of steps of a trial."""
+        whole = self.recipe(trial).steps if self.record.steps is None else self.record.steps
+        assert whole is not None, "the recipes of studies state their steps"
         return max(1, round(whole * trial.length))
 
-    def asked(self, trial: Trial, steps: int | None) -> Asked:
-        """Return what is asked of a trial's runs."""
-        number = self.steps(trial, steps)
-        length = [f"steps={number}"] if steps is not None or trial.length != 1.0 else []
-        if length:  # the warm-up keeps its share of the run
-            warmup = number * WARMUP if steps is not None else self.recipe(trial).schedule.warmup_steps * trial.length
-            length.append(f"schedule.warmup_steps={math.ceil(warmup)}")
-        network = self.network(trial)
-        model = next((change.removeprefix("model=") for change in network if change.startswith("model=")), None)
+    def asked(self, trial: Trial) -> Asked:
+        """Return the request of a trial's runs."""
+        number, given = self.steps(trial), self.record.steps is not None
+        length = []
+        if given or trial.length != 1.0:  # the warm-up keeps its share of the run
+            warmup = number * WARMUP if given else self.recipe(trial).schedule.warmup_steps * trial.length
+            length = [f"steps={number}", f"schedule.warmup_steps={math.ceil(warmup)}"]
+        models = (change for change in self.network(trial) if change.startswith("model="))
         return Asked(
             trial.kind,
             trial.data or (self.spec if trial.share == "1" else f"part:{trial.share}:{self.spec}"),
-            source=model,
-            recipe=self.scale.tuning if trial.tuned else self.scale.recipe,
+            source=next((change.removeprefix("model=") for change in models), None),
+            recipe=self._recipe_name(trial),
             overrides=(*trial.changes, *length),
             baselines=False,
         )
 
-    def facts(self, trial: Trial, steps: int | None) -> Facts:
+    def facts(self, trial: Trial) -> TrialFacts:
         """Return what is known of a trial before it runs."""
-        recipe = self.recipe(trial).changed([f"steps={self.steps(trial, steps)}"])
+        recipe = self.recipe(trial).changed([f"steps={self.steps(trial)}"])
         config = network_config(recipe, len(self.data.class_names))
         train_images = self.train_images[trial.share]
         operations = operations_of(config, recipe, train_images)
         with torch.device("meta"):
             parameters = count_parameters(build(config, seed=None))
         tokens = math.prod(config.grid) + config.num_prefix_tokens if isinstance(config, ViTConfig) else 0
-        before = self.facts(self.named(trial.after), steps).flops if trial.after else 0.0
-        return Facts(parameters, tokens, train_images, operations, before)
+        before = self.facts(self.named(trial.after)).flops if trial.after else 0.0
+        return TrialFacts(parameters, tokens, train_images, operations, before)
 
-    def design(self, steps: int | None, seconds: Mapping[str, float]) -> Design:
-        """Return the study.
-
-        Args:
-            steps: of a whole trial; None where the recipes say.
-            seconds: that a run of each trial is expected to take, by its name.
-        """
+    def design(self) -> Design:
+        """Return the study."""
         headline = TRANSFER if self.transfer else self.data.task.headline
         arms = (
             Arm(
                 trial.name,
-                TrialWork(self.asked(trial, steps), seconds[trial.name], self.transfer, bool(trial.series)),
+                TrialWork(self.asked(trial), self.record.seconds[trial.name], self.transfer, bool(trial.series)),
                 self.seeds,
                 trial.after,
                 trial.label,
@@ -159,49 +169,29 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class _Speed:
+class TrialSpeed:
     """How fast a trial runs on this machine.
 
     Attributes:
-        step: seconds of one.
-        beside: seconds of a run besides its steps.
+        step: Seconds of a step.
+        beside: Seconds of a run besides its steps.
     """
 
     step: float
     beside: float
 
-    def seconds(self, steps: int) -> float:
-        return steps * self.step + self.beside
 
-
-@dataclass(frozen=True)
-class Pace:
-    """How long a study's trials are.
-
-    Attributes:
-        steps: of a whole trial.
-        lengths: factors of some trials' lengths, by name.
-        seconds: that a run of each trial then takes.
-    """
-
-    steps: int
-    lengths: dict[str, float]
-    seconds: dict[str, float]
-
-
-def paced(setting: Setting, budget_seconds: float, listener: Listener) -> Pace:
-    """Return the length that a budget pays for.
-
-    Every network is timed on this machine.
+def paced(plan: ExperimentPlan, budget_seconds: float, listener: Listener) -> ExperimentPlan:
+    """Return a plan with the lengths that a budget pays for; every network is timed on this machine.
 
     Raises:
-        StudyError: the budget does not pay for runs of any use.
+        StudyError: The budget is too short for runs of any use.
     """
-    speeds = _speeds(setting, listener)
-    timed = [trial.name for trial in setting.trials() if trial.timed]
+    speeds = _speeds(plan, listener)
+    timed = [trial.name for trial in plan.trials() if trial.timed]
     lengths = {name: speeds[timed[0]].step / speeds[name].step for name in timed}
-    setting = replace(setting, lengths=lengths)
-    trials, runs = setting.trials(), len(setting.seeds)
+    plan = replace(plan, record=replace(plan.record, lengths=lengths))
+    trials, runs = plan.trials(), len(plan.seeds)
     beside = runs * sum(speeds[trial.name].beside for trial in trials)
     a_step = runs * sum(speeds[trial.name].step * trial.length for trial in trials)
     steps = _two_digits((budget_seconds * HEADROOM - beside) / a_step)
@@ -211,40 +201,40 @@ def paced(setting: Setting, budget_seconds: float, listener: Listener) -> Pace:
             f"{rounded(budget_seconds)} is too short for {len(trials)} arms of {runs} runs each on this machine; "
             f"{least} would do for runs of {FEWEST_STEPS} steps."
         )
-    seconds = {trial.name: speeds[trial.name].seconds(setting.steps(trial, steps)) for trial in trials}
-    return Pace(steps, lengths, seconds)
+    plan = replace(plan, record=replace(plan.record, steps=steps))
+    seconds = {trial.name: plan.steps(trial) * speeds[trial.name].step + speeds[trial.name].beside for trial in trials}
+    return replace(plan, record=replace(plan.record, seconds=seconds))
 
 
-def _speeds(setting: Setting, listener: Listener) -> dict[str, _Speed]:
+def _speeds(plan: ExperimentPlan, listener: Listener) -> dict[str, TrialSpeed]:
     """Return how fast each trial runs; those that differ in rate, length or share alone are timed once."""
     listener(Message("Timing the networks on this machine..."))
-    timed: dict[tuple[object, ...], _Speed] = {}
+    timed: dict[tuple[object, ...], TrialSpeed] = {}
     speeds = {}
-    for trial in setting.trials():
+    for trial in plan.trials():
         changes = tuple(change for change in trial.changes if not change.startswith("optimizer.lr="))
         alike = (changes, trial.kind, trial.tuned, trial.after, trial.data)
         if alike not in timed:
-            timed[alike] = _timed(setting, trial)
+            timed[alike] = _timed(plan, trial)
         speeds[trial.name] = timed[alike]
     return speeds
 
 
-def _timed(setting: Setting, trial: Trial) -> _Speed:
+def _timed(plan: ExperimentPlan, trial: Trial) -> TrialSpeed:
     began = time.monotonic()
-    alone = replace(trial, length=1.0, after="", changes=(*setting.network(trial), *trial.changes))
-    asked = setting.asked(alone, TIMED_STEPS)
-    session = looked_at(asked, NOWHERE, resume=False, started=None, verify=False, listener=ignore)
+    alone = replace(trial, length=1.0, after="", changes=(*plan.network(trial), *trial.changes))
+    asked = replace(plan, record=replace(plan.record, steps=TIMED_STEPS)).asked(alone)
+    session = looked(asked, verify=False)
     reading = time.monotonic() - began
-    run = prepare(replace(session, exactly=True))
+    run = prepare(session)
     scored = sum(len(session.data.splits.get(split) or ()) for split in ("validation", "test"))
-    scoring = scored / scoring_rate(run.classifier)
-    return _Speed(run.cost.seconds / TIMED_STEPS, reading + scoring + BESIDE)
+    return TrialSpeed(run.cost.seconds / TIMED_STEPS, reading + scored / scoring_rate(run.classifier) + BESIDE)
 
 
-def by_operations(setting: Setting) -> dict[str, float]:
-    """Return the seconds that a run of each trial would take on this machine, by its operations and a measured convolution."""
+def by_operations(plan: ExperimentPlan) -> dict[str, float]:
+    """Return the seconds of a run of each trial on this machine, by its operations and a measured convolution."""
     speed = training_speed(training_device())
-    done = {trial.name: setting.facts(trial, None).operations for trial in setting.trials()}
+    done = {trial.name: plan.facts(trial).operations for trial in plan.trials()}
     return {name: operations.macs * operations.images / speed for name, operations in done.items()}
 
 

@@ -13,7 +13,7 @@ from vitral.studies.paper.experiment import (
     ranked,
     selected,
 )
-from vitral.studies.paper.scale import Network, Scale
+from vitral.studies.paper.scale import Scale, StudyNetwork
 
 NAMES = {"adam": "Adam", "sgd": "SGD", "muon": "Muon"}
 # What goes with each in the recipes of the papers: BiT's coupled decay of SGD, and Muon's as in our own recipes.
@@ -33,7 +33,7 @@ def _trials(scale: Scale) -> Sequence[Trial]:
     )
 
 
-def _trial(network: Network, optimizer: str, rate: float) -> Trial:
+def _trial(network: StudyNetwork, optimizer: str, rate: float) -> Trial:
     series = f"{network.label}, {NAMES[optimizer]}"
     named = "adamw" if optimizer == "adam" else optimizer
     changes = (f"optimizer.name={named}", f"optimizer.lr={rate:g}", *SETTINGS[optimizer])
@@ -44,14 +44,14 @@ def _trial(network: Network, optimizer: str, rate: float) -> Trial:
 
 def _conclude(results: Results) -> str:
     series = by_series(results)
-    each = [selected(mine) for mine in series.values()]
-    said = [f"Each optimizer at its own best rate, {how_selected(results)}."]
-    for network in dict.fromkeys(result.trial.changes[0] for result in each):
-        said.append(ranked([result for result in each if result.trial.changes[0] == network]))
-    edges = [one.trial.label for one in each if at_edge(one, series[one.trial.series])]
+    chosen = [selected(mine) for mine in series.values()]
+    sentences = [f"Each optimizer at its own best rate, {how_selected(results)}."]
+    for network in dict.fromkeys(result.trial.changes[0] for result in chosen):
+        sentences.append(ranked([result for result in chosen if result.trial.changes[0] == network]))
+    edges = ", ".join(each.trial.label for each in chosen if at_edge(each, series[each.trial.series]))
     if edges:
-        said.append(f"The best rate is at the edge of those tried for {', '.join(edges)}: there another may be better.")
-    return " ".join(said)
+        sentences.append(f"The best rate is at the edge of those tried for {edges}: there another may be better.")
+    return " ".join(sentences)
 
 
 OPTIMIZER = Experiment(

@@ -1,5 +1,7 @@
 """What a study of the paper's leaves for readers and programs: the page in two forms, and every run as a row."""
 
+from collections.abc import Mapping
+
 from markupsafe import Markup
 
 from vitral.advice import call
@@ -9,77 +11,70 @@ from vitral.layout import CLASSIFIER
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 from vitral.report.plots import position_plot
 from vitral.report.raw_rows import Cell, write_rows_parquet
-from vitral.studies.paper.paper_study import PaperStudy, known
-from vitral.studies.rows import read_row, read_rows
+from vitral.studies.paper.paper_study import PaperStudy
+from vitral.studies.rows import RunRow, read_rows
 from vitral.studies.speech import PYTHON, Speech
 from vitral.training.planning.durations import written
 from vitral.training.records.environment import environment
 
-ROWS, PAGE, MARKDOWN = "rows.parquet", "page.html", "page.md"
+ROWS = "rows.parquet"
+PAGE = "page.html"
+MARKDOWN = "page.md"
 
 
 def write_pages(result: PaperStudy, speech: Speech = PYTHON) -> None:
     """Write the page, as HTML and as Markdown with its figures, and the rows of all runs.
 
     Args:
-        result: what was found.
-        speech: in whose words the page says how it was made.
+        result: The finished study.
+        speech: The words in which the page states its command.
 
     Raises:
-        StorageError: a file cannot be written.
+        StorageError: A file cannot be written.
     """
-    assert result.study is not None, "a plan has no page"
-    setting = result.setting
-    rows = read_rows(setting.design(result.begun.steps, result.begun.seconds).cells(result.folder))
+    experiment = result.laid_out.experiment
+    rows = read_rows(result.laid_out.design().cells(result.folder))
     page = ExperimentPage(
-        study=result.study,
-        question=setting.experiment.question,
+        study=result.found,
+        question=experiment.question,
         paper=result.published(),
         ours=result.chart(),
-        shows=setting.scale.shows,
+        shows=result.laid_out.scale.shows,
         conclusion=result.conclusion(),
         command=_command(result, speech),
         machine=_machine(),
         seconds=sum(row.seconds for row in rows.values()),
-        drawings=_positions(result) if setting.experiment.draws_positions else (),
+        drawings=_positions(result, rows) if experiment.draws_positions else (),
     )
     write_experiment(page, result.folder / PAGE)
     write_experiment_markdown(page, result.folder / MARKDOWN)
-    write_rows_parquet(_rows(result), result.folder / ROWS)
+    write_rows_parquet(_table(result, rows), result.folder / ROWS)
 
 
-def _positions(result: PaperStudy) -> tuple[tuple[str, Markup], ...]:
-    """Return how alike the position embeddings of each trial's first network are; of those that have some."""
-    setting = result.setting
-    trials = {trial.name: trial for trial in setting.trials()}
+def _positions(result: PaperStudy, rows: Mapping[str, RunRow]) -> tuple[tuple[str, Markup], ...]:
+    """Return how similar the position embeddings of each trial's first network are, if it has any."""
     drawings = []
-    for cell in setting.design(result.begun.steps, result.begun.seconds).cells(result.folder):
-        row = read_row(cell)
-        if not cell.first or row is None or not row.done:
+    for cell in result.laid_out.design().cells(result.folder):
+        if not cell.first or cell.name not in rows or not rows[cell.name].done:
             continue
         similarity = position_similarity(load(cell.folder / CLASSIFIER).model)
         if similarity is not None:
-            drawings.append(
-                (f"Position embeddings: {trials[cell.arm].label}, seed {cell.seed}", position_plot(similarity))
-            )
+            title = f"Position embeddings: {result.laid_out.named(cell.arm).label}, seed {cell.seed}"
+            drawings.append((title, position_plot(similarity)))
     return tuple(drawings)
 
 
-def _rows(result: PaperStudy) -> list[dict[str, Cell]]:
-    """Return each run with what was asked, what is known of its trial, and its figures."""
-    setting = result.setting
-    trials = {trial.name: trial for trial in setting.trials()}
-    cells = setting.design(result.begun.steps, result.begun.seconds).cells(result.folder)
-    rows = read_rows(cells)
+def _table(result: PaperStudy, rows: Mapping[str, RunRow]) -> list[dict[str, Cell]]:
+    """Return each run with its request, the facts of its trial, and its figures."""
+    plan = result.laid_out
     table: list[dict[str, Cell]] = []
-    for cell in cells:
+    for cell in plan.design().cells(result.folder):
         if cell.name not in rows:
             continue
-        row, trial = rows[cell.name], trials[cell.arm]
-        asked = setting.asked(trial, result.begun.steps)
-        facts = setting.facts(trial, result.begun.steps)
-        said: dict[str, Cell] = {
-            "study": setting.experiment.name,
+        row, trial = rows[cell.name], plan.named(cell.arm)
+        asked = plan.asked(trial)
+        values: dict[str, Cell] = {
+            "study": plan.experiment.name,
             "arm": trial.name,
             "series": trial.series,
             "label": trial.label,
@@ -88,26 +83,25 @@ def _rows(result: PaperStudy) -> list[dict[str, Cell]]:
             "recipe": asked.recipe,
             "changes": " ".join(asked.overrides),
         }
-        said |= known(facts)
-        said |= {"seconds": row.seconds, "error": row.error or None}
-        said |= row.figures
-        table.append(said)
+        table.append(
+            values | plan.facts(trial).to_json() | {"seconds": row.seconds, "error": row.error or None} | row.figures
+        )
     return table
 
 
 def _command(result: PaperStudy, speech: Speech) -> str:
     """Return what one types for the study; the steps that its time paid for on this machine follow as a comment."""
-    setting, time = result.setting, result.begun.time
+    plan, record = result.laid_out, result.laid_out.record
     given = {
-        "transfer": setting.transfer,
-        "budget": setting.scale.name,
-        "runs": len(setting.seeds),
-        "time": None if time is None else written(time),
+        "transfer": plan.transfer,
+        "budget": plan.scale.name,
+        "runs": len(plan.seeds),
+        "time": None if record.time is None else written(record.time),
     }
-    words = [repr(setting.experiment.name), repr(setting.spec)]
+    words = [repr(plan.experiment.name), repr(plan.spec)]
     words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
     typed = speech.text(call(f"vitral.study({', '.join(words)})")).strip("`")
-    return typed + (f"  # {result.begun.steps:,} steps" if result.begun.steps else "")
+    return typed + (f"  # {record.steps:,} steps" if record.steps else "")
 
 
 def _machine() -> str:

@@ -4,10 +4,11 @@ import math
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Result, Results, Trial, against, by_series, ranked
+from vitral.studies.paper.experiment import Experiment, Results, Trial, TrialResult, against, by_series, ranked
 from vitral.studies.paper.scale import Scale
 
-APART, OVERLAPPING = "patches side by side", "patches that overlap by half"
+APART = "patches side by side"
+OVERLAPPING = "patches that overlap by half"
 
 
 def _trials(scale: Scale) -> Sequence[Trial]:
@@ -23,17 +24,17 @@ def _trials(scale: Scale) -> Sequence[Trial]:
 
 
 def _conclude(results: Results) -> str:
-    said = [ranked(results)]
+    sentences = [ranked(results)]
     series = by_series(results)
     for overlapping in series.get(OVERLAPPING, []):
         nearest = min(series.get(APART, []), key=lambda result: _factor(result, overlapping), default=None)
         if nearest is not None:
-            said.append(f"At the nearest number of tokens: {against(overlapping, nearest)}.")
-    return " ".join(said)
+            sentences.append(f"At the nearest number of tokens: {against(overlapping, nearest)}.")
+    return " ".join(sentences)
 
 
-def _factor(first: Result, second: Result) -> float:
-    """Return by which factor two differ in their tokens, as a logarithm."""
+def _factor(first: TrialResult, second: TrialResult) -> float:
+    """Return the logarithm of the factor by which two numbers of tokens differ."""
     return abs(math.log(first.facts.tokens / second.facts.tokens))
 
 

@@ -12,7 +12,10 @@ from vitral.training.settings.recipe import ROTARY
 
 KINDS = {"learned": "1-D", "learned-2d": "2-D"}
 PLACES = {"input": "at the input", "layers": "every layer", "layers-shared": "every layer, shared"}
-NONE, RELATIVE, FIXED = "none", "relative", "sincos-2d"  # at the input alone, as in Table 8
+# At the input alone, as in Table 8.
+NONE = "none"
+RELATIVE = "relative"
+FIXED = "sincos-2d"
 
 
 def _trials(scale: Scale) -> Sequence[Trial]:
@@ -26,7 +29,7 @@ def _trials(scale: Scale) -> Sequence[Trial]:
             for kind, name in KINDS.items()
         ),
         Trial(RELATIVE, first, RELATIVE, RELATIVE, (*network, "position=relative")),
-        Trial(FIXED, first, "fixed 2-D", "fixed 2-D", (*network, "position=sincos-2d")),
+        Trial(FIXED, first, "fixed 2-D", "fixed 2-D", (*network, f"position={FIXED}")),
         Trial(ROTARY, first, ROTARY, ROTARY, (*network, f"position={ROTARY}")),
     )
 
@@ -34,10 +37,10 @@ def _trials(scale: Scale) -> Sequence[Trial]:
 def _conclude(results: Results) -> str:
     without = [result for result in results if result.trial.name == NONE]
     others = [result for result in results if result.trial.name != NONE]
-    said = [ranked(others)] if others else []
+    sentences = [ranked(others)] if others else []
     if without and others:
-        said.append(f"What a position embedding is worth at all: {against(best(others), without[0])}.")
-    return " ".join(said)
+        sentences.append(f"What a position embedding is worth at all: {against(best(others), without[0])}.")
+    return " ".join(sentences)
 
 
 POSITION = Experiment(

@@ -15,29 +15,29 @@ def published(name: str) -> Published:
     """Return what the paper reports on a study's question.
 
     Args:
-        name: the study's, such as "data-size".
+        name: The name of the study, such as "data-size".
 
     Raises:
-        KeyError: the paper's experiments have no such name.
+        KeyError: The paper's experiments have no such name.
     """
-    said = _content()[name]
-    return Published(said["source"], said["note"], _chart(said["chart"]) if "chart" in said else None)
+    report = _content()[name]
+    return Published(report["source"], report["note"], _chart(report["chart"]) if "chart" in report else None)
 
 
 def published_names() -> tuple[str, ...]:
-    """Return the names of the studies of which the paper says something."""
+    """Return the names of the studies that the paper reports on."""
     return tuple(_content())
 
 
-def _chart(said: Mapping[str, Any]) -> Chart:
-    y = Axis(**said["y"])
-    return Chart(said["title"], Axis(**said["x"]), y, tuple(_series(one, y) for one in said["series"]))
+def _chart(chart: Mapping[str, Any]) -> Chart:
+    y = Axis(**chart["y"])
+    return Chart(chart["title"], Axis(**chart["x"]), y, tuple(_series(series, y) for series in chart["series"]))
 
 
-def _series(said: Mapping[str, Any], y: Axis) -> Series:
+def _series(series: Mapping[str, Any], y: Axis) -> Series:
     scale = 100 if y.percent else 1
-    points = tuple(_point(*point, scale=scale) for point in said["points"])
-    return Series(said["name"], points, said.get("drawn", "joined"))
+    points = tuple(_point(*point, scale=scale) for point in series["points"])
+    return Series(series["name"], points, series.get("drawn", "joined"))
 
 
 def _point(x: float | str, y: float, deviation: float | str = "", label: str = "", *, scale: int) -> Point:

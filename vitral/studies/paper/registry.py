@@ -7,34 +7,20 @@ from vitral.studies.paper.head import HEAD
 from vitral.studies.paper.optimizer import OPTIMIZER
 from vitral.studies.paper.patches import PATCHES
 from vitral.studies.paper.position import POSITION
+from vitral.studies.paper.pretraining import SELF_SUPERVISION, STARTS
 from vitral.studies.paper.resolution import RESOLUTION
 from vitral.studies.paper.scaling import SCALING
-from vitral.studies.paper.self_supervision import SELF_SUPERVISION
 from vitral.studies.paper.shapes import SHAPES
-from vitral.studies.paper.starts import STARTS
 
-EXPERIMENTS = {
-    experiment.name: experiment
-    for experiment in (
-        DATA_SIZE,
-        SCALING,
-        SHAPES,
-        PATCHES,
-        POSITION,
-        HEAD,
-        OPTIMIZER,
-        RESOLUTION,
-        SELF_SUPERVISION,
-        STARTS,
-    )
-}
+_LISTED = (DATA_SIZE, SCALING, SHAPES, PATCHES, POSITION, HEAD, OPTIMIZER, RESOLUTION, SELF_SUPERVISION, STARTS)
+EXPERIMENTS = {experiment.name: experiment for experiment in _LISTED}
 
 
 def experiment_named(name: str) -> Experiment:
     """Return an experiment.
 
     Raises:
-        StudyError: there is none of that name.
+        StudyError: There is none of that name.
     """
     if name not in EXPERIMENTS:
         raise StudyError(

@@ -3,61 +3,58 @@
 from collections.abc import Sequence
 
 from vitral.report.chart import Axis
-from vitral.studies.paper.experiment import Experiment, Result, Results, Trial, against, by_series
+from vitral.studies.paper.experiment import Experiment, Results, Trial, TrialResult, against, by_series
 from vitral.studies.paper.scale import Scale
 
-PRETRAINING, TUNED, SCRATCH = "pretraining", "pre-trained small, fine-tuned", "trained from scratch"
+PRETRAINING = "pretraining"
+TUNED = "pre-trained small, fine-tuned"
+SCRATCH = "trained from scratch"
 
 
 def _trials(scale: Scale) -> Sequence[Trial]:
     network, small = scale.vits[-1].changes, scale.sizes[0]
     return (
-        Trial(
-            PRETRAINING,
-            "",
-            f"pre-training at {small} pixels",
-            changes=(*network, f"image_size={small}"),
-            kind="pre-train",
-        ),
+        Trial(PRETRAINING, "", f"pre-training at {small} pixels", changes=_sized(small, *network), kind="pre-train"),
         *(
             Trial(
                 f"finetune-{size}",
                 TUNED,
                 f"fine-tuned at {size} pixels",
                 float(size),
-                (f"image_size={size}",),
+                _sized(size),
                 tuned=True,
                 after=PRETRAINING,
             )
             for size in scale.sizes
         ),
         *(
-            Trial(
-                f"scratch-{size}",
-                SCRATCH,
-                f"from scratch at {size} pixels",
-                float(size),
-                (*network, f"image_size={size}"),
-            )
+            Trial(f"scratch-{size}", SCRATCH, f"from scratch at {size} pixels", float(size), _sized(size, *network))
             for size in scale.sizes
         ),
     )
 
 
+def _sized(size: int, *changes: str) -> tuple[str, ...]:
+    return (*changes, f"image_size={size}")
+
+
 def _conclude(results: Results) -> str:
     series = by_series(results)
     tuned, scratch = series.get(TUNED, []), series.get(SCRATCH, [])
-    said = []
+    sentences = []
     if len(tuned) > 1:
-        said.append(f"What resolution gives to the same weights: {against(tuned[-1], tuned[0])}.")
-    for one in tuned:
-        same = [other for other in scratch if other.trial.at == one.trial.at]
-        said += [f"At {one.trial.at:g} pixels, {_with_cost(one, other)}." for other in same]
-    return " ".join(said)
+        sentences.append(f"What resolution gives to the same weights: {against(tuned[-1], tuned[0])}.")
+    sentences += [
+        f"At {result.trial.at:g} pixels, {_with_cost(result, other)}."
+        for result in tuned
+        for other in scratch
+        if other.trial.at == result.trial.at
+    ]
+    return " ".join(sentences)
 
 
-def _with_cost(tuned: Result, scratch: Result) -> str:
-    """Compare, and say how many operations the weights have had: two trainings are more than one."""
+def _with_cost(tuned: TrialResult, scratch: TrialResult) -> str:
+    """Compare accuracy and operations of training: two trainings take more than one."""
     more = tuned.facts.flops / scratch.facts.flops
     return f"{against(tuned, scratch)}, with {more:.2g} times the operations of training"
 

@@ -1,7 +1,7 @@
 """A study of the paper's: one of its experiments on a user's data, at a size that a budget pays for.
 
 OUT/
-  experiment.json     what was asked, and how long the runs are: the same study continues in the folder, and no other
+  experiment.json     the question, and how long the runs are: the same study continues in the folder, and no other
   TRIAL-SEED/         the runs, each a run folder
   cells/, study.json, rows.jsonl, study.md, study.html   as in any study
   rows.parquet        every run with its facts and figures
@@ -12,7 +12,6 @@ import json
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from vitral import distributed
 from vitral.advice import argument
@@ -27,9 +26,9 @@ from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.studies.claims import in_turn
-from vitral.studies.paper.layout import Setting, by_operations, paced
+from vitral.studies.paper.layout import ExperimentPlan, StudyRecord, by_operations, paced
 from vitral.studies.paper.pages import write_pages
-from vitral.studies.paper.paper_study import Begun, PaperStudy
+from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.paper.registry import experiment_named
 from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
@@ -40,7 +39,7 @@ from vitral.training.planning.durations import HOUR
 from vitral.training.planning.durations import seconds as read_seconds
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
 
-ASKED = "experiment.json"
+RECORD = "experiment.json"
 RUNS_EACH = 3
 FEWEST_RUNS = 2
 INTERRUPTED = 130  # as shells have it after Ctrl-C
@@ -59,55 +58,55 @@ def study(
     speech: Speech = PYTHON,
     listener: Listener = show,
 ) -> PaperStudy:
-    """Repeat an experiment of the paper on any data, and draw what came out beside what the paper found.
+    """Repeat an experiment of the paper on any data, and draw the result beside the paper's.
 
-    The same call goes on with what was interrupted, and several processes may share its folder.
+    The same call continues what was interrupted, and several processes may share its folder.
 
     Args:
-        name: "data-size", "scaling", "shapes", "patches", "position", "head", "optimizer", "resolution",
+        name: The experiment: "data-size", "scaling", "shapes", "patches", "position", "head", "optimizer", "resolution",
             "self-supervision" or "starts".
-        data: what the networks learn, as `finetune` takes it; every image has one class.
-        transfer: other data: what decides is then, as in most of the paper's ablations, how well ridge regression on the frozen
-            features of five of its images a class does, and no longer the accuracy on the data's own test images.
-        budget: "laptop", "h200" or "cluster": which networks, and how long.
-        runs: seeds of every arm, at least two.
-        time: what the whole study may take, such as "40m"; only where the budget leaves the number of steps to the machine.
-        out: the folder; runs/study-NAME if None.
-        plan: only say what would be done and what it would cost; nothing is written.
-        speech: in whose words the page says how it was made.
-        listener: hears of plan, progress and problems.
+        data: The data to learn from, as `finetune` takes them, with one class an image.
+        transfer: Other data. The deciding figure is then, as in most of the paper's ablations, the accuracy of ridge
+            regression on the frozen features of five of its images a class, instead of the accuracy on the test images.
+        budget: The networks and the length: "laptop", "h200" or "cluster".
+        runs: The number of seeds of every arm, at least two.
+        time: The time for the whole study, such as "40m"; only if the budget leaves the number of steps to the machine.
+        out: The folder; runs/study-NAME if None.
+        plan: Whether only to return what would be done and what it would cost; nothing is written.
+        speech: The words in which the page states its command.
+        listener: Receives the plan, progress and problems.
 
     Raises:
-        StudyError: no such study or budget, too few runs or too little time, the folder holds another study, or every run
-            failed.
-        DataError: the data cannot be read, or have not one class an image.
-        ImageError: an image cannot be read.
-        StorageError: something cannot be written.
+        StudyError: There is no such experiment or budget, too few runs or too little time, the folder holds another study, or
+            every run failed.
+        DataError: The data cannot be read, or an image does not have exactly one class.
+        ImageError: An image cannot be read.
+        StorageError: Something cannot be written.
     """
     folder = RUNS / f"study-{name}" if out is None else Path(out)
-    setting = _setting(name, data, transfer, budget, runs, listener)
-    begun = by_main(lambda: _kept(setting, folder, time, plan, listener))
-    begun = begun or _begin(setting, folder, time, plan, listener)
-    setting = replace(setting, lengths=begun.lengths)
-    design = setting.design(begun.steps, begun.seconds)
-    planned = PaperStudy(setting, folder, begun, plan_study(design, folder))
+    laid_out = _laid_out(name, data, transfer, budget, runs, listener)
+    record = by_main(lambda: _resumed(laid_out, folder, time, plan, listener))
+    record = record or _begin(laid_out, folder, time, plan, listener)
+    laid_out = replace(laid_out, record=record)
+    design = laid_out.design()
+    result = PaperStudy(laid_out, folder, plan_study(design, folder))
     if plan:
-        return planned
-    for line in planned.head():
+        return result
+    for line in result.head():
         listener(Message(line))
     try:
-        finished = replace(planned, study=run_study(design, folder, listener=listener))
+        result = replace(result, study=run_study(design, folder, listener=listener))
     except KeyboardInterrupt as stop:
         raise TrainingInterrupted(
             "Interrupted between two runs", advice=f"the same study in '{folder}' goes on", exit_code=INTERRUPTED
         ) from stop
-    by_main(lambda: write_pages(finished, speech))
-    return finished
+    by_main(lambda: write_pages(result, speech))
+    return result
 
 
-def _setting(
+def _laid_out(
     name: str, data: str | Path, transfer: str | Path | None, budget: str, runs: int, listener: Listener
-) -> Setting:
+) -> ExperimentPlan:
     experiment, scale = experiment_named(name), scale_named(budget)
     if runs < FEWEST_RUNS:
         raise StudyError(
@@ -117,23 +116,24 @@ def _setting(
     dataset = _open(str(data), listener)
     if dataset.task != SINGLE_LABEL:
         raise StudyError(f"The images of '{data}' have not one class each, which the paper's experiments need.")
-    setting = Setting(
-        experiment, scale, str(data), dataset, None if transfer is None else str(transfer), tuple(range(runs))
-    )
-    if is_part(str(data)) and setting.train_images.keys() != {"1"}:
+    other = None if transfer is None else str(transfer)
+    laid_out = ExperimentPlan(experiment, scale, str(data), dataset, other, tuple(range(runs)))
+    if is_part(str(data)) and laid_out.train_images.keys() != {"1"}:
         raise StudyError(f"The study '{name}' takes shares of the data itself; name the whole instead of '{data}'.")
-    if transfer is not None:
-        _check_transfer(str(transfer), listener)
-    return setting
+    if other is not None:
+        _check_transfer(other, listener)
+    asked = {
+        "study": experiment.name,
+        "budget": scale.name,
+        "data": str(data),
+        "fingerprint": dataset.fingerprint,
+        "transfer": other,
+    }
+    return replace(laid_out, record=StudyRecord(asked))
 
 
 def _open(data: str, listener: Listener) -> DataSet:
-    """Open what the runs learn, every one of them from all images.
-
-    Raises:
-        DataError: no such data.
-        ImageError: an image cannot be read.
-    """
+    """Open the data; every run learns from all images, so that none may be unreadable."""
     try:
         return open_data(data, listener=listener)
     except UnreadableImagesError as error:
@@ -141,10 +141,10 @@ def _open(data: str, listener: Listener) -> DataSet:
 
 
 def _check_transfer(transfer: str, listener: Listener) -> None:
-    """Refuse data on which no run could be scored: a slip of the hand must not cost an hour of training.
+    """Refuse data on which no run could be scored: a typing mistake must not cost an hour of training.
 
     Raises:
-        StudyError: the images have not one class each, there is nothing to score on, or a class has too few.
+        StudyError: The images do not have one class each, there is nothing to score on, or a class has too few.
     """
     data = open_data(transfer, verify=False, hold_out=False, listener=listener)
     train = data.splits.get("train")
@@ -153,36 +153,29 @@ def _check_transfer(transfer: str, listener: Listener) -> None:
             f"'{transfer}' cannot say how good features are: that takes images of one class each, some to learn from and "
             "others to score."
         )
-    fewest = min(Counter(train.labels()).values())
-    if len(set(train.labels())) < len(data.class_names) or fewest < SHOTS:
+    counts = Counter(train.labels())
+    if len(counts) < len(data.class_names) or min(counts.values()) < SHOTS:
         raise StudyError(
             f"'{transfer}' has a class of fewer than {SHOTS} training images, as many as 5-shot accuracy takes."
         )
 
 
-def _question(setting: Setting) -> dict[str, Any]:
-    return {
-        "study": setting.experiment.name,
-        "budget": setting.scale.name,
-        "data": setting.spec,
-        "fingerprint": setting.data.fingerprint,
-        "transfer": setting.transfer,
-    }
-
-
-def _kept(setting: Setting, folder: Path, time: str | float | None, plan: bool, listener: Listener) -> Begun | None:
-    """Return how the study in a folder began; None where none did, or of a plan, which needs no folder, another.
+def _resumed(
+    laid_out: ExperimentPlan, folder: Path, time: str | float | None, plan: bool, listener: Listener
+) -> StudyRecord | None:
+    """Return how the study in a folder began; None if none did, or for the plan of another, which needs no folder.
 
     Raises:
-        StudyError: it began with something else.
+        StudyError: It began with another question.
     """
-    begun = _read(folder)
-    if begun is None:
+    record = _read(folder)
+    if record is None:
         return None
+    before = record.asked
     differences = [
-        f"{key} {begun.asked.get(key)!r}, now {value!r}"
-        for key, value in _question(setting).items()
-        if begun.asked.get(key) != value
+        f"{key} {before.get(key)!r}, now {now!r}"
+        for key, now in laid_out.record.asked.items()
+        if before.get(key) != now
     ]
     if differences and plan:
         return None
@@ -193,32 +186,34 @@ def _kept(setting: Setting, folder: Path, time: str | float | None, plan: bool, 
         )
     if time is not None:
         listener(Message(f"The study in '{folder}' goes on with the length of its runs; the time has no part in that."))
-    return begun
+    return record
 
 
-def _read(folder: Path) -> Begun | None:
-    kept = read_object(folder / ASKED)
-    if not kept:
+def _read(folder: Path) -> StudyRecord | None:
+    values = read_object(folder / RECORD)
+    if not values:
         return None
     try:
-        seconds = {str(name): float(value) for name, value in kept["seconds"].items()}
-        steps, asked = kept["steps"], kept.get("time")
-        return Begun(
-            dict(kept["asked"]),
+        seconds = {str(name): float(value) for name, value in values["seconds"].items()}
+        steps, time = values["steps"], values.get("time")
+        return StudyRecord(
+            dict(values["asked"]),
             None if steps is None else int(steps),
             seconds,
-            None if asked is None else float(asked),
-            {str(name): float(value) for name, value in kept.get("lengths", {}).items()},
+            None if time is None else float(time),
+            {str(name): float(value) for name, value in values.get("lengths", {}).items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StudyError(f"'{folder / ASKED}' is damaged; name another folder with {argument('out')}.") from error
+        raise StudyError(f"'{folder / RECORD}' is damaged; name another folder with {argument('out')}.") from error
 
 
-def _begin(setting: Setting, folder: Path, time: str | float | None, plan: bool, listener: Listener) -> Begun:
-    """Return how a new study begins: measured by all processes of a job together, and unless it is only planned, kept."""
+def _begin(
+    laid_out: ExperimentPlan, folder: Path, time: str | float | None, plan: bool, listener: Listener
+) -> StudyRecord:
+    """Return how a new study begins: measured by all processes of a job together, and written unless it is only planned."""
     if not plan:
         by_main(lambda: _check(folder))
-    measured = distributed.broadcast(_measured(setting, time, listener))
+    measured = distributed.broadcast(_measured(laid_out, time, listener))
     return measured if plan else by_main(lambda: _keep(measured, folder))
 
 
@@ -226,32 +221,32 @@ def _check(folder: Path) -> None:
     """Refuse a folder with anything else in it, but for a study that another process has just begun there.
 
     Raises:
-        StorageError: it holds something else.
+        StorageError: It holds something else.
     """
     try:
-        check_folder(folder, own=(ASKED, STUDY_CELLS, *STUDY_FILES), replace=False)
+        check_folder(folder, own=(RECORD, STUDY_CELLS, *STUDY_FILES), replace=False)
     except StorageError:
         if _read(folder) is None:
             raise
 
 
-def _keep(measured: Begun, folder: Path) -> Begun:
-    """Write down how a study begins, unless another process that shares the folder was first: then it begins as that says."""
+def _keep(measured: StudyRecord, folder: Path) -> StudyRecord:
+    """Write how a study begins; if another process that shares the folder was first, return how that one began."""
     with in_turn(folder / STUDY_CELLS):
         first = _read(folder)
         if first is None:
-            write_file(folder / ASKED, json.dumps(asdict(measured), indent=2))
+            write_file(folder / RECORD, json.dumps(asdict(measured), indent=2))
         return first or measured
 
 
-def _measured(setting: Setting, time: str | float | None, listener: Listener) -> Begun:
-    asked, hours = _question(setting), setting.scale.hours
-    if hours is None:
+def _measured(laid_out: ExperimentPlan, time: str | float | None, listener: Listener) -> StudyRecord:
+    scale = laid_out.scale
+    if scale.hours is None:
         if time is not None:
             raise StudyError(
-                f"The recipes of the budget '{setting.scale.name}' say how long its runs are; leave {argument('time')} out."
+                f"The recipes of the budget '{scale.name}' say how long its runs are; leave {argument('time')} out."
             )
-        return Begun(asked, None, by_operations(setting))
+        return replace(laid_out.record, seconds=by_operations(laid_out))
     given = None if time is None else read_seconds(time)
-    pace = paced(setting, hours * HOUR if given is None else given, listener)
-    return Begun(asked, pace.steps, pace.seconds, given, pace.lengths)
+    paid = paced(laid_out, scale.hours * HOUR if given is None else given, listener)
+    return replace(paid.record, time=given)

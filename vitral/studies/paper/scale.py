@@ -6,13 +6,13 @@ from vitral.errors import StudyError, did_you_mean
 
 
 @dataclass(frozen=True)
-class Network:
+class StudyNetwork:
     """A network of a study.
 
     Attributes:
-        name: letters and digits, for folders.
-        label: as the page calls it.
-        changes: to the recipe, its model first.
+        name: The name in folders: letters and digits.
+        label: The name on the page.
+        changes: The changes to the recipe, its model first.
     """
 
     name: str
@@ -25,13 +25,13 @@ class Shape:
     """The encoder that the study of shapes varies, and by which factors.
 
     Attributes:
-        depth: blocks.
-        width: of a token.
-        mlp_width: of the hidden layer.
-        heads: of attention; of a wider token more, each as wide as before.
-        patch: pixels a side.
-        factors: of depth, width and MLP, beside 1.
-        patches: pixels a side, beside `patch`.
+        depth: The number of blocks.
+        width: The width of a token.
+        mlp_width: The width of the hidden layer.
+        heads: The number of attention heads; a wider token has more, each as wide as before.
+        patch: The side of a patch in pixels.
+        factors: The factors of depth, width and MLP that are tried, besides 1.
+        patches: The sides of patches in pixels that are tried, besides `patch`.
     """
 
     depth: int
@@ -43,14 +43,9 @@ class Shape:
     patches: tuple[int, ...]
 
     def changes(self) -> tuple[str, ...]:
-        """Return it as changes to a recipe."""
-        return (
-            f"depth={self.depth}",
-            f"width={self.width}",
-            f"mlp_width={self.mlp_width}",
-            f"heads={self.heads}",
-            f"patch_size={self.patch}",
-        )
+        """Return the shape as changes to a recipe."""
+        keys = {"depth": self.depth, "width": self.width, "mlp_width": self.mlp_width, "heads": self.heads}
+        return (*(f"{key}={value}" for key, value in keys.items()), f"patch_size={self.patch}")
 
 
 @dataclass(frozen=True)
@@ -58,35 +53,35 @@ class Scale:
     """What a budget pays for.
 
     Attributes:
-        name: of the budget.
-        recipe: of training from random weights.
-        tuning: of fine-tuning.
-        hours: that a study may take where its length is chosen by the machine's speed; None where the recipes say the steps.
-        vits: Vision Transformers, the smaller first; the last is what the studies of one network train.
-        resnets: likewise.
-        hybrids: likewise.
-        compared: one network of each family, of about the same operations.
-        shares: of the training images, ascending; the last is all.
-        shape: of the study of shapes.
-        patches: size and stride in pixels.
-        rates: learning rates of each optimizer, ascending.
-        sizes: pixels of fine-tuning, ascending; pre-training is at the first.
-        labelled: share of the images whose labels a study with few labels may use.
-        few: shares of the training images whose labels fine-tuning has, ascending.
-        generated: the generated images to begin with.
-        decoder: changes to a masked autoencoder's recipe.
-        shows: what runs of this size can and cannot show.
-        gpus: that share the work.
+        name: The name of the budget.
+        recipe: The recipe of training from random weights.
+        tuning: The recipe of fine-tuning.
+        hours: The time of a study if the machine's speed decides its length; None if the recipes state the steps.
+        vits: The Vision Transformers, the smaller first; studies of one network train the last.
+        resnets: The ResNets, likewise.
+        hybrids: The hybrids, likewise.
+        compared: One network of each family, with about the same operations.
+        shares: Shares of the training images, ascending; the last is all.
+        shape: The encoder of the study of shapes.
+        patches: Sizes and strides in pixels.
+        rates: Learning rates of each optimizer, ascending.
+        sizes: Image sizes of fine-tuning in pixels, ascending; pre-training is at the first.
+        labelled: The share of the images whose labels a study with few labels may use.
+        few: Shares of the training images whose labels fine-tuning has, ascending.
+        generated: The generated images to begin with.
+        decoder: Changes to the recipe of a masked autoencoder.
+        shows: What runs of this size can and cannot show.
+        gpus: The number of GPUs that share the work.
     """
 
     name: str
     recipe: str
     tuning: str
     hours: float | None
-    vits: tuple[Network, ...]
-    resnets: tuple[Network, ...]
-    hybrids: tuple[Network, ...]
-    compared: tuple[Network, ...]
+    vits: tuple[StudyNetwork, ...]
+    resnets: tuple[StudyNetwork, ...]
+    hybrids: tuple[StudyNetwork, ...]
+    compared: tuple[StudyNetwork, ...]
     shares: tuple[str, ...]
     shape: Shape
     patches: tuple[tuple[int, int], ...]
@@ -100,8 +95,8 @@ class Scale:
     decoder: tuple[str, ...] = ()
 
 
-def _network(model: str, label: str, *changes: str, name: str = "") -> Network:
-    return Network(name or model, label, (f"model={model}", *changes))
+def _network(model: str, label: str, *changes: str, name: str = "") -> StudyNetwork:
+    return StudyNetwork(name or model, label, (f"model={model}", *changes))
 
 
 _VIT = _network("vit-nano4", "ViT, 4 blocks of 64", "width=64", "mlp_width=256", "heads=2", name="vit-4x64")
@@ -192,9 +187,8 @@ def scale_named(name: str) -> Scale:
     """Return a budget's scale.
 
     Raises:
-        StudyError: there is none of that name.
+        StudyError: There is none of that name.
     """
     if name not in SCALES:
-        hint = did_you_mean(name, SCALES)
-        raise StudyError(f"There is no budget '{name}'.{hint} There are {', '.join(SCALES)}.")
+        raise StudyError(f"There is no budget '{name}'.{did_you_mean(name, SCALES)} There are {', '.join(SCALES)}.")
     return SCALES[name]

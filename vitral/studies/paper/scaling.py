@@ -28,15 +28,15 @@ def _trials(scale: Scale) -> Sequence[Trial]:
 
 
 def _conclude(results: Results) -> str:
-    said = []
+    sentences = []
     for family, mine in by_series(results).items():
         top = best(mine)
         law = _law(mine)
         sentence = law.sentence() if isinstance(law, ScalingLaw) else law
-        said.append(
+        sentences.append(
             f"{capital(family)}: best {top.text()} with {plain_number(top.facts.flops)} FLOPs ({top.trial.label}). {sentence}"
         )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _law(results: Results) -> ScalingLaw | str:

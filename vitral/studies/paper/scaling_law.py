@@ -22,12 +22,17 @@ from vitral.seeds import generator
 
 FEWEST = 5  # amounts of compute, one more than there are coefficients
 LEAST_SPREAD = 2.0  # times as much compute in the largest run as in the smallest
-DRAWS, COVERED = 400, 0.95  # of the bootstrap, and the share of its fits that an interval covers
+DRAWS = 400  # fits of the bootstrap
+COVERED = 0.95  # share of them that an interval covers
 CURVE_POINTS = 60
 UNSETTLED = 0.2  # of an interval's upper end, below which its lower end leaves the coefficient open
 NOTHING = 1e-9  # of the smallest compute or error, below which d or c is none
-STEEPNESS, OFFSETS, FLOORS = (0.2, 0.5, 1.0, 2.0), (1e-3, 0.5), (0.0, 0.5, 0.9)  # where the search begins
-EXACT, ROUGH = 1e-10, 1e-6  # last steps of a search: of the law, and of one draw's
+# Where searches begin: exponents, and shares of the smallest compute and of the smallest error.
+STEEPNESS = (0.2, 0.5, 1.0, 2.0)
+OFFSETS = (1e-3, 0.5)
+FLOORS = (0.0, 0.5, 0.9)
+EXACT = 1e-10  # tolerance of the law's search
+ROUGH = 1e-6  # tolerance of a draw's search
 STEEPEST = 4.0  # ten times what is observed: beyond, b and d only grow together
 
 Values = Float64[np.ndarray, " points"]
@@ -38,9 +43,9 @@ class Coefficient:
     """A fitted number.
 
     Attributes:
-        value: of the fit.
-        low: lower end of its 95 % interval.
-        high: upper end.
+        value: The value of the fit.
+        low: The lower end of its 95 % interval.
+        high: The upper end.
     """
 
     value: float
@@ -57,13 +62,13 @@ class ScalingLaw:
     """A law fitted to runs.
 
     Attributes:
-        a: factor; its unit depends on b.
-        b: exponent, above 0.
-        c: error rate that remains.
-        d: compute that is added, in the runs' unit.
-        points: compute and error rate of each run, in ascending order.
-        unit: of compute: "exaFLOPs".
-        residual: root mean square of the logarithms of the runs' errors over the law's.
+        a: The factor; its unit depends on b.
+        b: The exponent, above 0.
+        c: The error rate that remains.
+        d: The compute that is added, in the runs' unit.
+        points: Compute and error rate of each run, in ascending order.
+        unit: The unit of compute, such as "exaFLOPs".
+        residual: The root mean square of the logarithms of the runs' errors over the law's.
     """
 
     a: Coefficient
@@ -87,9 +92,9 @@ class ScalingLaw:
         """Return the law in words."""
         least, most = self.points[0][0], self.points[-1][0]
         numbers = ", ".join(f"{name} = {getattr(self, name).text()}" for name in "abcd")
-        open_ones = [name for name in "abcd" if getattr(self, name).low < UNSETTLED * getattr(self, name).high]
-        listed = " and ".join(filter(None, (", ".join(open_ones[:-1]), *open_ones[-1:])))
-        doubt = f"They hardly determine {listed}. " if open_ones else ""
+        unsettled = [name for name in "abcd" if getattr(self, name).low < UNSETTLED * getattr(self, name).high]
+        listed = " and ".join(filter(None, (", ".join(unsettled[:-1]), *unsettled[-1:])))
+        doubt = f"They hardly determine {listed}. " if unsettled else ""
         return (
             f"The error follows a (C + d)^-b + c with C in {self.unit} and {numbers} (95 % intervals): the {len(self.points)} "
             f"runs are off by {100 * math.expm1(self.residual):.2g} % of their error (root mean square). {doubt}"
@@ -105,12 +110,11 @@ def fit_scaling_law(points: Sequence[tuple[float, float]], *, unit: str) -> Scal
     """Fit the law to runs.
 
     Args:
-        points: compute and error rate (0 to 1) of each run, both above 0.
-        unit: of compute, for people.
+        points: Compute and error rate (0 to 1) of each run, both above 0.
+        unit: The unit of compute, for people.
 
     Raises:
-        StudyError: fewer than five amounts of compute, or amounts or errors that hardly differ, or values that are not
-            above 0.
+        StudyError: There are fewer than five amounts of compute, amounts or errors hardly differ, or a value is not above 0.
     """
     _check(points)
     ordered = tuple(sorted((float(compute), float(error)) for compute, error in points))
@@ -141,11 +145,8 @@ def _check(points: Sequence[tuple[float, float]]) -> None:
             f"there are {len(computes)}."
         )
     if max(computes) < LEAST_SPREAD * min(computes) or len(errors) == 1:
-        what = (
-            "errors are all the same"
-            if len(errors) == 1
-            else "largest run computes less than twice what the smallest does"
-        )
+        alike = "largest run computes less than twice what the smallest does"
+        what = "errors are all the same" if len(errors) == 1 else alike
         raise StudyError(f"A scaling law needs runs that differ: the {what}.")
 
 
@@ -162,7 +163,7 @@ def _starts(computes: Values, errors: Values) -> list[Float64[np.ndarray, " 4"]]
 
 def _search(computes: Values, logs: Values, start: Float64[np.ndarray, " 4"], tolerance: float) -> Any:  # noqa: ANN401  # scipy's result
     """Return the best coefficients near a start: log a, b, c, d; c is at most the largest error, d the most compute."""
-    from scipy.optimize import least_squares  # half a second of start-up for all who fit nothing
+    from scipy.optimize import least_squares  # half a second of start-up for all other commands
 
     lower = np.array([-50.0, 1e-4, 0.0, 0.0])
     upper = np.array([50.0, STEEPEST, math.exp(float(logs.max())), float(computes[-1])])
@@ -197,8 +198,8 @@ def _redrawn(fitted: Values, cost: float) -> list[Values]:
     """Return logarithms of errors as other runs might have had them.
 
     Args:
-        fitted: logarithms of the law's errors.
-        cost: half the sum of the squared residuals.
+        fitted: Logarithms of the law's errors.
+        cost: Half the sum of the squared residuals.
     """
     random = generator(0, "scaling law")
     freedom = len(fitted) - 4

@@ -14,7 +14,7 @@ from vitral.tasks.task import Figure
 
 SHOTS = 5  # images a class, as in the paper's Figures 4, 8 and 9 and its Table 8
 TRANSFER = Figure("few_shot_5", "5-shot accuracy")
-VALIDATION = "validation"  # the figure by which a rate is chosen, where the test images are others
+VALIDATION = "validation"  # the figure that chooses a rate, if the test images are others
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class TrialWork(Training):
     """A trial's training.
 
     Attributes:
-        expected: seconds that a run is expected to take.
-        transfer: data on which frozen features are scored by ridge regression on five images a class; None for none.
-        scored: whether the run's own score counts, which is so unless others only start from it.
+        expected: The expected seconds of a run.
+        transfer: Data on which frozen features are scored by ridge regression on five images a class; None for none.
+        scored: Whether the run's own score counts; not if others only start from it.
     """
 
     expected: float
@@ -32,17 +32,17 @@ class TrialWork(Training):
     scored: bool
 
     def question(self) -> Mapping[str, Any]:
-        """Return what is asked, and where the features are scored."""
+        """Return the request, and the data on which the features are scored."""
         return {**super().question(), "transfer": self.transfer}
 
     def seconds(self) -> float:
-        """Return what a run is expected to take."""
+        """Return the expected seconds of a run."""
         return self.expected
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
-        """Train, and return the scores: on the data's own test images, and by five images a class of the other data."""
+        """Train, and return the scores on the data's own test images and by five images a class of the other data."""
         listener = named(listener, cell.name)
-        result = carry_out(self.asked_of(cell), cell.folder, listener, verify=False)  # the study has, once for all
+        result = carry_out(self.asked_of(cell), cell.folder, listener, verify=False)  # the study has decoded them once
         if not self.scored:
             return {}
         figures = {**result.evaluation.scores(), result.run.data.task.headline.name: result.evaluation.headline()}
@@ -55,9 +55,8 @@ class TrialWork(Training):
 
     def _few_shot(self, cell: Cell, listener: Listener) -> float:
         if not torchrun.is_main():
-            return 0.0  # the main process says it
+            return 0.0  # the main process computes it
         assert self.transfer is not None, "there are other data"
-        scores = score_frozen(
-            str(cell.folder / CLASSIFIER), self.transfer, ways=(FEW_SHOT,), shots=(SHOTS,), listener=listener
-        )
+        folder = str(cell.folder / CLASSIFIER)
+        scores = score_frozen(folder, self.transfer, ways=(FEW_SHOT,), shots=(SHOTS,), listener=listener)
         return scores.few_shot[0].mean
