@@ -10,7 +10,7 @@ on the whole test split (the validation split where there is none).
     lora, all-weights, larger-images, as-from-scratch  likewise; the last without its own warm-up and views
     choice        vitral finetune --data FOLDER --from START --time T: no other option
 
-The table is what `vitral.training.planning.attempts` is made by. Exit status 1 if the choice failed or was late.
+The table is what `vitral.training.choose.attempts` is made by. Exit status 1 if the choice failed or was late.
 """
 
 import argparse
@@ -30,8 +30,8 @@ PROBE, CHOICE = "probe", "choice"
 def arms(start: str) -> dict[str, list[str]]:
     """Return the options of each arm from a start."""
     import vitral
-    from vitral.training.planning.attempts import COST, FINER_SIDE, changes_of, folder_of
-    from vitral.training.planning.automatic import fitting_size
+    from vitral.training.choose.attempts import COST, FINER_SIDE, changes_of, folder_of
+    from vitral.training.choose.recipe import fitting_size
 
     model = vitral.load(start).model
     blocks, finer = len(model.blocks()), fitting_size(model.config, round(FINER_SIDE * min(model.image_size)))
@@ -74,7 +74,7 @@ def wrong(runs: dict[str, list[Run]], seconds: float) -> list[str]:
 
 def main() -> None:
     """Run every arm on every folder from every start, and print a table of each pair."""
-    from vitral.training.planning.durations import seconds as duration
+    from vitral.training.durations import seconds as duration
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+")

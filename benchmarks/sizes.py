@@ -7,7 +7,7 @@ FOLDER is what `open_data` takes; `part:25%:FOLDER` has fewer training images. E
 that it multiplies as often as that many passes over the images at 64 pixels; it takes no time budget, so that the machine's
 speed does not matter, and several of these commands may share it. All are scored on the whole test split, or the validation
 split where there is none. What --json holds already, of the same versions, is not run again. --csv writes the table that
-`vitral.training.planning.from_scratch` is held against.
+`vitral.training.choose.network` is held against.
 """
 
 import argparse
@@ -50,8 +50,8 @@ def table(runs: dict[float, dict[int, Run]], learned: int) -> list[str]:
 def main() -> None:
     """Run every size on every folder, and print a table of each folder."""
     from vitral.data.open import open_data
-    from vitral.training.planning.from_scratch import ENLARGED
-    from vitral.training.planning.look import median_side
+    from vitral.training.choose.network import ENLARGED
+    from vitral.training.facts import median_side
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("data", nargs="+")

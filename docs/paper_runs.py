@@ -8,7 +8,7 @@ import math
 from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
-from vitral.training.planning.operations import H200, operations_of
+from vitral.studies.paper.operations import H200, operations_of
 from vitral.training.settings.recipe import load_recipe
 
 MFU = 0.40  # of an H100's or H200's peak

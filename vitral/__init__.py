@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from vitral.plugins import register as register
     from vitral.studies.compare_starts import starts as starts
     from vitral.studies.distill import distill as distill
+    from vitral.studies.finetune import finetune as finetune
     from vitral.studies.paper.run import study as study
-    from vitral.studies.sweep import finetune as finetune
     from vitral.studies.table import table as table
     from vitral.studies.vtab import vtab as vtab
-    from vitral.training.plan import plan as plan
     from vitral.training.pretrain import pretrain as pretrain
+    from vitral.training.preview import plan as plan
 
 __version__ = "0.2.0"
 
@@ -69,10 +69,10 @@ _HOMES = {
     "evaluate": "vitral.evaluation.evaluate",
     "explain": "vitral.explanation.explain",
     "export": "vitral.exporting.export",
-    "finetune": "vitral.studies.sweep",
+    "finetune": "vitral.studies.finetune",
     "list_models": "vitral.models.catalog",
     "load": "vitral.classifier.load",
-    "plan": "vitral.training.plan",
+    "plan": "vitral.training.preview",
     "predict_to_file": "vitral.classifier.bulk.predict_to_file",
     "pretrain": "vitral.training.pretrain",
     "push": "vitral.classifier.push",

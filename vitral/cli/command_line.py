@@ -7,37 +7,37 @@ from pathlib import Path
 from vitral.cli.commands import PLUGIN
 from vitral.cli.wording import flag, spoken
 from vitral.studies.speech import Speech
-from vitral.training.planning.durations import written
-from vitral.training.planning.request import FUNCTIONS, Asked
-from vitral.training.records.asked import last_asked
+from vitral.training.durations import written
 from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
+from vitral.training.records.run_file import stored_request
+from vitral.training.request import FUNCTIONS, Request
 from vitral.training.result import RunResult
 
 
-def command_of(asked: Asked, *, recipe: str | None = None) -> str:
+def command_of(request: Request, *, recipe: str | None = None) -> str:
     """Return the command line of a request, with `recipe` instead of its settings."""
     pairs: list[tuple[str, str | int | None]] = [
-        ("data", asked.data),
-        ("source", asked.source),
-        ("model", asked.model),
-        ("classes", asked.classes),
-        ("recipe", recipe or asked.recipe),
+        ("data", request.data),
+        ("source", request.source),
+        ("model", request.model),
+        ("classes", request.classes),
+        ("recipe", recipe or request.recipe),
     ]
     if recipe is None:
-        pairs += [("overrides", change) for change in asked.overrides]
+        pairs += [("overrides", change) for change in request.overrides]
         pairs += [
-            ("image_size", asked.image_size),
-            ("time", None if asked.budget_seconds is None else written(asked.budget_seconds)),
-            ("seed", asked.seed),
+            ("image_size", request.image_size),
+            ("time", None if request.budget_seconds is None else written(request.budget_seconds)),
+            ("seed", request.seed),
         ]
-    words = ["vitral", FUNCTIONS[asked.kind]]
-    words += [part for path in asked.plugins for part in (PLUGIN, path)]
+    words = ["vitral", FUNCTIONS[request.kind]]
+    words += [part for path in request.plugins for part in (PLUGIN, path)]
     words += [part for name, value in pairs if value is not None for part in (flag(name), str(value))]
     switches = {
-        "skip_bad_images": asked.skip_bad_images,
-        "sweep": asked.sweep,
-        "baselines": asked.kind == "fine-tune" and not asked.baselines,
-        "quick": asked.quick,
+        "skip_bad_images": request.skip_bad_images,
+        "sweep": request.sweep,
+        "baselines": request.kind == "fine-tune" and not request.baselines,
+        "quick": request.quick,
     }
     return shlex.join([*words, *(flag(name) for name, on in switches.items() if on)])
 
@@ -49,14 +49,14 @@ def commands_of(result: RunResult) -> str:
     """
     run = result.run
     command = run.session.command
-    asked = dataclasses.replace(last_asked(run.folder) or command, quick=command.quick)
+    request = dataclasses.replace(stored_request(run.folder) or command, quick=command.quick)
     if result.choice is not None and not result.choice.trained:
-        return command_of(asked)
+        return command_of(request)
     start = None if run.kind == "pre-train" else run.plan.start
     again = dataclasses.replace(command, source=start, model=None, sweep=False)
     remarks = kept_remarks(run.folder)
     gives = f"not the same weights again: {'; '.join(remarks)}" if remarks else "the same weights again"
-    return f"{command_of(asked)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
+    return f"{command_of(request)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
 
 
 COMMANDS = Speech(text=spoken, ask=command_of, again=commands_of)
@@ -66,7 +66,7 @@ def next_commands(result: RunResult) -> list[str]:
     """Return the commands that a user would want next, ready to paste."""
     example = result.run.data.splits[result.split].describe(0)
     image = shlex.quote(example if Path(example).is_file() else "IMAGE.jpg")
-    data, folder = shlex.quote(result.run.session.request.asked.required_data()), shlex.quote(str(result.run.folder))
+    data, folder = shlex.quote(result.run.request.required_data()), shlex.quote(str(result.run.folder))
     if not result.run.data.task.scored:
         return ["Next:", f"  vitral finetune --data LABELLED --from {folder}"]
     scores = f"  vitral evaluate --data {data} --classifier {folder}"
@@ -97,7 +97,7 @@ def _more_images(result: RunResult) -> list[str]:
     if not (run.kind == "fine-tune" and trained and plain and outside >= labelled):
         return []
     again = dataclasses.replace(run.session.command, source=run.plan.start, model=None, sweep=False)
-    told = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
-    words = [part for each in told for part in (flag("overrides"), each)]
+    changes = ("method.name=noisy-student", f"method.teacher={run.folder}", "method.unlabelled=unlabelled:OTHERS")
+    words = [part for each in changes for part in (flag("overrides"), each)]
     command = f"{command_of(again, recipe=str(run.folder / RECIPE_FILE))} {shlex.join(words)}"
     return [f"  {command}  # the {outside:,} images in no class teach, too, once they lie in a folder OTHERS"]

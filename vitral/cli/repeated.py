@@ -1,45 +1,36 @@
 """`vitral finetune --runs N`: one recipe with several seeds."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.training_options import FinetuneOptions
 from vitral.cli.wording import flag
 from vitral.errors import StudyError
 from vitral.studies.repeated import repeat
 from vitral.torchrun import is_main
-from vitral.training.planning.request import ask
 
 
-def repeat_runs(
-    data: str | None,
-    runs: int,
-    asked: Mapping[str, Any],
-    switches: Mapping[str, object],
-    *,
-    json: bool,
-) -> None:
+def repeat_runs(options: FinetuneOptions, runs: int, *, plan: bool, starts: str | None, json: bool) -> None:
     """Repeat a fine-tuning and print its score with the standard deviation.
 
     Args:
-        data: the data's name, path or address.
-        runs: how many.
-        asked: the flags by the names of their arguments.
-        switches: the other flags, of which only --no-baselines can go with --runs.
-        json: whether to print JSON for programs.
+        options: The request; a study goes on in its folder by itself.
+        runs: How many.
+        plan: Whether --plan was given, which does not go with it.
+        starts: Whether --starts was given, likewise.
+        json: Whether to print JSON for programs.
 
     Raises:
-        VitralError: bad input, by kind; one line that names the thing.
+        VitralError: Bad input, by kind; one line that names the thing.
     """
-    for name, value in switches.items():
-        if name != "no_baselines" and value not in (None, False):
-            raise StudyError(f"{flag('runs')} repeats one training, so {flag(name)} cannot go with it.")
-    beside = ("out", "resume", "offline", "started")  # a study goes on in its folder by itself
-    settings = {name: value for name, value in asked.items() if name not in beside}
+    repeats = f"{flag('runs')} repeats one training"
+    options.refuse(repeats, "data_changed", "overwrite")
+    for name, given in (("plan", plan), ("starts", starts is not None)):
+        if given:
+            raise StudyError(f"{repeats}, so {flag(name)} cannot go with it.")
+    request = options.request()
     with ConsoleListener() as listener:
-        request = ask("fine-tune", data, **settings, baselines=not switches["no_baselines"])
-        result = repeat(request, runs, asked["out"], offline=asked["offline"], listener=listener)
+        result = repeat(request, runs, request.out, offline=request.offline, listener=listener)
     if json:
         print_json(result.to_json())
         return

@@ -8,18 +8,8 @@ from vitral.cli.console import print_json, print_line
 from vitral.events import Listener, Message
 from vitral.report.page import write_report
 from vitral.studies.run_report import run_report
-from vitral.training.planning.plan import Run
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import merged
-
-
-def show_plan(run: Run, *, json: bool) -> None:
-    """Print what a training command would do."""
-    if json:
-        print_json(run.to_json())
-        return
-    for line in run.lines():
-        print_line(line)
 
 
 def write_run_report(result: RunResult, *, listener: Listener) -> Path:

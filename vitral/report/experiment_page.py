@@ -14,7 +14,7 @@ from vitral.report.chart_plot import chart_plot
 from vitral.report.page import page_environment
 from vitral.report.plots import light_colours, standalone
 from vitral.report.study import Study, table_rows
-from vitral.training.planning.durations import rounded
+from vitral.training.durations import rounded
 
 SPREAD = "Mean ± standard deviation (n − 1) over the runs of each arm; an error bar is one standard deviation to either side."
 

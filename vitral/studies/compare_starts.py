@@ -40,9 +40,9 @@ from vitral.report.start_table import JSON_FILE, MARKS, PIXELS, TABLE_FILE, Star
 from vitral.report.written import write_result
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.start_names import read_names
+from vitral.training.durations import budget_of, rounded
 from vitral.training.optimization.precision import autocast, training_device
-from vitral.training.planning.durations import rounded
-from vitral.training.planning.request import Asked, ask
+from vitral.training.request import Request
 from vitral.weights.hub import download
 from vitral.weights.named.fetch import fetch, kept
 from vitral.weights.named.find import row_of
@@ -109,8 +109,14 @@ def starts(
     began = clock.monotonic() if started is None else started
     if distributed.world() > 1:
         raise StudyError("Starts are compared by one process; run it without torchrun.")
-    asked = ask(
-        "fine-tune", data, image_size=image_size, time=time, seed=seed, classes=classes, skip_bad_images=skip_bad_images
+    asked = Request(
+        "fine-tune",
+        None if data is None else str(data),
+        image_size=image_size,
+        time=budget_of(time, None),
+        seed=seed,
+        classes=classes,
+        skip_bad_images=skip_bad_images,
     )
     folder = None if out is None else Path(out)
     with without_network(offline):
@@ -135,7 +141,7 @@ def _check_out(folder: Path, inputs: Sequence[str], *, overwrite: bool) -> None:
         raise StorageError(f"'{folder}' lies in the data, which are never written to; choose another folder.")
 
 
-def _open(asked: Asked, listener: Listener) -> DataSet:
+def _open(asked: Request, listener: Listener) -> DataSet:
     data = open_data(
         asked.required_data(), classes=asked.classes, skip_bad_images=asked.skip_bad_images, listener=listener
     )
@@ -165,7 +171,7 @@ class _Comparison:
         seen: The starts that have learned from these data, for which leaving a training image out of the fit is not enough.
     """
 
-    asked: Asked
+    asked: Request
     data: DataSet
     names: Sequence[str]
     stopwatch: Stopwatch
@@ -303,7 +309,7 @@ class _Comparison:
             best,
             tied,
             surely_better(self.probed[best], pixels) if best and pixels else None,
-            self.speech.ask(replace(self.asked, source=best, budget_seconds=None)) if best else "",
+            self.speech.ask(replace(self.asked, source=best, time=None)) if best else "",
         )
 
     def _eligible(self) -> list[str]:

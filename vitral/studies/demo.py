@@ -29,9 +29,9 @@ from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.planning.request import Asked
 from vitral.training.records.logs import read_metrics
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, clear_run, clear_study
+from vitral.training.request import Request
 from vitral.training.result import RunResult
 
 SOURCE, DATA = "visualatom-mini", "digits"
@@ -42,15 +42,15 @@ DESIGN = Design(
     title="A small ViT on handwritten digits, with and without pre-training",
     headline=SingleLabel.headline,
     arms=(
-        Arm("pretrained", Training(Asked("pre-train", SOURCE, model=MODEL, recipe="demo-pretrain")), OWN_SEED),
+        Arm("pretrained", Training(Request("pre-train", SOURCE, model=MODEL, recipe="demo-pretrain")), OWN_SEED),
         Arm(
             "finetune",
-            Training(Asked("fine-tune", DATA, MODEL, recipe="demo-finetune")),
+            Training(Request("fine-tune", DATA, MODEL, recipe="demo-finetune")),
             SEEDS,
             "pretrained",
             PRETRAINED,
         ),
-        Arm("scratch", Training(Asked("fine-tune", DATA, MODEL, recipe="demo-scratch")), SEEDS, label=SCRATCH),
+        Arm("scratch", Training(Request("fine-tune", DATA, MODEL, recipe="demo-scratch")), SEEDS, label=SCRATCH),
     ),
 )
 ACCURACY = SingleLabel.headline
@@ -155,7 +155,7 @@ def _first_tuned(cells: list[Cell]) -> RunResult:
     """Return the result of the first fine-tuning, which may be another process's."""
     work = DESIGN.arm("finetune").work
     assert isinstance(work, Training)
-    return carry_out(work.asked_of(cells[1]), cells[1].folder, ignore)
+    return carry_out(work.request_of(cells[1]), cells[1].folder, ignore)
 
 
 def _report(cells: list[Cell], compared: Study, speech: Speech) -> RunReport:

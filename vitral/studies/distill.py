@@ -32,11 +32,11 @@ from vitral.models.create import configure
 from vitral.models.naming import describe
 from vitral.paths import look_at
 from vitral.progress import show
+from vitral.studies.finetune import finetune
 from vitral.tasks.shown import NO_VALUE, Table, fitting_digits, percent
-from vitral.training.finetune import finetune
 from vitral.training.optimization.precision import training_device
-from vitral.training.records.asked import kept
-from vitral.training.records.attempts import kept_recipe
+from vitral.training.records.recipe_file import RECIPE_FILE
+from vitral.training.records.run_file import stored_request
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 from vitral.weights.dialect import NO_HEAD
@@ -192,7 +192,7 @@ def distill(
     Raises:
         VitralError: bad input, by kind; one line that names the thing.
     """
-    asked = None if out is None or not resume else kept(Path(out))
+    asked = None if out is None or not resume else stored_request(Path(out))
     features_alone = any(change.replace(" ", "") in ALONE for change in overrides)
     known, headless = _known(str(teacher), features_alone=features_alone, listener=listener)
     spec = str(data) if data is not None else None if asked is None else asked.data
@@ -245,8 +245,8 @@ def _check_same_teacher(folder: Path, teacher: str, known: Classifier, listener:
     Raises:
         TrainingError: it is another.
     """
-    recipe = kept_recipe(folder)
-    began = None if recipe is None else getattr(load_recipe(recipe).method, "teacher", None)
+    path = folder / RECIPE_FILE
+    began = getattr(load_recipe(path).method, "teacher", None) if path.is_file() else None
     if began is not None and fingerprint(load(str(began), tuned=False, listener=listener)) != fingerprint(known):
         raise TrainingError(
             f"The run in '{folder}' began with another teacher, '{began}', than '{teacher}'; name that one."

@@ -14,8 +14,8 @@ from vitral.models.naming import describe
 from vitral.paths import is_folder, look_at
 from vitral.tasks.registry import described_task
 from vitral.tasks.task import Figure
-from vitral.training.records.asked import FIRST, read_run
 from vitral.training.records.recipe_file import RECIPE_FILE
+from vitral.training.records.run_file import REQUEST, read_run
 from vitral.training.records.run_folder import STUDY_FILE, holds_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
@@ -136,7 +136,7 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
 
 def _on_disk(start: str, run: dict[str, Any]) -> str:
     """Return where a start lies that was typed in the folder in which the run was begun."""
-    request = run.get(FIRST)
+    request = run.get(REQUEST)
     path = Path(str(request.get("where", "")) if isinstance(request, dict) else "", start)
     return str(path.resolve()) if start and look_at(path) is not None else ""
 

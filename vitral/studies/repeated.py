@@ -22,12 +22,11 @@ from vitral.progress import show
 from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
 from vitral.studies.study import by_main, run_study
-from vitral.studies.trainings import NOWHERE, Training
-from vitral.training.planning.plan import Run
-from vitral.training.planning.prepare import prepare
-from vitral.training.planning.request import Asked
+from vitral.studies.trainings import Training, looked
+from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES, holds_run, make_free_folder
-from vitral.training.records.start import looked_at
+from vitral.training.request import Request
+from vitral.training.session import Run
 from vitral.weights.named.reach import without_network
 
 RECIPE, ASKED = "runs.toml", "runs.json"
@@ -76,14 +75,14 @@ class Repeated:
 
 
 def repeat(
-    asked: Asked, runs: int, out: str | Path | None = None, *, offline: bool = False, listener: Listener = show
+    request: Request, runs: int, out: str | Path | None = None, *, offline: bool = False, listener: Listener = show
 ) -> Repeated:
     """Carry out one fine-tuning with several seeds, or go on with what is left of that in a folder.
 
     Recipe and starting weights are decided once, so that the runs differ in the seed alone.
 
     Args:
-        asked: the fine-tuning; its seed, or the recipe's, is the first one.
+        request: The fine-tuning; its seed, or the recipe's, is the first one.
         runs: how many, at least one.
         out: the folder of all; runs/NAME if None.
         offline: fetch nothing.
@@ -94,17 +93,16 @@ def repeat(
         StorageError: the folder holds something else.
         VitralError: bad input, by kind; one line that names the thing.
     """
-    if asked.budget_seconds is not None or asked.sweep or asked.quick:
+    if request.budget_seconds is not None or request.sweep or request.quick:
         raise StudyError(
             "Several runs repeat one recipe; a time budget, a sweep or a quick classifier would give each another. Name the "
             "length instead, such as steps=1000 among the overrides."
         )
     with without_network(offline):
-        session = looked_at(asked, NOWHERE, resume=False, started=None, listener=listener)
-        run = prepare(replace(session, exactly=True))
+        run = prepare(looked(request, listener=listener))
         seeds = tuple(range(run.recipe.seed, run.recipe.seed + runs))
         folder = by_main(lambda: make_free_folder(run.data.name)) if out is None else Path(out)
-        pinned = by_main(lambda: _pinned(folder, asked, run, seeds))
+        pinned = by_main(lambda: _pinned(folder, request, run, seeds))
         for line in run.lines():
             listener(Message(line))
         design = Design(
@@ -115,7 +113,7 @@ def repeat(
         return Repeated(folder, seeds, run_study(design, folder, listener=listener))
 
 
-def _pinned(folder: Path, asked: Asked, run: Run, seeds: tuple[int, ...]) -> Asked:
+def _pinned(folder: Path, request: Request, run: Run, seeds: tuple[int, ...]) -> Request:
     """Return what each run is asked: the recipe and the start that the first of them was given, which the folder keeps."""
     if holds_run(folder):
         raise StudyError(f"'{folder}' holds a single run; name another folder for several.")
@@ -123,13 +121,13 @@ def _pinned(folder: Path, asked: Asked, run: Run, seeds: tuple[int, ...]) -> Ask
     kept = read_object(folder / ASKED)
     others = [entry.name for entry in folder.glob(f"{ARM}-*")] if kept else []
     check_folder(folder, own=(RECIPE, ASKED, STUDY_CELLS, *STUDY_FILES, *runs, *others), replace=bool(kept))
-    said = json.loads(json.dumps(asdict(replace(asked, where=""))))
-    if kept and kept.get("asked") != said:
+    asked = json.loads(json.dumps(replace(request, where="").stored()))
+    if kept and kept.get("asked") != asked:
         raise StudyError(f"The runs in '{folder}' began with something else; name another folder for these.")
     if not kept:
         write_file(folder / RECIPE, run.recipe.to_toml())
-        write_file(folder / ASKED, json.dumps({"asked": said, "start": run.plan.start}, indent=2))
+        write_file(folder / ASKED, json.dumps({"asked": asked, "start": run.plan.start}, indent=2))
     start = str(kept.get("start", run.plan.start))
     return replace(
-        asked, source=start, model=None, recipe=str(folder / RECIPE), overrides=(), image_size=None, seed=None
+        request, source=start, model=None, recipe=str(folder / RECIPE), overrides=(), image_size=None, seed=None
     )

@@ -57,10 +57,8 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         evaluation=evaluation,
         split=split,
         example_images=example_images(source, evaluation),
-        mistakes=mistakes(result.classifier, source, evaluation, run.session.left),
-        examples=examples(result.classifier, source, run.session.left)
-        if meaningful and run.data.task.exclusive
-        else (),
+        mistakes=mistakes(result.classifier, source, evaluation, run.clock.left),
+        examples=examples(result.classifier, source, run.clock.left) if meaningful and run.data.task.exclusive else (),
         method=method_for(predictor),
         patch_filters=patch_filters(model) if attentive else None,
         position_similarity=position_similarity(model) if attentive else None,
@@ -148,7 +146,7 @@ def examples(classifier: Classifier, source: Source, left: Callable[[], float]) 
 
 def first_images(result: RunResult, source: Source) -> torch.Tensor:
     """Return some prepared images of a split."""
-    count = min(DISTANCE_IMAGES if result.run.session.budget_seconds is None else FEW, len(source))
+    count = min(DISTANCE_IMAGES if result.run.clock.seconds is None else FEW, len(source))
     return torch.stack([result.classifier.preprocessing(source.image(index)) for index in range(count)])
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vitral.training.planning.request import Asked
+from vitral.training.request import Request
 from vitral.training.result import RunResult
 
 
@@ -18,8 +18,8 @@ class Speech:
     """
 
     text: Callable[[str], str]
-    ask: Callable[[Asked], str]
+    ask: Callable[[Request], str]
     again: Callable[[RunResult], str]
 
 
-PYTHON = Speech(text=str, ask=Asked.call, again=lambda result: result.run.session.command.call())
+PYTHON = Speech(text=str, ask=Request.call, again=lambda result: result.run.session.command.call())

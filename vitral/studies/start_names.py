@@ -7,7 +7,7 @@ from vitral.advice import argument
 from vitral.classifier.load import refuse_unknown
 from vitral.errors import StudyError
 from vitral.events import Listener, Message
-from vitral.training.planning.published_start import is_free
+from vitral.training.published_start import is_free
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.reach import SWITCHED_OFF, answering, host, may_fetch
 from vitral.weights.named.row import Row, rows

@@ -26,7 +26,7 @@ from vitral.studies.claims import claimed, in_turn
 from vitral.studies.cost import StudyCost, cost_of
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
-from vitral.training.planning.durations import rounded
+from vitral.training.durations import rounded
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
 
 POLL_SECONDS = 1.0  # between two looks whether a process that works on the last runs has died

@@ -1,14 +1,11 @@
 """A sweep over learning rates: a run for each, and one with the best on all images but the test's (paper Table 4, B.1.1)."""
 
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
-from typing import Any, ParamSpec
+from typing import Any
 
 from vitral import torchrun
-from vitral.advice import argument
 from vitral.data.source import DataSet
 from vitral.data.splits import stratified
 from vitral.data.subset import Joined, Subset
@@ -17,19 +14,16 @@ from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.study import reopen, run_study
 from vitral.tasks.task import Figure
-from vitral.training.finetune import finetune as finetune_once
-from vitral.training.planning.plan import Session
-from vitral.training.planning.prepare import prepare
-from vitral.training.planning.rehearsal import within_time
-from vitral.training.planning.request import PAPERS, read_request
-from vitral.training.records.attempts import kept_recipe
-from vitral.training.records.resume import kept_start
+from vitral.training.choose.draft import SWEPT
+from vitral.training.loop import advice_to_resume
+from vitral.training.opening import part_of
+from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import SWEEP
 from vitral.training.result import RunResult
-from vitral.training.run import run_once
+from vitral.training.run import carry_out
+from vitral.training.scoring.within_time import is_too_short, refuse, within_time
+from vitral.training.session import Session
 from vitral.training.settings.recipe import Recipe
-
-P = ParamSpec("P")
 
 ESTIMATE = "estimate"  # a folder that is named and never made
 
@@ -44,23 +38,25 @@ FACTORS = (1 / 3, 1.0, 3.0, 10.0)  # of the recipe's own rate, where it names no
 def sweep(session: Session) -> RunResult:
     """Try each learning rate on held-out images, and train with the best on all that is not for the score.
 
-    The trials are a study below the run's folder: those that are finished are not repeated when the sweep goes on.
+    The trials are a study below the run's folder: those that are finished are not repeated when the sweep continues.
     """
-    rates = tuple({f"{rate:g}": rate for rate in sweep_rates(session.request.recipe)}.values())
+    assert session.draft is not None, "a sweep plans each of its runs"
+    rates = tuple({f"{rate:g}": rate for rate in sweep_rates(session.draft.recipe)}.values())
     choosing, judges = to_choose_by(session.data)
-    share = None if session.budget_seconds is None else session.left() / (len(rates) + 1)
+    share = None if session.clock.seconds is None else session.clock.left() / (len(rates) + 1)
     trials = _Trials(replace(session, data=choosing), rates, share)
-    if share is not None and not session.resume:
+    if share is not None and not session.request.resume:
         trials.check_time()
     folder = session.folder / SWEEP
-    if torchrun.is_main() and (session.further or session.data_changed):
-        reopen(folder)  # every trial goes on: with more time, or noting that its data changed
+    if torchrun.is_main() and (session.more_time or session.request.data_changed):
+        reopen(folder)  # every trial continues: with more time, or noting that its data changed
     headline = session.data.task.headline
     try:
         study = run_study(trials.design(), folder, listener=session.listener)
     except TrainingInterrupted as stop:
-        advice = f"go on with {argument('resume', True)} {argument('out', str(session.folder))}"
-        raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
+        raise TrainingInterrupted(
+            stop.done, advice=advice_to_resume(session.folder), exit_code=stop.exit_code
+        ) from stop
     figures = {rate: arm.mean(headline.name) for rate, arm in zip(rates, study.arms, strict=True) if arm.runs}
     best = best_rate(figures, headline)
     tried = ", ".join(f"{rate:g} {headline.text(value)}" for rate, value in figures.items())
@@ -68,8 +64,8 @@ def sweep(session: Session) -> RunResult:
     session.listener(
         Message(f"Sweep {parts}/{parts}: of the learning rates tried ({tried}, by {judges}), {best:g} is best.")
     )
-    last = replace(session, data=to_train_on(session.data), validate="test" in session.data.splits)
-    return run_once(_with_rate(last, best, share, baselines=False))
+    last = _part(session, best, share, session.folder, to_train_on(session.data), baselines=False)
+    return carry_out(replace(last, validate="test" in session.data.splits))
 
 
 @dataclass(frozen=True)
@@ -77,9 +73,9 @@ class _Trials:
     """The runs of a sweep that try a rate.
 
     Attributes:
-        session: the command, with the data to choose by.
-        rates: to try.
-        share: seconds of each; None for as long as it takes.
+        session: The command, with the data to choose by.
+        rates: The rates to try.
+        share: Seconds of each; None for as long as it takes.
     """
 
     session: Session
@@ -95,22 +91,20 @@ class _Trials:
     def of(self, rate: float, folder: Path) -> Session:
         """Return the session of one trial."""
         baselines = self.session.command.baselines and rate == self.rates[0]
-        return _with_rate(replace(self.session, folder=folder), rate, self.share, baselines=baselines)
+        return _part(self.session, rate, self.share, folder, self.session.data, baselines=baselines)
 
     def check_time(self) -> None:
         """Refuse a budget of which a trial's share has no room for an update, before the first of them begins.
 
         Raises:
-            TrainingError: that says which budget of the whole command would do.
+            TrainingError: It says which budget of the whole command would do.
         """
         trial = self.of(self.rates[0], self.session.folder / SWEEP / ESTIMATE)
-        rehearsed = within_time(prepare(trial), ignore)
-        if rehearsed.too_short():
-            looking = monotonic() - trial.started  # which each of them does anew
-            session = replace(trial, started=self.session.started)
-            run = replace(rehearsed.run, session=session)
-            whole = replace(rehearsed, run=run, ending=rehearsed.ending + looking)
-            whole.refuse(runs=len(self.rates) + 1)
+        run, scoring = within_time(prepare(replace(trial, listener=ignore)))
+        if is_too_short(run, scoring):
+            looking = run.clock.spent()  # which each of them does anew
+            whole = replace(run, session=replace(run.session, clock=self.session.clock))
+            refuse(whole, scoring, runs=len(self.rates) + 1, beside=looking)
 
     @functools.cached_property
     def seconds(self) -> float:
@@ -139,37 +133,24 @@ class _Trial:
         """Train with the rate, and return the scores on the images to choose by."""
         rates = self.trials.rates
         listener(Message(f"Sweep {rates.index(self.rate) + 1}/{len(rates) + 1}: learning rate {self.rate:g}."))
-        evaluation = run_once(self.trials.of(self.rate, cell.folder)).evaluation
+        evaluation = carry_out(self.trials.of(self.rate, cell.folder)).evaluation
         return {**evaluation.scores(), self.trials.session.data.task.headline.name: evaluation.headline()}
 
 
-def _with_rate(session: Session, rate: float, share: float | None, *, baselines: bool) -> Session:
+def _part(
+    session: Session, rate: float, share: float | None, folder: Path, data: DataSet, *, baselines: bool
+) -> Session:
     """Return the session of one of a sweep's runs: a learning rate, a share of the time, and what the folder holds of it."""
-    resume = kept_recipe(session.folder) is not None
-    asked = replace(
-        session.command,
+    command = session.command
+    request = replace(
+        command,
         sweep=False,
-        recipe=session.command.recipe or PAPERS,
-        overrides=(*session.command.overrides, f"optimizer.lr={rate}"),
-        budget_seconds=share,
+        recipe=command.recipe or SWEPT,
+        overrides=(*command.overrides, f"optimizer.lr={rate}"),
+        time=share,
         baselines=baselines,
     )
-    request = read_request(asked, kept_start=kept_start(session.folder) if resume else None)
-    return replace(session, request=request, resume=resume, started=monotonic())
-
-
-def _sweeping(train: Callable[P, RunResult]) -> Callable[P, RunResult]:
-    """Return the function with the sweep of this file where its caller names none."""
-
-    @functools.wraps(train)
-    def finetune(*args: P.args, **kwargs: P.kwargs) -> RunResult:
-        kwargs.setdefault("sweeping", sweep)
-        return train(*args, **kwargs)
-
-    return finetune
-
-
-finetune = _sweeping(finetune_once)  # training stands below the studies and cannot know this one
+    return part_of(session, request, folder, data)
 
 
 def sweep_rates(recipe: Recipe) -> tuple[float, ...]:

@@ -1,22 +1,22 @@
 """Training runs as the work of a study's arms."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.layout import CLASSIFIER
 from vitral.studies.design import Cell
-from vitral.training.planning.plan import Session
-from vitral.training.planning.prepare import prepare
-from vitral.training.planning.request import Asked
+from vitral.training.opening import looked_at
+from vitral.training.prepare import prepare
 from vitral.training.records.run_folder import holds_run
-from vitral.training.records.start import looked_at, opened
+from vitral.training.request import Request
 from vitral.training.result import RunResult
-from vitral.training.run import run_once
+from vitral.training.run import run_request
+from vitral.training.session import Session
 
-NOWHERE = "estimate"  # a run folder that is named and never made
+NOWHERE = Path("estimate")  # a run folder that is named and never made
 
 
 @dataclass(frozen=True)
@@ -24,55 +24,54 @@ class Training:
     """A pre-training or a fine-tuning, without its seed and its folder.
 
     Attributes:
-        asked: The request. If its arm follows another, `source` is the name of the network whose weights the other trains, so
-            that the time of the run can be estimated before they exist.
+        request: The request. If its arm follows another, `source` is the name of the network whose weights the other trains,
+            so that the time of the run can be estimated before they exist.
     """
 
-    asked: Asked
+    request: Request
 
     def question(self) -> Mapping[str, Any]:
         """Return the request, without the folder in which it was made."""
-        return {name: value for name, value in asdict(self.asked).items() if name != "where"}
+        return {name: value for name, value in self.request.stored().items() if name != "where"}
 
     def seconds(self) -> float:
         """Return the expected seconds of the training steps, measured on one of them."""
-        return prepare(looked(self.asked)).cost.seconds
+        return prepare(looked(self.request)).cost.seconds
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
         """Train and return the scores; the frozen features, which no seed changes, are scored by the arm's first run."""
-        return carry_out(self.asked_of(cell), cell.folder, named(listener, cell.name)).evaluation.scores()
+        return carry_out(self.request_of(cell), cell.folder, named(listener, cell.name)).evaluation.scores()
 
-    def asked_of(self, cell: Cell) -> Asked:
+    def request_of(self, cell: Cell) -> Request:
         """Return the request of one run."""
         return replace(
-            self.asked,
-            seed=self.asked.seed if cell.seed is None else cell.seed,
-            source=self.asked.source if cell.source is None else str(cell.source / CLASSIFIER),
-            baselines=self.asked.baselines and cell.first,
+            self.request,
+            seed=self.request.seed if cell.seed is None else cell.seed,
+            source=self.request.source if cell.source is None else str(cell.source / CLASSIFIER),
+            baselines=self.request.baselines and cell.first,
             where=str(Path.cwd()),
         )
 
 
-def looked(asked: Asked, *, verify: bool = True, listener: Listener = ignore) -> Session:
+def looked(request: Request, *, verify: bool = True, listener: Listener = ignore) -> Session:
     """Return a request with its data, for a plan: nothing is written.
 
     Args:
-        asked: The request.
+        request: The request.
         verify: Whether to decode all images beforehand.
         listener: Receives messages and progress.
 
     Raises:
         VitralError: The request is wrong.
     """
-    session = looked_at(asked, NOWHERE, resume=False, started=None, verify=verify, listener=listener)
-    return replace(session, exactly=True)
+    return looked_at(replace(request, exact=True, out=NOWHERE), verify=verify, listener=listener)
 
 
-def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
+def carry_out(request: Request, folder: Path, listener: Listener, *, verify: bool = True) -> RunResult:
     """Carry out a run in a folder, or continue it there; return the result of a finished one.
 
     Args:
-        asked: The request.
+        request: The request.
         folder: The run folder.
         listener: Receives messages and progress.
         verify: Whether to decode all images beforehand; several runs on the same data need that once.
@@ -80,17 +79,8 @@ def carry_out(asked: Asked, folder: Path, listener: Listener, *, verify: bool = 
     Raises:
         VitralError: The run failed.
     """
-    with opened(
-        asked,
-        folder,
-        resume=holds_run(folder),
-        overwrite=False,
-        data_changed=False,
-        started=None,
-        verify=verify,
-        listener=listener,
-    ) as session:
-        return run_once(replace(session, exactly=True))
+    request = replace(request, exact=True, out=folder, resume=holds_run(folder))
+    return run_request(request, verify=verify, listener=listener)
 
 
 def named(listener: Listener, task: str) -> Listener:

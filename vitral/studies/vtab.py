@@ -34,10 +34,10 @@ from vitral.studies.design import OWN_SEED, Arm, Cell, Design, Work
 from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
+from vitral.training.durations import seconds as read_seconds
 from vitral.training.optimization.precision import autocast, training_device
-from vitral.training.planning.durations import seconds as read_seconds
-from vitral.training.planning.request import Asked
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_FILES
+from vitral.training.request import Request
 
 Protocol = Literal["light", "paper"]
 RECIPE = "finetune-vtab"
@@ -271,7 +271,7 @@ def paper_work(network: Network, spec: Spec) -> PaperTraining:
     """Return the paper's protocol on one task: its recipe, without the changes of images that would change their class."""
     kept = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
     changes = tuple(f"augmentation.{name}={value}" for name, allowed, value in kept if not allowed)
-    asked = Asked("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
+    asked = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
     return PaperTraining(asked, network)
 
 

@@ -20,11 +20,11 @@ from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
+from vitral.training.clock import VALIDATIONS, Pacer, share_gone
 from vitral.training.methods.method import Context
 from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
-from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone
 from vitral.training.records.checkpoints import State, Writer, load_newest, pack, unpack
 from vitral.training.records.logs import MetricsLog, read_metrics
 from vitral.training.records.recipe_file import claim_recipe, write_recipe
@@ -79,7 +79,7 @@ def train(
     resume: bool = False,
     further: bool = False,
     remarks: Sequence[str] = (),
-    budget: Budget | None = None,
+    pacer: Pacer | None = None,
     listener: Listener = ignore,
 ) -> TrainingResult:
     """Train a network in place; it ends with the averaged weights where the recipe averages.
@@ -104,7 +104,7 @@ def train(
         resume: go on from the newest whole checkpoint; a run killed before its first simply begins.
         further: whether a run that is finished goes on, to the recipe's length: the user gave it more time.
         remarks: why the recipe, run again, would not give the same weights; written into its file.
-        budget: the command's time; the run becomes shorter to keep it, and its schedule with it.
+        pacer: Keeps the command's time; the run becomes shorter for it, and its schedule with it.
         listener: hears progress and scalars.
 
     Raises:
@@ -123,7 +123,7 @@ def train(
         with stop_on_signals() as request:
             if resume:
                 trainer.restore(longer=longer, further=further)
-            return trainer.run(budget or Budget(None), request)
+            return trainer.run(pacer or Pacer(None), request)
 
 
 class _Trainer:
@@ -196,7 +196,7 @@ class _Trainer:
         if torchrun.is_main():
             write_recipe(self.folder, self.recipe, (text,))
 
-    def run(self, budget: Budget, request: StopRequest) -> TrainingResult:
+    def run(self, pacer: Pacer, request: StopRequest) -> TrainingResult:
         """Make every step that is left."""
         first = self.first_step = self.state.step
         log = MetricsLog(self.folder, length=self.state.log_bytes, first_step=first, listener=self.listener)
@@ -205,18 +205,18 @@ class _Trainer:
         try:
             if first:
                 self.duties(log, request)  # a run may have been stopped between a step and what follows it
-            budget.begin()
+            pacer.begin()
             while self.state.step < self.state.total_steps:
                 # An error keeps this frame, and with it the workers, alive.
-                with contextlib.closing(self._batches(budget)) as batches:
+                with contextlib.closing(self._batches(pacer)) as batches:
                     for batch in batches:
                         expected = self.state.step + 1
                         self.advance(batch, log)
                         stop = request.asked()
-                        budget.step_made()
-                        self.pace(budget)
+                        pacer.step_made()
+                        self.pace(pacer)
                         self.state = replace(self.state, seconds=earlier + time.monotonic() - began)
-                        budget.duties_done(validated=self.duties(log, request, stop=stop))
+                        pacer.duties_done(validated=self.duties(log, request, stop=stop))
                         if self.state.step >= self.state.total_steps or self.state.step != expected:
                             break  # the end; or the run went back, and other batches come next
             self.writer.wait()
@@ -224,22 +224,22 @@ class _Trainer:
             log.close()
         return self.result(_signal(request) if request.asked() else None)
 
-    def _batches(self, budget: Budget) -> Generator[Batch, None, None]:
+    def _batches(self, pacer: Pacer) -> Generator[Batch, None, None]:
         # The length may yet change with a budget, and workers are not to be started anew for it.
-        fixed = budget.seconds is None and not self.recipe.schedule.bends
+        fixed = pacer.seconds is None and not self.recipe.schedule.bends
         last = self.state.total_steps if fixed else self.recipe.steps or 0
         return load_training(self.batches, first_step=self.state.step, last_step=last, workers=self.recipe.workers)
 
-    def pace(self, budget: Budget) -> None:
+    def pace(self, pacer: Pacer) -> None:
         """Let the budget change how long the run is, and its schedule follow; every process of a job does the same.
 
         Without a budget the changes that an earlier one made, as the recipe keeps them, are made again.
         """
         state = self.state
-        if budget.seconds is None:
+        if pacer.seconds is None:
             self.bend(dict(self.recipe.schedule.bends or ()).get(state.step, state.total_steps))
             return
-        planned = budget.plan(
+        planned = pacer.plan(
             step=state.step, total=state.total_steps, validated=state.validated, most=self.recipe.steps or 0
         )
         planned = distributed.broadcast(planned)
@@ -354,7 +354,7 @@ class _Trainer:
             number = _signal(request)
             raise TrainingInterrupted(
                 f"Stopped by {signal.Signals(number).name} and saved after step {step} of {total}",
-                advice=going_on(self.folder),
+                advice=advice_to_resume(self.folder),
                 exit_code=128 + number,
             )
         return validated
@@ -433,7 +433,7 @@ class _Trainer:
         )
 
 
-def going_on(folder: Path) -> str:
+def advice_to_resume(folder: Path) -> str:
     """Return what to do after a stop: how the run in a folder goes on."""
     return f"go on with {argument('resume', True)} {argument('out', str(folder))}"
 

@@ -1,93 +1,193 @@
-"""What a training command would do: everything that it decides before its first step, and nothing else."""
+"""`Plan`: everything that is decided of a run before its first step; plan.json in its folder, which resuming reads."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
-from vitral.data.classes import Reading
-from vitral.events import Listener
-from vitral.progress import show
-from vitral.training.planning.plan import Run
-from vitral.training.planning.prepare import prepare
-from vitral.training.planning.request import Kind, ask
-from vitral.training.records.start import looked_at
-from vitral.weights.named.reach import without_network
+from pydantic import TypeAdapter
 
-SWEPT = "This is one run: a sweep makes one for each learning rate that it tries and one with the best, which share the time."
+from vitral.advice import argument
+from vitral.errors import TrainingError, one_line
+from vitral.files import write_file
+from vitral.images.augment import Augmentation
+from vitral.reading import text_of
+from vitral.training.durations import rounded
+from vitral.training.settings.recipe import Recipe
+
+PLAN_FILE = "plan.json"
+ATTEMPTS = "attempts"  # where a run of several attempts keeps each of them
+
+# The names of what a run tries: of its only attempt,
+TRAINED = "trained network"
+# and of several, from trained weights.
+LAST = "last blocks"
+LORA = "LoRA"
+ALL = "all weights"
+ANEW = "as from scratch"
+FINER = "larger images"
+SEVERAL = (LAST, LORA, ALL, ANEW, FINER)  # the cheapest first
+
+Origin = Literal["recipe", "model", "weights"]
 
 
-def plan(
-    data: str | Path | None = None,
-    *,
-    kind: Kind = "fine-tune",
-    source: str | Path | None = None,
-    model: str | None = None,
-    out: str | Path | None = None,
-    recipe: str | Path | None = None,
-    overrides: Sequence[str] = (),
-    image_size: int | None = None,
-    time: str | float | None = None,
-    seed: int | None = None,
-    classes: Reading | None = None,
-    skip_bad_images: bool = False,
-    sweep: bool = False,
-    baselines: bool = True,
-    quick: bool = False,
-    resume: bool = False,
-    offline: bool = False,
-    started: float | None = None,
-    listener: Listener = show,
-) -> Run:
-    """Return what `finetune` or `pretrain` would do with these arguments: network, size, recipe, length, cost, and why.
+@dataclass(frozen=True)
+class Cost:
+    """What a run's training steps are expected to cost.
 
-    The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Published weights
-    that `finetune` would choose and fetch by itself are not fetched: a network of the same kind stands in for them; two that
-    are on this machine are compared by their probes, as there.
+    Attributes:
+        seconds: Of all steps of all attempts.
+        images_per_second: Images that learn, over all processes.
+        bytes: Memory in a process, beyond the libraries'.
+        update_share: The share of the time for what the optimizer multiplies to make an update.
+    """
 
-    Printed, the result is a line a decision; `to_json` gives the figures, `recipe` the settings.
+    seconds: float
+    images_per_second: float
+    bytes: int
+    update_share: float = 0.0
 
-    Args:
-        data: as of `finetune`; of pre-training "visualatom" if None.
-        kind: "fine-tune" or "pre-train".
-        source: of fine-tuning, where to start.
-        model: of pre-training, the network's name.
-        out: with `resume`, the folder of the run that would go on.
-        recipe: a recipe's name or a TOML file.
-        overrides: changes to the recipe.
-        image_size: pixels.
-        time: a budget for the whole command.
-        seed: of every random choice.
-        classes: of nested folders, which one names the class.
-        skip_bad_images: pass over unreadable images, and list them, instead of an error.
-        sweep: plan one of a sweep's runs, as if it had all of the time.
-        baselines: whether a first classifier would be fitted, and delivered where training is no better.
-        quick: plan a run that stops after the first classifier.
-        resume: plan how the run in `out` would go on.
-        offline: fetch nothing.
-        started: `time.monotonic()` when the time that counts against the budget began; None for now.
-        listener: receives messages and progress.
+    def sentence(self, budget_seconds: float | None, reading_seconds: float = 0.0) -> str:
+        """Return the expectation as one line for the user; a time budget that is shorter cuts the run to it.
+
+        Args:
+            budget_seconds: What the command may take; None for as long as it needs.
+            reading_seconds: What it took until the data were read.
+        """
+        length, cut = f"about {rounded(self.seconds)} of training", ""
+        if budget_seconds is not None and budget_seconds - reading_seconds < self.seconds:
+            length = f"as much training as the {rounded(budget_seconds)} of {argument('time')} have room for,"
+            cut = f" (all steps would take about {rounded(self.seconds)})"
+        own = f", {self.update_share:.0%} of it Muon's own products" if self.update_share else ""
+        return (
+            f"Expected: {length} at {self.images_per_second:.3g} images/s{own}{cut}; "
+            f"{self.bytes / 2**30:.1f} GiB of memory beyond the libraries'."
+        )
+
+
+@dataclass(frozen=True)
+class ChosenStart:
+    """What a run that named no start begins with, and why.
+
+    Attributes:
+        name: The published weights; empty for random ones.
+        lines: The reason and where they come from, for people.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One training of a run.
+
+    Attributes:
+        name: What it is called: "LoRA"; "trained network" where it is the only one.
+        recipe: All its settings.
+        reason: What learns.
+        share: Of the time for training, 0 to 1; those of a run's attempts add up to 1.
+        from_probe: Whether its head begins as the linear probe, where that is the first classifier.
+        relative_cost: How many times longer an image takes than in the run's own size.
+    """
+
+    name: str
+    recipe: Recipe
+    reason: str = ""
+    share: float = 1.0
+    from_probe: bool = False
+    relative_cost: float = 1.0
+
+    @property
+    def title(self) -> str:
+        """The name as it begins a sentence."""
+        return self.name[0].upper() + self.name[1:]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is decided of a run.
+
+    Attributes:
+        start: Where the weights come from, as `finetune` takes it: a model's name or trained weights.
+        origin: Whether the network is the recipe's, one that is named next to it, or comes with trained weights.
+        recipe: The settings of the network and of all attempts, but for what each of several changes.
+        augmentation: How training images vary where the recipe leaves it open.
+        reasons: Why these settings, one line each.
+        attempts: What is trained one after the other, the cheapest first; empty where nothing is.
+        why_none: Why nothing is trained; empty where something is.
+        cost: What training is expected to take; None where nothing is to be trained.
+        exactly: Whether the trained network is delivered whatever a simple classifier reaches.
+        learned: Whether the trained weights have learned from the same data before.
+        chosen: The start that was chosen; None where one was named.
+        image_seconds: Seconds of one image read and put through the network; None where no budget ever needed it.
+        validation: Images of every validation; None for all.
+    """
+
+    start: str
+    origin: Origin
+    recipe: Recipe
+    augmentation: Augmentation
+    reasons: tuple[str, ...]
+    attempts: tuple[Attempt, ...] = ()
+    why_none: str = ""
+    cost: Cost | None = None
+    exactly: bool = False
+    learned: bool = False
+    chosen: ChosenStart | None = None
+    image_seconds: float | None = None
+    validation: int | None = None
+
+    @property
+    def several(self) -> bool:
+        """Whether there are several attempts, each in a folder of its own."""
+        return len(self.attempts) > 1
+
+    @property
+    def step_seconds(self) -> float:
+        """What an update is expected to take; 0 where nothing is trained."""
+        return 0.0 if self.cost is None else self.recipe.batch_size / self.cost.images_per_second
+
+    def only(self, attempt: Attempt) -> "Plan":
+        """Return the plan with one of its attempts alone."""
+        return replace(self, attempts=(replace(attempt, name=TRAINED, share=1.0),))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        values: dict[str, Any] = _PLAN.dump_python(self, mode="json")
+        return values
+
+
+_PLAN = TypeAdapter(Plan)
+
+
+def folder_of(name: str) -> str:
+    """Return the name of the folder of one of several attempts."""
+    return name.lower().replace(" ", "-")
+
+
+def attempt_folder(folder: Path, plan: Plan, attempt: Attempt) -> Path:
+    """Return where an attempt of the run in a folder keeps what it makes: the run folder itself for the only attempt."""
+    return folder / ATTEMPTS / folder_of(attempt.name) if plan.several else folder
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write a plan into a run folder."""
+    write_file(folder / PLAN_FILE, _PLAN.dump_json(plan, indent=1))
+
+
+def read_plan(folder: Path) -> Plan | None:
+    """Return the plan of the run in a folder; None where it has none yet.
 
     Raises:
-        VitralError: bad input, by kind; one line that names the thing.
+        TrainingError: It is damaged, or of another version of Vitral.
     """
-    asked = ask(
-        kind,
-        data,
-        source=source,
-        model=model,
-        recipe=recipe,
-        overrides=overrides,
-        image_size=image_size,
-        time=time,
-        seed=seed,
-        classes=classes,
-        skip_bad_images=skip_bad_images,
-        sweep=sweep,
-        baselines=baselines,
-        quick=quick,
-    )
-    with without_network(offline):
-        run = prepare(looked_at(asked, out, resume=resume, started=started, listener=listener))
-    if not sweep:
-        return run
-    return replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, SWEPT)))
+    path = folder / PLAN_FILE
+    if not path.is_file():
+        return None
+    try:
+        return _PLAN.validate_json(text_of(path))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TrainingError(
+            f"The plan of the run in '{folder}' cannot be read ({one_line(error):.80}); restore '{path}', "
+            f"or begin the run anew with {argument('overwrite', True)}."
+        ) from error

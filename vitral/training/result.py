@@ -1,7 +1,6 @@
 """What a run gave."""
 
 import dataclasses
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ from vitral.classifier.classifier import Classifier
 from vitral.evaluation.baselines import Baselines
 from vitral.notebook import curve, table
 from vitral.tasks.task import Result
-from vitral.training.candidates.choice import Choice
+from vitral.training.choice import Choice
+from vitral.training.description import choice_entry
 from vitral.training.loop import TrainingResult
-from vitral.training.planning.budget import overrun
-from vitral.training.planning.plan import Plan, Run
-from vitral.training.records.provenance import tried
+from vitral.training.plan import Plan
 from vitral.training.scoring.diagnosis import Diagnosis, merged, too_late
+from vitral.training.session import Run
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,10 @@ class RunResult:
 
     def at_its_end(self) -> "RunResult":
         """Return the result with the time that the command took by now, and with that called late if it is."""
-        seconds, budget = time.monotonic() - self.run.session.started, self.run.session.budget_seconds
-        diagnosis = self.diagnosis
-        if budget is not None and overrun(seconds, budget):
-            diagnosis = (*diagnosis, too_late(seconds, budget))
-        return replace(self, seconds=seconds, diagnosis=diagnosis)
+        clock, diagnosis = self.run.clock, self.diagnosis
+        if (seconds := clock.overrun()) is not None and clock.seconds is not None:
+            diagnosis = (*diagnosis, too_late(seconds, clock.seconds))
+        return replace(self, seconds=clock.spent(), diagnosis=diagnosis)
 
     def __repr__(self) -> str:
         """Return what came out in three lines; `to_json` gives the figures."""
@@ -100,7 +98,7 @@ class RunResult:
             "steps": self.training.steps,
             "seconds": self.seconds,
             "baselines": None if self.baselines is None else dataclasses.asdict(self.baselines),
-            **tried(self.choice, self.run),
+            **choice_entry(self.choice, self.run),
             "split": self.split,
             "evaluation": self.evaluation.to_json(),
         }

@@ -1,47 +1,55 @@
 """One run, whatever its kind: images, baselines, training, classifier, scores, all in one folder.
 
 runs/photos/
+  run.json           what the command was given, data, machine, versions
+  plan.json          what was decided before the first step; a run that continues reads it
   recipe.toml        the settings as resolved; running it again gives the same weights
-  run.json           command, data, machine, versions
   images/            what the network saw
   first/             a classifier in closed form, made before training; first.json says what it is and how good
   baselines.json     what simple classifiers reach on pixels, and on the frozen features of trained weights
   metrics.jsonl      loss, accuracy and learning rate by step
   tensorboard/       the same for TensorBoard
   checkpoints/       what a resumed run continues from
+  attempt.json       how good the trained network is
   classifier/        the result: until training is over the first classifier, then the better of the two
   evaluation.json    its scores on the test split
 
-Where several ways to learn are tried, each has a folder of its own, which is like that of a run; classifier/ is always the best
-that is finished, and at the end the run gets the recipe and the log of the best one that was trained:
+Each of several attempts has a folder of its own, which is like that of a run; classifier/ is always the best that is finished,
+and at the end the run gets the recipe and the log of the best attempt:
 
   attempts/lora/     recipe.toml, metrics.jsonl, tensorboard/, checkpoints/, classifier/; attempt.json says how good it is,
                      outcome.json why it was not trained to its end, where it was not
 """
 
+import math
 from dataclasses import replace
 
 from vitral import distributed, torchrun
 from vitral.advice import argument
+from vitral.data.loader import TrainingBatches
 from vitral.errors import TrainingError
 from vitral.events import Listener, Message
-from vitral.training.candidates.attempts import attempt
-from vitral.training.candidates.deliver import finish, first_outcome, one_outcome, try_first
-from vitral.training.candidates.first import HEAD, images_judged
-from vitral.training.loop import train
-from vitral.training.methods.batches import augmentations, open_further, training_batches
-from vitral.training.planning.attempts import first_to_pay
-from vitral.training.planning.plan import Run, Session
-from vitral.training.planning.prepare import prepare, set_rates
-from vitral.training.planning.rehearsal import Rehearsed, within_time
+from vitral.training.attempts import try_attempts
+from vitral.training.choose.attempts import first_to_pay
+from vitral.training.choose.draft import ADAPTED, SCRATCH
+from vitral.training.clock import ENDING_SECONDS, FIRST_SHARE, LATE_SECONDS, REPORTED_IMAGES, machine_slowness
+from vitral.training.deliver import finish, first_outcome
+from vitral.training.description import write_description, write_training_images
+from vitral.training.durations import written
+from vitral.training.first import FirstClassifier, first_classifier
+from vitral.training.methods.batches import open_further, training_batches
+from vitral.training.opening import opened
+from vitral.training.plan import write_plan
+from vitral.training.prepare import prepare
 from vitral.training.records.attempts import states
-from vitral.training.records.description import remarks_on, write_description
-from vitral.training.records.recipe_file import kept_remarks
-from vitral.training.records.resume import check_resumed, note_what_is_new
-from vitral.training.records.training_images import write_training_images
+from vitral.training.records.data_record import Further
+from vitral.training.request import Request
 from vitral.training.result import RunResult
+from vitral.training.resume import check_data_and_machine, note_request
 from vitral.training.scoring.baselines import run_baselines
-from vitral.training.scoring.validation import run_validation
+from vitral.training.scoring.validation import VALIDATION_IMAGES
+from vitral.training.scoring.within_time import is_too_short, refuse, within_time, worthwhile_seconds
+from vitral.training.session import Run, Scoring, Session
 
 JUDGING = "evaluation"  # as further data are named in a run's record, beside those of its method
 UNSCORED = (
@@ -50,20 +58,42 @@ UNSCORED = (
 )
 
 
-def run_once(session: Session) -> RunResult:
-    """Plan a session as one run and carry it out."""
+def run_request(
+    request: Request, *, started: float | None = None, verify: bool = True, listener: Listener
+) -> RunResult:
+    """Carry out a request as one run, from its folder and data to what it delivers.
+
+    Args:
+        request: What the command was given.
+        started: `time.monotonic()` when the command began; None for now.
+        verify: Whether all images are decoded beforehand, as they need not be again for every run on the same data.
+        listener: Receives messages and progress.
+
+    Raises:
+        VitralError: Bad input, by kind, or the run failed.
+    """
+    with opened(request, started=started, verify=verify, listener=listener) as session:
+        if session.request.sweep:
+            raise TrainingError(
+                f"The run in '{session.folder}' is a sweep, which is many runs; begin it, and go on with it, as one."
+            )
+        return carry_out(session)
+
+
+def carry_out(session: Session) -> RunResult:
+    """Plan a session as one run, or read its plan, and carry it out."""
     return execute(prepare(session))
 
 
 def execute(whole: Run) -> RunResult:
-    """Carry out a plan."""
-    listener = whole.session.listener
-    _announce(whole, listener)
-    rehearsed = within_time(whole, listener, judging=images_judged(whole))
-    run = rehearsed.run
-    _check_possible(rehearsed)
-    skip = run.session.request.asked.skip_bad_images
-    further = open_further(run.recipe, run.data.class_names, skip_bad_images=skip, listener=listener)
+    """Carry out a plan: the first classifier, each attempt, then scores and diagnosis of the best."""
+    _announce(whole)
+    resumed = whole.session.plan is not None and not whole.request.data_changed
+    run, scoring = within_time(whole, whole.plan.validation if resumed else None)
+    _check_possible(run, scoring)
+    further = open_further(
+        run.recipe, run.data.class_names, skip_bad_images=run.request.skip_bad_images, listener=run.listener
+    )
     batches = training_batches(
         run.data.splits["train"],
         run.recipe,
@@ -73,79 +103,135 @@ def execute(whole: Run) -> RunResult:
         num_classes=len(run.data.class_names),
         fill=run.classifier.preprocessing.mean_colour,
         further=further,
-        listener=listener,
+        listener=run.listener,
     )
-    beside = further if run.judging is None else {**further, JUDGING: run.judging}
-    check_resumed(run, beside, listener)
-    if torchrun.is_main():
-        write_description(whole, beside)
-        if run.session.resume:
-            note_what_is_new(run.session)
-        write_training_images(run.folder, run.data, batches, keep=run.session.resume)
-    first, why_alone = try_first(rehearsed, listener)
+    run = _written_down(whole, run, scoring, batches, further)
+    first, why_alone = _try_first(run, scoring)
     if first is not None and why_alone:
-        listener(Message(why_alone))
-        return finish(first_outcome(run, first), None, listener)
-    baselines = run_baselines(run, listener, None if first is None else first.fitted)
-    if run.plan.attempts and (first is not None or run.session.request.begun):
-        return finish(attempt(rehearsed, batches, first, listener), baselines, listener)
-    if run.plan.attempts:
-        rehearsed = _one_way(rehearsed, listener)
-        run = rehearsed.run
-        set_rates(run.classifier.model, run.recipe)
-        batches = batches.at(batches.image_size, augmentations(run.recipe, run.plan.augmentation))
-    from_probe = run.plan.from_probe or HEAD in kept_remarks(run.folder)
-    remarks = first.begin_with_head(run.classifier.model) if first is not None and from_probe else ()
-    training = train(
-        run.classifier.model,
-        batches,
-        recipe=run.recipe,
-        normalize=run.classifier.preprocessing.normalize,
-        class_names=run.data.class_names,
-        folder=run.folder,
-        validate=run_validation(run, rehearsed.validating, rehearsed.live),
-        resume=run.session.resume,
-        further=run.session.further,
-        remarks=(*remarks_on(run), *remarks),
-        budget=rehearsed.budget,
-        listener=listener,
+        run.listener(Message(why_alone))
+        return finish(first_outcome(run, first), scoring, None)
+    baselines = run_baselines(run, run.listener, None if first is None else first.fitted)
+    if run.plan.several and first is None and not _has_trained(run):
+        run = _with_one_attempt(run)
+    return finish(try_attempts(run, scoring, batches, first), scoring, baselines)
+
+
+def _written_down(whole: Run, run: Run, scoring: Scoring, batches: TrainingBatches, further: Further) -> Run:
+    """Write plan and description, once the data are known to be the run's; return the run with the plan as written.
+
+    Args:
+        whole: The run before its images were cut to its time.
+        run: The run.
+        scoring: What it validates and scores.
+        batches: Training images by step.
+        further: What its method learns from besides its data.
+    """
+    folder, session = run.folder, run.session
+    beside = further if run.judging is None else {**further, JUDGING: run.judging}
+    if run.request.resume:
+        check_data_and_machine(
+            folder, run.plan, run.data, beside, changed=run.request.data_changed, listener=run.listener
+        )
+    validation = None if scoring.validating is None else len(scoring.validating)
+    plan = replace(whole.plan, image_seconds=run.plan.image_seconds, validation=validation)
+    if torchrun.is_main():
+        write_plan(folder, plan)
+        write_description(whole, beside)
+        if run.request.resume:
+            note_request(folder, plan, session.command, more_time=session.more_time, retry=session.retry)
+        write_training_images(folder, run.data, batches, keep=run.request.resume)
+    return replace(run, plan=replace(plan, reasons=run.plan.reasons))
+
+
+def _try_first(run: Run, scoring: Scoring) -> tuple[FirstClassifier | None, str]:
+    """Return the first classifier, and why nothing is trained after it; empty where the run goes on with training.
+
+    Where the time is over before there is anything, a small one is made all the same: late is better than nothing.
+    """
+    if run.why_no_first:
+        return None, ""
+    alone = bool(_why_alone(run, scoring))
+    seconds, after = math.inf, 0
+    if run.clock.seconds is not None:
+        left = run.clock.left()
+        seconds = left - ENDING_SECONDS * machine_slowness() if alone else FIRST_SHARE * left
+        after = min(scoring.scored or 0, VALIDATION_IMAGES) + REPORTED_IMAGES if alone else 0
+    validating, listener = scoring.validating, run.listener
+    first = first_classifier(run, validating, listener, seconds=seconds, after=after)
+    if first is None and (alone or is_too_short(run, scoring)):
+        given = argument("time", written(run.clock.seconds or 0.0))
+        late = "a linear model of what a few seconds allow is made all the same"
+        listener(Message(f"{given} leaves no time for anything; {late}.", warning=True))
+        first = first_classifier(run, validating, listener, seconds=LATE_SECONDS, after=0, late=True)
+    if first is None:
+        listener(Message(f"No first classifier: it would take longer than {seconds:.1f} s."))
+        return None, ""
+    why = _why_alone(run, scoring)
+    if not _has_trained(run):  # else what was trained may have taken its place
+        listener(Message(f"{first.sentence(run)}{'.' if why else '; going on.'}"))
+    return first, why
+
+
+def _has_trained(run: Run) -> bool:
+    """Tell whether a run continues training that it began."""
+    return run.request.resume and bool(distributed.broadcast(states(run.folder, run.plan)))
+
+
+def _why_alone(run: Run, scoring: Scoring) -> str:
+    """Return why nothing is trained after the first classifier; empty if something is."""
+    if _has_trained(run):
+        return ""
+    if run.request.quick:
+        return f"Nothing else was asked for; {argument('resume', True)} goes on with training."
+    if scoring.validating is None:
+        recipe = ADAPTED if run.plan.origin == "weights" else SCRATCH
+        return (
+            "Nothing is trained, for there are no validation images to tell whether that would be better; "
+            f"{argument('recipe', recipe)} trains all the same."
+        )
+    if run.plan.why_none:
+        return f"Nothing is trained; give it more {argument('time')}."
+    if is_too_short(run, scoring):
+        enough = argument("time", written(worthwhile_seconds(run, scoring)))
+        return f"Nothing is trained: there is no time left for it; {enough} would have room for some training."
+    return ""
+
+
+def _with_one_attempt(run: Run) -> Run:
+    """Return a run with the attempt that pays first, where several are planned and no first classifier can be had."""
+    attempt = first_to_pay(run.plan.attempts)
+    run.listener(
+        Message(
+            f"Without a first classifier to compare with one way to learn is tried: {attempt.name} ({attempt.reason})."
+        )
     )
-    return finish(one_outcome(rehearsed, training, first, listener), baselines, listener)
+    run = replace(run, plan=run.plan.only(attempt))
+    if torchrun.is_main():
+        write_plan(run.folder, run.plan)
+    distributed.barrier()
+    return run
 
 
-def _one_way(rehearsed: Rehearsed, listener: Listener) -> Rehearsed:
-    """Return a run that trains one network: of several ways to learn that were planned, the one that pays first."""
-    run = rehearsed.run
-    one = first_to_pay(run.plan.attempts)
-    listener(
-        Message(f"Without a first classifier to compare with one way to learn is tried: {one.name} ({one.reason}).")
-    )
-    return replace(rehearsed, run=replace(run, plan=run.plan.of(one)))
-
-
-def _check_possible(rehearsed: Rehearsed) -> None:
-    """Refuse a run that could not deliver what is asked of it, before anything of it is written.
+def _check_possible(run: Run, scoring: Scoring) -> None:
+    """Refuse a run that could not deliver what is requested, before anything of it is written.
 
     Raises:
-        TrainingError: the budget is too short for training, and nothing else was to be tried; or the other way round.
+        TrainingError: The budget is too short for training, and nothing else was to be tried; or the other way round.
     """
-    run, quick = rehearsed.run, argument("quick", True)
-    why = run.why_no_first
-    if run.session.request.asked.quick:
+    quick, why = argument("quick", True), run.why_no_first
+    if run.request.quick:
         if why:
             raise TrainingError(f"{quick} stops after the first classifier, and this run has none: {why}.")
-        if run.session.resume and distributed.broadcast(states(run.folder)):
-            raise TrainingError(
-                f"The run in '{run.folder}' is past its first classifier; go on with it without {quick}."
-            )
-    if why and rehearsed.too_short():
-        rehearsed.refuse()
+        if _has_trained(run):
+            raise TrainingError(f"The run in '{run.folder}' is past its first classifier; continue it without {quick}.")
+    if why and is_too_short(run, scoring):
+        refuse(run, scoring)
 
 
-def _announce(run: Run, listener: Listener) -> None:
+def _announce(run: Run) -> None:
     for line in (*run.lines(), f"Run folder: {run.folder}"):
-        listener(Message(line))
+        run.listener(Message(line))
     if run.data.scored_split() == "train":
-        listener(Message(UNSCORED, warning=True))
+        run.listener(Message(UNSCORED, warning=True))
     for bad in run.data.bad_images:
-        listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))
+        run.listener(Message(f"Left out: {bad.path} ({bad.reason})", warning=True))

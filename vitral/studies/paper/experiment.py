@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from vitral.report.chart import Axis, Series
+from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.scale import Scale
-from vitral.training.planning.operations import Operations
 
 CHANCE = 0.05  # probability that equal arms are called different, over all comparisons of one statement
 

@@ -19,17 +19,16 @@ from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
+from vitral.studies.paper.operations import operations_of
 from vitral.studies.paper.scale import Scale
 from vitral.studies.paper.work import TRANSFER, TrialWork
 from vitral.studies.trainings import looked
+from vitral.training.durations import rounded
+from vitral.training.facts import scoring_rate, training_speed
+from vitral.training.network import network_config
 from vitral.training.optimization.precision import training_device
-from vitral.training.planning.durations import rounded
-from vitral.training.planning.estimate import scoring_rate
-from vitral.training.planning.network import network_config
-from vitral.training.planning.operations import operations_of
-from vitral.training.planning.prepare import prepare
-from vitral.training.planning.request import Asked
-from vitral.training.planning.speed import training_speed
+from vitral.training.prepare import prepare
+from vitral.training.request import Request
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 NETWORK = ("model", "depth", "width", "mlp_width", "heads")  # keys of a recipe that fine-tuning takes from pre-training
@@ -123,7 +122,7 @@ class ExperimentPlan:
         assert whole is not None, "the recipes of studies state their steps"
         return max(1, round(whole * trial.length))
 
-    def asked(self, trial: Trial) -> Asked:
+    def asked(self, trial: Trial) -> Request:
         """Return the request of a trial's runs."""
         number, given = self.steps(trial), self.record.steps is not None
         length = []
@@ -131,7 +130,7 @@ class ExperimentPlan:
             warmup = number * WARMUP if given else self.recipe(trial).schedule.warmup_steps * trial.length
             length = [f"steps={number}", f"schedule.warmup_steps={math.ceil(warmup)}"]
         models = (change for change in self.network(trial) if change.startswith("model="))
-        return Asked(
+        return Request(
             trial.kind,
             trial.data or (self.spec if trial.share == "1" else f"part:{trial.share}:{self.spec}"),
             source=next((change.removeprefix("model=") for change in models), None),

@@ -14,7 +14,7 @@ from vitral.report.raw_rows import Cell, write_rows_parquet
 from vitral.studies.paper.paper_study import PaperStudy
 from vitral.studies.rows import RunRow, read_rows
 from vitral.studies.speech import PYTHON, Speech
-from vitral.training.planning.durations import written
+from vitral.training.durations import written
 from vitral.training.records.environment import environment
 
 ROWS = "rows.parquet"

@@ -9,10 +9,10 @@ from vitral.report.study import Study
 from vitral.studies.cost import StudyCost
 from vitral.studies.paper.experiment import TrialResult
 from vitral.studies.paper.layout import ExperimentPlan
+from vitral.studies.paper.operations import H200
 from vitral.studies.paper.published import published
 from vitral.studies.paper.work import VALIDATION
-from vitral.training.planning.durations import HOUR, rounded
-from vitral.training.planning.operations import H200
+from vitral.training.durations import HOUR, rounded
 
 
 @dataclass(frozen=True)

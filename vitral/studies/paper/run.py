@@ -35,8 +35,8 @@ from vitral.studies.paper.work import SHOTS
 from vitral.studies.speech import PYTHON, Speech
 from vitral.studies.study import by_main, plan_study, run_study
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.planning.durations import HOUR
-from vitral.training.planning.durations import seconds as read_seconds
+from vitral.training.durations import HOUR
+from vitral.training.durations import seconds as read_seconds
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILES
 
 RECORD = "experiment.json"

@@ -15,6 +15,7 @@ from vitral.objectives.feature_distillation import FeatureStudent, patches_loss,
 from vitral.seeds import derive
 from vitral.tasks.task import Task
 from vitral.training.methods.answers import with_answers
+from vitral.training.methods.head import fit_head
 from vitral.training.methods.method import Context
 from vitral.training.methods.teachers import (
     Taught,
@@ -27,7 +28,6 @@ from vitral.training.methods.teachers import (
     patch_width,
 )
 from vitral.training.methods.views import Part
-from vitral.training.scoring.head import fit_head
 from vitral.training.settings.methods import FeatureDistillationSettings
 from vitral.training.settings.recipe import Recipe
 

@@ -12,9 +12,9 @@ from vitral.models.model import Model
 from vitral.objectives.latent_views import LatentViews, agreement_loss, draw_directions, gaussian_loss
 from vitral.seeds import derive
 from vitral.tasks.task import Task
+from vitral.training.methods.head import fit_head
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part, View
-from vitral.training.scoring.head import fit_head
 from vitral.training.settings.methods import LeJepaSettings
 from vitral.training.settings.recipe import Recipe
 

@@ -15,10 +15,10 @@ from vitral.models.model import Model
 from vitral.objectives.procedural import ProceduralWarmup, draw_words, hidden_symbols_loss
 from vitral.seeds import derive, generator
 from vitral.tasks.task import Task
+from vitral.training.methods.head import fit_head
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
 from vitral.training.optimization.state import Held, held
-from vitral.training.scoring.head import fit_head
 from vitral.training.settings.methods import ProceduralSettings
 from vitral.training.settings.recipe import Recipe
 

@@ -1,26 +1,25 @@
-"""What a run folder says of the ways to learn that its run tries: which they are, and how far each of them is."""
+"""How far each attempt of a run is, by what its folder holds."""
 
 import contextlib
 import json
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
 
-from vitral import distributed, torchrun
+from vitral import torchrun
 from vitral.classifier.folder import is_classifier
-from vitral.described import LATER, fits, read_kept, read_object
+from vitral.described import read_kept, read_object
 from vitral.files import write_file
-from vitral.layout import CHECKPOINTS, CLASSIFIER, RUN_FILE
-from vitral.training.planning.attempts import COST, Attempt
-from vitral.training.records.asked import ATTEMPTS_SAID, read_run
+from vitral.layout import CHECKPOINTS, CLASSIFIER
+from vitral.training.plan import Plan, attempt_folder
 from vitral.training.records.checkpoints import State, checkpoints, newest_state
 from vitral.training.records.recipe_file import RECIPE_FILE
-from vitral.training.records.run_folder import ATTEMPT_FILE, ATTEMPTS, OUTCOME_FILE
+from vitral.training.records.run_folder import ATTEMPT_FILE, OUTCOME_FILE
 from vitral.training.settings.recipe import load_recipe
 
-GIVEN_UP, NO_TIME = "given up", "no time"  # what became of an attempt that is not trained to its end
+# What became of an attempt that is not trained to its end:
+GIVEN_UP = "given up"
+NO_TIME = "no time"
 
 
 @dataclass(frozen=True)
@@ -28,18 +27,18 @@ class Record:
     """What is known of the classifier that an attempt made, the best one where it was trained again for longer.
 
     Attributes:
-        name: the attempt's.
-        figure: the task's headline figure on the validation images.
-        images: that the figure is of.
-        steps: updates that made the classifier.
-        reached: updates that the attempt made in all: more than `steps` where a longer training was no better.
-        recipe: the text of the recipe that made the classifier.
-        best_step: this and what follows it to `skipped`: see `TrainingResult`.
-        data: the fingerprint of the data that the figure is of; empty where an earlier version wrote the record.
+        name: The attempt's name.
+        figure: The task's headline figure on the validation images; None where nothing is compared.
+        images: The number of images that the figure is of.
+        steps: Updates that made the classifier.
+        reached: Updates that the attempt made in all: more than `steps` where a longer training was no better.
+        recipe: The text of the recipe that made the classifier.
+        best_step: This and what follows it to `skipped`: see `TrainingResult`.
+        data: The fingerprint of the data that the figure is of.
     """
 
     name: str
-    figure: float
+    figure: float | None
     images: int
     steps: int
     reached: int
@@ -48,8 +47,8 @@ class Record:
     best_accuracy: float | None
     seconds: float
     images_per_second: float
-    skipped: tuple[int, ...] = ()
-    data: str = field(default="", metadata=LATER)
+    skipped: tuple[int, ...]
+    data: str
 
 
 def read_record(folder: Path) -> Record | None:
@@ -64,8 +63,8 @@ def write_record(folder: Path, record: Record) -> None:
 
 def read_outcome(folder: Path) -> str:
     """Return why an attempt is not to be trained to its end: given up, or no time; empty where nothing stands against it."""
-    said = read_object(folder / OUTCOME_FILE).get("outcome")
-    return said if said in (GIVEN_UP, NO_TIME) else ""
+    outcome = read_object(folder / OUTCOME_FILE).get("outcome")
+    return outcome if outcome in (GIVEN_UP, NO_TIME) else ""
 
 
 def note_outcome(folder: Path, outcome: str) -> None:
@@ -74,10 +73,10 @@ def note_outcome(folder: Path, outcome: str) -> None:
         write_file(folder / OUTCOME_FILE, json.dumps({"outcome": outcome}))
 
 
-def forget_outcomes(folder: Path) -> None:
-    """Let all attempts of the run in a folder be tried again: it gets more time, or another length."""
-    for attempt in kept_attempts(folder):
-        (attempt_folder(folder, attempt) / OUTCOME_FILE).unlink(missing_ok=True)
+def forget_outcomes(folder: Path, plan: Plan) -> None:
+    """Let all attempts of a run be tried again, because it gets more time, or another length."""
+    for attempt in plan.attempts:
+        (attempt_folder(folder, plan, attempt) / OUTCOME_FILE).unlink(missing_ok=True)
 
 
 def is_over(folder: Path) -> bool:
@@ -101,43 +100,12 @@ def _is_lengthened(folder: Path, state: State) -> bool:
     return (load_recipe(path).steps or 0) > state.recipe_steps
 
 
-def attempt_folder(folder: Path, attempt: Attempt) -> Path:
-    """Return where an attempt of the run in a folder keeps what a run keeps: recipe, log, checkpoints, classifier."""
-    return folder / ATTEMPTS / attempt.folder
-
-
-def note_attempts(folder: Path, attempts: Sequence[Attempt]) -> None:
-    """Write into a run's folder what it tries, where there are several ways."""
-    if attempts and torchrun.is_main():
-        write_file(
-            folder / RUN_FILE,
-            json.dumps(read_run(folder) | {ATTEMPTS_SAID: [asdict(one) for one in attempts]}, indent=2),
-        )
-    distributed.barrier()
-
-
-def kept_attempts(folder: Path) -> tuple[Attempt, ...]:
-    """Return what the run in a folder tries; nothing where it has one way, or where that is lost or damaged."""
-    said = read_run(folder).get(ATTEMPTS_SAID)
-    if not isinstance(said, list) or not all(_whole(one) for one in said):
-        return ()
-    return tuple(Attempt(**one) for one in said)
-
-
-def _whole(said: Any) -> bool:  # noqa: ANN401  # a JSON value
-    hints = get_type_hints(Attempt) | {"changes": dict[str, str | float | int | list[float]]}
-    if not isinstance(said, dict) or said.keys() != hints.keys():
-        return False
-    whole = all(fits(hints[name], value) for name, value in said.items())
-    return whole and said["name"] in COST and 0 < said["share"] <= 1
-
-
 def free_checkpoints(folder: Path, *, newest: bool) -> None:
     """Delete the checkpoints in the folder of an attempt that is finished.
 
     Args:
-        folder: the attempt's.
-        newest: whether the newest one stays, from which it goes on if it gets more time.
+        folder: The attempt's folder.
+        newest: Whether the newest one stays, from which it continues if it gets more time.
     """
     parent = folder / CHECKPOINTS
     for path in checkpoints(parent)[: -1 if newest else None]:  # the newest last: it says how far the attempt is
@@ -149,10 +117,11 @@ def free_checkpoints(folder: Path, *, newest: bool) -> None:
         parent.rmdir()
 
 
-def states(folder: Path) -> list[State]:
-    """Return where each training of the run in a folder stands that saved itself: the run's one, or its attempts."""
-    attempts = (_state(attempt_folder(folder, attempt)) for attempt in kept_attempts(folder))
-    return [state for state in (newest_state(folder / CHECKPOINTS), *attempts) if state is not None]
+def states(folder: Path, plan: Plan | None) -> list[State]:
+    """Return where each attempt of the run in a folder stands that saved itself."""
+    attempts = () if plan is None else plan.attempts
+    found = (_state(attempt_folder(folder, plan, attempt)) for attempt in attempts if plan is not None)
+    return [state for state in found if state is not None]
 
 
 def _state(folder: Path) -> State | None:
@@ -165,12 +134,6 @@ def _state(folder: Path) -> State | None:
     return State(record.reached, total_steps=record.reached, seconds=record.seconds, recipe_steps=steps)
 
 
-def trained_seconds(folder: Path) -> float:
+def trained_seconds(folder: Path, plan: Plan | None) -> float:
     """Return the seconds that the run in a folder has trained, all attempts together."""
-    return sum(state.seconds for state in states(folder))
-
-
-def kept_recipe(folder: Path) -> Path | None:
-    """Return the resolved recipe of the run in a folder; None where there is none yet, or each attempt has its own."""
-    path = folder / RECIPE_FILE
-    return path if path.is_file() and not kept_attempts(folder) else None
+    return sum(state.seconds for state in states(folder, plan))

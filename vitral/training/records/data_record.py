@@ -11,8 +11,7 @@ from vitral.data.source import DataSet
 from vitral.described import fits, read_object
 from vitral.errors import TrainingError
 from vitral.files import write_file
-from vitral.layout import RUN_FILE
-from vitral.training.records.asked import read_run
+from vitral.training.records.run_file import read_run, update_run
 from vitral.training.records.run_folder import DATA_FILE
 
 OTHERS = "it is another data set, or other images"
@@ -117,8 +116,7 @@ def _other_classes(folder: Path, data: DataSet, names: Sequence[str], renamed: M
 
 def record_change(folder: Path, data: DataSet, further: Further, what: list[str], *, step: int) -> None:
     """Note in a run folder that the data changed after update `step`."""
-    run = read_run(folder)
-    before = run.get("data_fingerprint")
+    before = read_run(folder).get("data_fingerprint")
     drawn = step and not same_data(str(before or ""), data.fingerprint)  # a share leaves what is scored as it is
     entry = {
         "after_step": step,
@@ -127,8 +125,7 @@ def record_change(folder: Path, data: DataSet, further: Further, what: list[str]
         "what": what,
         REDRAWN: [split for split in data.shared_out if split != "train"] if drawn else [],
     }
-    run |= {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]}
-    write_file(folder / RUN_FILE, json.dumps(run, indent=2))
+    update_run(folder, {"data_fingerprint": data.fingerprint, HISTORY: [*data_changes(folder), entry]})
     keep_data(folder, data, further)
 
 

@@ -17,7 +17,7 @@ EXACT = (
 NOT_EXACT = "# Run again, it does not give the same weights: "
 
 
-def recipe_begun(folder: Path, recipe: Recipe) -> Recipe | None:
+def _recipe_before(folder: Path, recipe: Recipe) -> Recipe | None:
     """Return the recipe that the run in a folder began with; None if it has none yet.
 
     Raises:
@@ -26,10 +26,10 @@ def recipe_begun(folder: Path, recipe: Recipe) -> Recipe | None:
     path = folder / RECIPE_FILE
     if not path.is_file():
         return None
-    begun = load_recipe(path)
-    if key := first_difference(recipe, begun):
+    before = load_recipe(path)
+    if key := first_difference(recipe, before):
         raise TrainingError(f"The run in '{folder}' began with another '{key}'; resume it with its own {RECIPE_FILE}.")
-    return begun
+    return before
 
 
 def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, resume: bool) -> bool:
@@ -40,11 +40,11 @@ def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, r
     """
     if not resume and (folder / RECIPE_FILE).is_file():
         raise TrainingError(
-            f"'{folder}' already holds a run; go on with it by {argument('resume', True)}, "
+            f"'{folder}' already holds a run; continue it by {argument('resume', True)}, "
             f"or choose another {argument('out')}."
         )
-    begun = recipe_begun(folder, recipe)
-    longer = begun is not None and recipe.steps != begun.steps
+    before = _recipe_before(folder, recipe)
+    longer = before is not None and recipe.steps != before.steps
     distributed.barrier()  # nobody reads what the main process is about to write
     if torchrun.is_main():
         write_recipe(folder, recipe, remarks)
@@ -52,7 +52,7 @@ def claim_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = (), *, r
 
 
 def write_recipe(folder: Path, recipe: Recipe, remarks: Sequence[str] = ()) -> None:
-    """Write a run's recipe, with what was and is to be remarked on running it again.
+    """Write a run's recipe, with the remarks on running it again.
 
     Raises:
         StorageError: it cannot be written.

@@ -14,26 +14,31 @@ from vitral.files import foreign_files, remove_partial, storage_errors
 from vitral.layout import CHECKPOINTS, CLASSIFIER, CLASSIFIER_FILES, DESCRIPTION, RUN_FILE, RUNS
 from vitral.locks import locked
 from vitral.outputs import check_location, refuse_inputs
-from vitral.training.planning.attempts import COST, folder_of
+from vitral.training.plan import ATTEMPTS, PLAN_FILE, SEVERAL, folder_of
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 REPORT_FILE = "report.html"
-RESUME, OVERWRITE = argument("resume", True), argument("overwrite", True)  # as messages name them
+RESUME = argument("resume", True)  # as messages name them
+OVERWRITE = argument("overwrite", True)
 SWEEP = "sweep"  # where the runs lie that try a setting
-STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE = "study.json", "rows.jsonl", "study.md", "study.html"
+STUDY_FILE = "study.json"
+STUDY_ROWS = "rows.jsonl"
+STUDY_TABLE = "study.md"
+STUDY_PAGE = "study.html"
 STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
 STUDY_CELLS = "cells"  # where a study keeps what came of each of its runs, and who works on it
 LONGEST_NAME = 60  # letters of the data's name in the folder's
 DATA_FILE = "data.json"  # what the data were
-FIRST, FIRST_FILE = "first", "first.json"  # the classifier that a run has before it trains, and how good it is
+FIRST = "first"  # the classifier that a run has before it trains,
+FIRST_FILE = "first.json"  # and how good it is
 PROBED = "first-probe"  # the linear probe, where another is the first classifier: training begins with its head
 BASELINES_FILE = "baselines.json"
-ATTEMPTS = "attempts"  # where a run that tries several ways to learn keeps each of them
-ATTEMPT_FOLDERS = tuple(folder_of(name) for name in COST)
-ATTEMPT_FILE = "attempt.json"  # in the folder of one that is finished: how good it is
-OUTCOME_FILE = "outcome.json"  # in the folder of one that is not, or whose longer training is not: why
+ATTEMPT_FOLDERS = tuple(map(folder_of, SEVERAL))
+ATTEMPT_FILE = "attempt.json"  # in the folder of a finished attempt: how good it is
+OUTCOME_FILE = "outcome.json"  # in the folder of one that is not finished, or its longer training is not: why
 FILES = (
     RECIPE_FILE,
+    PLAN_FILE,
     RUN_FILE,
     DATA_FILE,
     FIRST_FILE,
@@ -116,19 +121,19 @@ def _has_trained(folder: Path) -> bool:
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
     if resume and overwrite:
-        raise TrainingError(f"{RESUME} goes on with a run, and {OVERWRITE} begins it anew; say one of them.")
+        raise TrainingError(f"{RESUME} continues a run, and {OVERWRITE} begins it anew; give one of them.")
     check_location(folder)
     if not os.path.lexists(folder):
         return
     if not folder.is_dir():
         raise StorageError(f"'{folder}' is not a folder; choose another {argument('out')}.")
-    begun = holds_run(folder)
-    if begun and not resume and not overwrite:
+    has_run = holds_run(folder)
+    if has_run and not resume and not overwrite:
         raise TrainingError(
-            f"'{folder}' already holds a run; go on with it by {RESUME}, choose another {argument('out')}, or say {OVERWRITE}."
+            f"'{folder}' already holds a run; continue it by {RESUME}, choose another {argument('out')}, or say {OVERWRITE}."
         )
     others = foreign_files(folder, ())
-    if others and not begun and not overwrite:
+    if others and not has_run and not overwrite:
         raise StorageError(
             f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {OVERWRITE}."
         )

@@ -9,12 +9,10 @@ from vitral.described import read_kept
 from vitral.evaluation.baselines import Baselines, Fitted, score_baselines
 from vitral.events import Listener, Message
 from vitral.files import write_file
+from vitral.training.clock import BASELINES_SECONDS, BASELINES_SHARE
 from vitral.training.optimization.precision import autocast, training_device
-from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import BASELINES_FILE
-
-BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
-BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
+from vitral.training.session import Run
 
 
 def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
@@ -26,13 +24,13 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
         fitted: what is known of the training images already.
     """
     # Several labels have neither neighbours' votes nor a closed form of the kind.
-    if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
+    if not run.request.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
-    if run.session.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
+    if run.request.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
         return kept
-    expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
-    seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
+    budget = run.clock.seconds
+    seconds = max(BASELINES_SHARE * run.cost.seconds, BASELINES_SECONDS) if budget is None else BASELINES_SHARE * budget
     trained = run.plan.origin == "weights"
     baselines = score_baselines(
         run.classifier,
@@ -47,7 +45,7 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
         listener(
             Message(
                 f"No baselines: simple classifiers would take longer than {seconds:.1f} s, "
-                f"{BASELINE_SHARE:.0%} of the run's time."
+                f"{BASELINES_SHARE:.0%} of the run's time."
             )
         )
         return None

@@ -10,10 +10,11 @@ from vitral.advice import argument, call, function
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.chance import significantly_below
 from vitral.tasks.task import Result
+from vitral.training.choose.draft import ADAPTED, SCRATCH
+from vitral.training.durations import proposed
 from vitral.training.loop import TrainingResult
-from vitral.training.planning.durations import proposed
-from vitral.training.planning.plan import Run
-from vitral.training.planning.request import ADAPTED, SCRATCH, Asked
+from vitral.training.request import Request
+from vitral.training.session import Run
 
 FEW_STEPS = 300  # that a network needs to learn its head and adapt its features
 FEW_IMAGES = 20_000  # below which a Vision Transformer does not learn from random weights what pre-trained ones know
@@ -39,7 +40,7 @@ class Diagnosis:
 
     problem: str
     reason: str
-    remedy: Asked | None = None
+    remedy: Request | None = None
     failed: bool = True
 
     def sentence(self) -> str:
@@ -66,7 +67,7 @@ class Circumstances:
         steps: updates made.
         learning_rate: the recipe's peak.
         last_loss: mean training loss of the last updates; None if unknown.
-        asked: what made the run: its kind, trained weights and time, the data and how they are read.
+        request: What made the run: its kind, trained weights and time, the data and how they are read.
         pretrained: weights to propose as a start; empty for a run that cannot have any.
         judged: whether there were validation images, without which no more than a first classifier is made.
     """
@@ -77,7 +78,7 @@ class Circumstances:
     steps: int
     learning_rate: float
     last_loss: float | None
-    asked: Asked
+    request: Request
     pretrained: str = "ViT-B_16.npz"
     judged: bool = True
 
@@ -129,7 +130,7 @@ def recent_loss(history: Sequence[Mapping[str, float]]) -> float | None:
     return statistics.fmean(losses[-RECENT:]) if losses else None
 
 
-def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
+def _likely(classes: int, run: Circumstances) -> tuple[str, Request]:
     """Return the likely reason why a network learned too little, and the run to ask for instead."""
     if run.last_loss is not None and run.last_loss > GUESSING_MARGIN * math.log(classes):
         lower = LOWER * run.learning_rate
@@ -141,22 +142,22 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
     if run.steps == 0 and not run.judged:
         recipe = SCRATCH if run.from_scratch else ADAPTED
         why = "Nothing was trained but a linear layer, for there are no validation images to compare it with a network by."
-        return why, replace(run.asked, recipe=recipe)
+        return why, replace(run.request, recipe=recipe)
     if run.steps == 0:
         return "Nothing was trained but a linear layer.", _longer(run, FEW_STEPS)
     few_steps = f"Only {run.steps} updates were made.", _longer(run, FEW_STEPS)
-    if run.steps < FEW_STEPS and run.asked.budget_seconds is not None:
+    if run.steps < FEW_STEPS and run.request.budget_seconds is not None:
         return few_steps
     if run.pretrained and run.from_scratch and run.train_images is not None and run.train_images < FEW_IMAGES:
         return (
             f"The network began with random weights, for which {run.train_images:,} images are few; start from trained ones.",
-            replace(run.asked, source=run.pretrained),
+            replace(run.request, source=run.pretrained),
         )
     if run.steps < FEW_STEPS:
         return few_steps
     if run.from_scratch:
         began = "The network began with random weights."
-        return began, replace(run.asked, source=run.pretrained) if run.pretrained else _longer(run, run.steps)
+        return began, replace(run.request, source=run.pretrained) if run.pretrained else _longer(run, run.steps)
     return (
         f"Training spoiled the features that the network came with: the learning rate of {run.learning_rate:g} may be too "
         "high for so few images; let the head alone learn.",
@@ -164,15 +165,15 @@ def _likely(classes: int, run: Circumstances) -> tuple[str, Asked]:
     )
 
 
-def _longer(run: Circumstances, steps: int) -> Asked:
+def _longer(run: Circumstances, steps: int) -> Request:
     """Return the run with several times its time, or where that was not limited with several times so many steps."""
-    if run.asked.budget_seconds is None:
+    if run.request.budget_seconds is None:
         return _with(run, f"steps={LONGER * steps}")
-    return replace(run.asked, budget_seconds=proposed(LONGER * run.asked.budget_seconds))
+    return replace(run.request, time=proposed(LONGER * run.request.budget_seconds))
 
 
-def _with(run: Circumstances, change: str) -> Asked:
-    return replace(run.asked, overrides=(change,))
+def _with(run: Circumstances, change: str) -> Request:
+    return replace(run.request, overrides=(change,))
 
 
 def too_late(seconds: float, budget_seconds: float) -> Diagnosis:
@@ -190,7 +191,7 @@ def diagnose_run(
     """Return what is wrong with a run's result, the worst first; nothing if all is well."""
     train, tuned = run.data.splits["train"], run.kind == "fine-tune"
     scratch = run.classifier.provenance.source.startswith(RANDOM)
-    asked = run.session.request.asked
+    request = run.request
     circumstances = Circumstances(
         split=run.data.scored_split(),
         train_images=None if train.endless else len(train),
@@ -198,14 +199,14 @@ def diagnose_run(
         steps=training.steps,
         learning_rate=run.recipe.optimizer.lr,
         last_loss=recent_loss(training.history) if run.recipe.learns_by_softmax else None,
-        asked=Asked(
-            asked.kind,
-            data=asked.data,
+        request=Request(
+            request.kind,
+            data=request.data,
             source=run.plan.start if tuned and not scratch else None,
-            budget_seconds=asked.budget_seconds,
-            classes=asked.classes,
-            skip_bad_images=asked.skip_bad_images,
-            plugins=asked.plugins,
+            time=request.time,
+            classes=request.classes,
+            skip_bad_images=request.skip_bad_images,
+            plugins=request.plugins,
         ),
         pretrained=PRETRAINED if tuned else "",
         judged="validation" in run.data.splits,

@@ -11,10 +11,10 @@ from vitral.errors import Stopped
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener
 from vitral.models.model import Model
+from vitral.training.live import Live
 from vitral.training.loop import Validate
 from vitral.training.methods.registry import method_of
-from vitral.training.planning.plan import Run
-from vitral.training.scoring.live import Live
+from vitral.training.session import Run
 
 VALIDATION_IMAGES = 2000  # of an endless source, which has no last image
 FEW_IMAGES = 5000  # for which starting workers takes longer than they save

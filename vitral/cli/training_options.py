@@ -1,0 +1,118 @@
+"""The options of the training commands: one request, which the command line flattens."""
+
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from vitral.cli.wording import flag
+from vitral.errors import StudyError
+from vitral.training.request import Request
+
+Hidden = Parameter(parse=False)
+Switch = Parameter(negative="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(Request):
+    """The options of a training command.
+
+    Attributes:
+        data: class folders (in train/ val/ test/ or not), .zip, .tar, .csv, .parquet, shards, hf:OWNER/NAME, "digits";
+            part:10%:SOURCE is a share of the training images of any of these.
+        recipe: a recipe's name or a TOML file; if left out, one that fits images, classes and machine.
+        overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.01; may be repeated.
+        image_size: pixels; if left out, what suits images, weights, machine and time.
+        time: a budget such as 10m, 90s or 1h30m for the whole command, from its start to the report; if left out, what pays:
+            without trained weights up to about 25 minutes of training, with them an hour.
+        seed: for every random choice.
+        classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
+            left out.
+        skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
+        out: the run folder; runs/NAME if left out.
+        resume: continue with the run in --out, to the same bits; what it was given first need not be repeated.
+        data_changed: continue although the data have changed since the run began, and note that.
+        overwrite: start in --out although it holds a run, which is deleted, or other files; those of the same names are lost.
+        offline: fetch no weights: only those count that are on this machine.
+    """
+
+    kind: Annotated[str, Hidden] = "fine-tune"
+    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = ()
+    image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
+    time: str | None = None
+    seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
+    skip_bad_images: Annotated[bool, Switch] = False
+    resume: Annotated[bool, Switch] = False
+    data_changed: Annotated[bool, Switch] = False
+    overwrite: Annotated[bool, Switch] = False
+    exact: Annotated[bool, Hidden] = False
+    baselines: Annotated[bool, Hidden] = True
+    where: Annotated[str, Hidden] = field(default_factory=lambda: str(Path.cwd()))
+    plugins: Annotated[tuple[str, ...], Hidden] = ()
+
+    def request(self) -> Request:
+        """Return the request."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(Request) if entry.name != "plugins"}
+        return Request(**given)
+
+    def refuse(self, command: str, *names: str) -> None:
+        """Refuse options that a command has no use for.
+
+        Raises:
+            StudyError: One of them was given.
+        """
+        plain = type(self)()
+        for name in names:
+            if getattr(self, name) != getattr(plain, name):
+                raise StudyError(f"{command}, so {flag(name)} cannot go with it.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions(TrainingOptions):
+    """The options of a pre-training.
+
+    Attributes:
+        data: "visualatom" (an endless source of generated images; if left out), or what 'finetune' takes.
+        model: a model's name ('vitral models' lists them); the recipe's if left out.
+        recipe: a recipe's name or a TOML file.
+        overrides: KEY=VALUE changes to the recipe, such as optimizer.lr=0.001; may be repeated.
+        image_size: pixels; the model's own if left out.
+        time: a budget such as 10m, 90s or 8h for the whole command, from its start to the report.
+    """
+
+    kind: Annotated[str, Hidden] = "pre-train"
+    source: Annotated[str | None, Hidden] = None
+    sweep: Annotated[bool, Hidden] = False
+    quick: Annotated[bool, Hidden] = False
+    offline: Annotated[bool, Hidden] = False
+
+    def request(self) -> Request:
+        """Return the request."""
+        return replace(super().request(), baselines=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions(TrainingOptions):
+    """The options of a fine-tuning.
+
+    Attributes:
+        source: where to start: published weights (MODEL@TRAINING), a weights file, classifier or run folder, Hub id; a
+            model's name alone means random weights. If left out, the published weights that pay for these images, this
+            machine and the time, or none.
+        sweep: try the paper's learning rates on the validation split, and train with the best on all but the test split.
+        no_baselines: skip the simple classifiers before training, and deliver the trained network however good they are.
+        quick: stop after the first classifier, a linear layer in closed form; --resume without it goes on with training.
+    """
+
+    source: Annotated[str | None, Parameter(("--from", "--source"))] = None
+    model: Annotated[str | None, Hidden] = None
+    sweep: Annotated[bool, Switch] = False
+    no_baselines: Annotated[bool, Switch] = False
+    quick: Annotated[bool, Switch] = False
+    offline: Annotated[bool, Switch] = False
+
+    def request(self) -> Request:
+        """Return the request."""
+        return replace(super().request(), baselines=not self.no_baselines)

@@ -1,0 +1,98 @@
+"""What a run costs in operations, and the hours that these take a GPU: counted, on no machine.
+
+An operation is a multiplication or an addition. The count is the field's: two for each multiply-accumulate of an image's
+forward pass, and the backward pass twice the forward pass, so six to train; the update, norms, softmax and activations are left
+out.
+"""
+
+from dataclasses import dataclass
+
+from vitral.models.cost import count_macs
+from vitral.models.families import replace
+from vitral.models.model import ModelConfig
+from vitral.training.choose.length import fit_length
+from vitral.training.durations import HOUR
+from vitral.training.facts import SAM_PASSES
+from vitral.training.settings.recipe import Recipe
+
+FORWARD, TRAINING = 2, 6  # operations for each multiply-accumulate of a forward pass: of that pass, and of an update
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU by its data sheet.
+
+    Attributes:
+        name: what it is called.
+        peak: operations a second in bfloat16, of dense products.
+        share: of the peak, that training a ViT-B/16 reaches, as published.
+        source: of the share.
+    """
+
+    name: str
+    peak: float
+    share: float
+    source: str
+
+
+# The best published on one such chip; that of an H200 is its H100's, whose products are as fast.
+_HOPPER = "2,119 images/s a GPU of ViT-5-Base on 8 H100 (NVIDIA-BioNeMo/nvSubquadratic, benchmarks/README.md)"
+_AMPERE = "900 images/s a GPU of ViT-B/16 on 8 A100 (NVIDIA/JAX-Toolbox, rosetta/projects/vit/README.md)"
+H200 = Gpu("H200", 989e12, 0.226, _HOPPER)
+H100 = Gpu("H100", 989e12, 0.226, _HOPPER)
+A100 = Gpu("A100", 312e12, 0.304, _AMPERE)
+GPUS = {gpu.name: gpu for gpu in (H200, H100, A100)}
+
+
+@dataclass(frozen=True)
+class Operations:
+    """What a run computes.
+
+    Attributes:
+        macs: multiply-accumulates of an image's forward pass.
+        images: that it goes through, one as often as it is seen.
+        passes: forward and backward through the network, for each of them: two with SAM.
+    """
+
+    macs: int
+    images: int
+    passes: int = 1
+
+    @property
+    def forward(self) -> int:
+        """Operations of an image's forward pass."""
+        return FORWARD * self.macs
+
+    @property
+    def total(self) -> int:
+        """Operations of the whole training."""
+        return TRAINING * self.macs * self.images * self.passes
+
+    def hours(self, gpu: Gpu = H200, *, count: int = 1, share: float | None = None) -> float:
+        """Return the hours of the training on a GPU, without input, validation or start.
+
+        Args:
+            gpu: which.
+            count: of them, none of which waits for another.
+            share: of the peak that is reached, above 0 and at most 1; None for the GPU's own.
+        """
+        return self.total / (gpu.peak * (gpu.share if share is None else share) * count) / HOUR
+
+
+def operations_of(config: ModelConfig, recipe: Recipe, images: int) -> Operations:
+    """Return what a recipe computes to train all weights of a network; frozen weights would take less.
+
+    Args:
+        config: of the network, of the family's own kind.
+        recipe: its length, batch and image size; without a size the network's own holds.
+        images: training images in an epoch.
+
+    Raises:
+        ModelError: the network cannot take images of that size.
+    """
+    if recipe.image_size is not None:
+        config = replace(config, image_size=(recipe.image_size, recipe.image_size))
+    fitted, _ = fit_length(recipe, images)
+    assert fitted.steps is not None, "a length in epochs becomes one in steps"
+    passes = 1 if recipe.optimizer.sam_rho is None else SAM_PASSES
+    return Operations(count_macs(config), fitted.steps * fitted.batch_size, passes)

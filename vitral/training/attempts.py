@@ -1,0 +1,436 @@
+"""The attempts of a run, trained in turn, and the best of them and of the first classifier as what the run delivers."""
+
+import copy
+import gc
+import json
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from vitral import distributed, torchrun
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import read, save
+from vitral.data.loader import TrainingBatches
+from vitral.errors import ModelError, TrainingDiverged, TrainingError, TrainingInterrupted
+from vitral.events import Message, ignore
+from vitral.files import write_file
+from vitral.layout import CLASSIFIER
+from vitral.models.model import Model
+from vitral.training.choice import Candidate, Choice, choose
+from vitral.training.clock import SAVING_SECONDS, STEP_DOUBT, Pacer, Reserve, machine_slowness
+from vitral.training.deliver import Outcome, first_outcome
+from vitral.training.description import remarks_on
+from vitral.training.first import FirstClassifier
+from vitral.training.loop import TrainingResult, advice_to_resume, train
+from vitral.training.methods.batches import augmentations
+from vitral.training.methods.registry import method_of
+from vitral.training.optimization.precision import training_device
+from vitral.training.plan import Attempt
+from vitral.training.prepare import set_rates
+from vitral.training.records.attempts import (
+    GIVEN_UP,
+    NO_TIME,
+    Record,
+    free_checkpoints,
+    is_over,
+    note_outcome,
+    read_outcome,
+    read_record,
+    write_record,
+)
+from vitral.training.records.logs import METRICS_FILE, read_metrics
+from vitral.training.records.recipe_file import RECIPE_FILE
+from vitral.training.scoring.validation import run_validation
+from vitral.training.scoring.within_time import is_too_short
+from vitral.training.session import Run, Scoring
+from vitral.training.settings.recipe import load_recipe
+
+LENGTH = ("steps", "epochs")  # settings that the recipe of a classifier that is there does not follow any more
+KEEPING = ("checkpoint.keep", "checkpoint.archive_steps")  # settings by which a user keeps checkpoints
+TOO_LARGE = "It does not fit into memory."
+
+
+def try_attempts(run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> Outcome:
+    """Train what is planned, and return the best of it and of the first classifier.
+
+    Attempts that were finished before the run was stopped are not repeated; the one that was begun continues. Of several, one
+    that diverges, or that the network or the memory does not allow, is given up. Where a run gets more time the best attempt
+    continues, and what it made before is delivered unless more time makes it better.
+
+    Args:
+        run: The run.
+        scoring: What it validates and scores.
+        batches: Training images by step.
+        first: The first classifier; None where there is none.
+
+    Raises:
+        TrainingInterrupted: A signal stopped the run, which saved itself; its classifier is the best so far.
+        TrainingDiverged: The only attempt diverged.
+        TrainingError: Another process of the job was lost, or there is no classifier to deliver.
+        StorageError: The disk is full.
+    """
+    attempts = _Attempts(run, scoring, batches, first)
+    attempts.carry_out()
+    return attempts.outcome()
+
+
+class _Attempts:
+    """The attempts of a run, with the record of each that made a classifier."""
+
+    def __init__(self, run: Run, scoring: Scoring, batches: TrainingBatches, first: FirstClassifier | None) -> None:
+        self.run, self.scoring, self.batches, self.first = run, scoring, batches, first
+        self.headline, self.listener = run.data.task.headline, run.listener
+        self.folders = {attempt.name: run.attempt_folder(attempt) for attempt in run.plan.attempts}
+        read = {name: read_record(folder) for name, folder in self.folders.items()}
+        self.records = distributed.broadcast({name: record for name, record in read.items() if record is not None})
+        self.networks: dict[str, Model] = {}  # that this command trained, and that are as good as their records say
+
+    def carry_out(self) -> None:
+        """Train each attempt that is not over, in the time that there is for it."""
+        self._judge_again()
+        pending = distributed.broadcast(self._pending())
+        for line in distributed.broadcast(self._left_alone(pending)):
+            self.listener(Message(line))
+        self._free_checkpoints(pending)
+        for index, attempt in enumerate(pending):
+            pacer = self._pacer(pending[index:])
+            if pacer is None:
+                self._leave_untried(attempt)
+                continue
+            training = self._tried(attempt, pacer)
+            if isinstance(training, str):
+                note_outcome(self.folders[attempt.name], GIVEN_UP)
+                became = "stays as it was" if attempt.name in self.records else GIVEN_UP
+                self.listener(Message(f"{attempt.title}: {became}. {training}", warning=True))
+                continue
+            last = attempt == pending[-1]
+            self._finished(attempt, training, last=last)
+            self._free_checkpoints(pending[index + 1 :])
+            if training.stopped is not None and not last:
+                name = signal.Signals(training.stopped).name
+                raise TrainingInterrupted(
+                    f"Stopped by {name} after {attempt.name}",
+                    advice=advice_to_resume(self.run.folder),
+                    exit_code=128 + training.stopped,
+                )
+
+    def outcome(self) -> Outcome:
+        """Return what is delivered, and give the run the recipe and the log of the best attempt.
+
+        Raises:
+            TrainingError: There is nothing to deliver.
+        """
+        best = self._best()
+        if best is None:
+            return self._untrained()
+        record, folder = self.records[best.name], self.folders[best.name]
+        history = [row for row in read_metrics(folder) if row["step"] <= record.steps]  # a longer training may follow
+        if self.run.plan.several and torchrun.is_main():
+            write_file(self.run.folder / RECIPE_FILE, record.recipe)
+            write_file(self.run.folder / METRICS_FILE, "".join(f"{json.dumps(row)}\n" for row in history))
+        distributed.barrier()
+        changes = [change for change in self.run.request.changes if not change.startswith(LENGTH)]
+        run = self.run.with_recipe(load_recipe(self.run.folder / RECIPE_FILE, changes))
+        choice = self._choice(self.records)
+        trained = choice is None or choice.best == best.name
+        classifier = self._delivered(best) if trained else self._first().load().to(training_device())
+        training = TrainingResult(
+            model=classifier.model if trained else self.networks.get(best.name, self.run.classifier.model),
+            steps=record.steps,
+            best_step=record.best_step,
+            best_accuracy=record.best_accuracy,
+            history=history,
+            seconds=record.seconds,
+            images_per_second=record.images_per_second,
+            skipped=record.skipped,
+        )
+        return Outcome(run, classifier, training, trained, choice, is_saved=trained and best.name in self.networks)
+
+    def _first(self) -> FirstClassifier:
+        assert self.first is not None, "what was not trained is the first classifier"
+        return self.first
+
+    def _delivered(self, best: Attempt) -> Classifier:
+        if best.name in self.networks:
+            return self.run.classifier_of(self.networks[best.name])
+        return read(self.folders[best.name] / CLASSIFIER).to(training_device())
+
+    def _untrained(self) -> Outcome:
+        if self.first is None:
+            raise TrainingError(
+                f"The run in '{self.run.folder}' lost its first classifier, and no attempt made another; continue it with "
+                f"more {argument('time')}."
+            )
+        return first_outcome(self.run, self.first)
+
+    def _judge_again(self) -> None:
+        """Judge what was judged by data that changed since by the present ones."""
+        fingerprint = self.run.data.fingerprint
+        for attempt in self.run.plan.attempts:
+            record = self.records.get(attempt.name)
+            if record is None or record.figure is None or record.data == fingerprint:
+                continue
+            folder = self.folders[attempt.name]
+            network = read(folder / CLASSIFIER).to(training_device())
+            if "steps" not in network.provenance.training:  # the first classifier: the network is in its checkpoint
+                del self.records[attempt.name]
+                continue
+            now = replace(record, figure=self._validated(network.model), images=self._images(), data=fingerprint)
+            self.records[attempt.name] = now
+            if torchrun.is_main():
+                write_record(folder, now)
+            made = _candidate(now)
+            figure = made.text(self.headline)
+            self.listener(
+                Message(f"{attempt.title}, of the data as they were: {figure} of {made.of()} as they are now.")
+            )
+
+    def _pending(self) -> list[Attempt]:
+        """Return the attempts that are to be trained: those that are not over, and the best where the run gets more."""
+        best = self._best()
+        return [attempt for attempt in self.run.plan.attempts if self._is_pending(attempt, best)]
+
+    def _is_pending(self, attempt: Attempt, best: Attempt | None) -> bool:
+        folder = self.folders[attempt.name]
+        if not is_over(folder) or (attempt.name not in self.records and not read_outcome(folder)):
+            return True
+        return attempt == best and self._gets_more(attempt)
+
+    def _gets_more(self, attempt: Attempt) -> bool:
+        """Tell whether an attempt that is over has updates to make: the run was given more time, or another length.
+
+        A length that an earlier command gave it, and that it failed at, is none.
+        """
+        folder = self.folders[attempt.name]
+        path, planned = folder / RECIPE_FILE, attempt.recipe.steps or 0
+        longer = path.is_file() and planned > (load_recipe(path).steps or 0)
+        more = self.run.session.more_time or longer
+        return planned > self.records[attempt.name].reached and more and not read_outcome(folder)
+
+    def _left_alone(self, pending: Sequence[Attempt]) -> list[str]:
+        """Return a line for each attempt that could be expected to be trained, and is not."""
+        length, best = argument("overrides", ["steps=N"]), self._best()
+        if not self.run.plan.several:
+            if pending or best is None:
+                return []
+            more = "" if self.run.session.more_time else f"more {argument('time')}, or "
+            steps = self.records[best.name].reached
+            return [
+                f"This training is finished: it made its {steps} steps. It goes on with {more}another length by {length}."
+            ]
+        outcomes = [(attempt, read_outcome(self.folders[attempt.name])) for attempt in self.run.plan.attempts]
+        lines = [
+            f"{attempt.title}: {outcome}, as before; more {argument('time')} or {length} tries it again."
+            for attempt, outcome in outcomes
+            if outcome
+        ]
+        if best is not None and best not in pending and self.run.session.more_time:
+            lines.append(
+                f"{best.title}, the best so far, made all its steps; another length by {length} gives it more."
+            )
+        return lines
+
+    def _best(self) -> Attempt | None:
+        """Return the best of the attempts that made a classifier, of equals the cheapest; None where there is none."""
+        made = [attempt for attempt in self.run.plan.attempts if attempt.name in self.records]
+        if len(made) < 2:
+            return made[0] if made else None
+        best = choose([_candidate(self.records[attempt.name]) for attempt in made], self.headline).best
+        return next(attempt for attempt in made if attempt.name == best)
+
+    def _free_checkpoints(self, pending: Sequence[Attempt]) -> None:
+        """Delete, in the main process, the checkpoints from which no command continues.
+
+        Of several attempts those are all of one that lost, and of the best all but the newest. Of one whose longer training
+        was no better the newest stays, because its record does not know the time that this took; of one that was given up
+        there, and may be tried again, all. Who sets which are kept keeps those.
+        """
+        keeping = any(key in self.run.request.overridden for key in KEEPING)
+        if not (self.run.plan.several and torchrun.is_main()) or keeping:
+            return
+        best = self._best()
+        for attempt in self.run.plan.attempts:
+            folder, record = self.folders[attempt.name], self.records.get(attempt.name)
+            if record is not None and attempt not in pending and is_over(folder) and not read_outcome(folder):
+                free_checkpoints(folder, newest=attempt == best or record.reached > record.steps)
+
+    def _pacer(self, pending: Sequence[Attempt]) -> Pacer | None:
+        """Return what paces the first of the attempts that are to come; None where there is no time for an update.
+
+        What the earlier ones did not use up is shared out among the later ones, and the last one has all that is left.
+        """
+        whole, plan, clock, cost = self.scoring.pacer, self.run.plan, self.run.clock, pending[0].relative_cost
+        if whole.seconds is None or not plan.several:
+            return whole
+        slowest = max(attempt.relative_cost for attempt in plan.attempts)  # of what may be scored at the end
+        if len(pending) == 1 and slowest == 1:
+            return None if is_too_short(self.run, self.scoring) else whole
+        seconds = share_of_time(clock.left(), slowest * self.scoring.ending, [attempt.share for attempt in pending])
+        reserve = Reserve(validation=cost * whole.reserve.validation, fixed=SAVING_SECONDS)
+        needed = reserve.validation + reserve.fixed + STEP_DOUBT * cost * plan.step_seconds
+        ends = whole.seconds - clock.left() + seconds
+        if distributed.broadcast(seconds < needed):
+            return None
+        return Pacer(ends, started=clock.started, reserve=reserve, slowness=machine_slowness)
+
+    def _leave_untried(self, attempt: Attempt) -> None:
+        note_outcome(self.folders[attempt.name], NO_TIME)
+        if attempt.name in self.records:
+            line = "stays as it is, because there is no time left for more"
+        else:
+            line = "not tried, because there is no time left for it"
+        self.listener(Message(f"{attempt.title}: {line}."))
+
+    def _tried(self, attempt: Attempt, pacer: Pacer) -> TrainingResult | str:
+        """Train an attempt; return what that gave, or why one of several is given up, in a sentence or two."""
+        if not self.run.plan.several:
+            return self._trained(attempt, pacer)
+        try:
+            return self._trained(attempt, pacer)
+        except (TrainingDiverged, ModelError) as failure:  # in every process of a job alike
+            return str(failure)
+        except torch.OutOfMemoryError:
+            if distributed.world() > 1:  # the others may have had enough, and wait for this one
+                raise
+        gc.collect()  # once the error is gone, which holds the network
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        return TOO_LARGE
+
+    def _trained(self, attempt: Attempt, pacer: Pacer) -> TrainingResult:
+        run, recipe, model, batches = self.run, attempt.recipe, self.run.classifier.model, self.batches
+        if run.plan.several:
+            model = copy.deepcopy(model)
+            self.listener(Message(f"{attempt.title}: {attempt.reason}."))
+        if recipe != run.recipe:
+            if recipe.image_size is not None and model.image_size != (recipe.image_size, recipe.image_size):
+                model.resize(recipe.image_size)
+            set_rates(model, recipe)
+            batches = batches.at(model.image_size, augmentations(recipe, recipe.augmentation or run.plan.augmentation))
+        remarks = self.first.give_head(model) if self.first is not None and attempt.from_probe else ()
+        run = run.with_recipe(recipe)
+        try:
+            training = train(
+                model,
+                batches,
+                recipe=recipe,
+                normalize=run.classifier.preprocessing.normalize,
+                class_names=run.data.class_names,
+                folder=self.folders[attempt.name],
+                validate=run_validation(run, self.scoring.validating, self.scoring.live),
+                resume=True,
+                further=run.session.more_time,
+                remarks=(*remarks_on(run), *remarks),
+                pacer=pacer,
+                listener=self.listener,
+            )
+        except TrainingInterrupted as stop:
+            advice = advice_to_resume(run.folder)
+            raise TrainingInterrupted(stop.done, advice=advice, exit_code=stop.exit_code) from stop
+        trained = run.classifier_of(training.model)
+        method_of(recipe).complete(recipe, trained, self.scoring.completing, self.listener)
+        return training
+
+    def _finished(self, attempt: Attempt, training: TrainingResult, *, last: bool) -> None:
+        """Keep what an attempt made, in its folder and, where it is the best so far, as the run's classifier; and say so.
+
+        Where it had made a classifier before, and the longer training is no better, that one is kept.
+        """
+        folder, earlier = self.folders[attempt.name], self.records.get(attempt.name)
+        made = self._record(attempt, training)
+        improved = earlier is None or made.figure is None or self._improves(made, earlier)
+        record = made if improved or earlier is None else replace(earlier, reached=made.reached)
+        self.records[attempt.name] = record
+        choice = self._choice(self.records)
+        best = choice is None or choice.best == attempt.name
+        run = self.run.with_recipe(attempt.recipe)
+        if torchrun.is_main():
+            if improved:
+                described = Outcome(run, run.classifier_of(training.model), training, True, choice).described({})
+                for place in dict.fromkeys((folder, run.folder) if best else (folder,)):
+                    if best or run.plan.several:
+                        save(described, place / CLASSIFIER)
+            write_record(folder, record)
+        distributed.barrier()
+        if improved:
+            self.networks = {attempt.name: training.model}
+        if run.plan.several:
+            became = "not better" if not best else "saved" if improved else "no better than it was, and kept as it was"
+            line = f"{attempt.title} {_candidate(made).text(self.headline)} of {_candidate(made).of()}, {became}"
+            self.listener(Message(f"{line}{'.' if last else '; going on.'}"))
+        elif not improved and earlier is not None:
+            self.listener(Message(self._why_earlier(made, earlier)))
+
+    def _improves(self, made: Record, earlier: Record) -> bool:
+        return self.headline.improves(_candidate(made).figure, _candidate(earlier).figure)
+
+    def _why_earlier(self, made: Record, earlier: Record) -> str:
+        now, was = (self.headline.text(_candidate(record).figure) for record in (made, earlier))
+        return (
+            f"Trained further, to {made.steps:,} steps, the network has {now} on the validation images, and had {was} after "
+            f"{earlier.steps:,}: that one is kept."
+        )
+
+    def _record(self, attempt: Attempt, training: TrainingResult) -> Record:
+        compared = self.run.plan.several or self.first is not None
+        return Record(
+            name=attempt.name,
+            figure=self._figure(training) if compared else None,
+            images=self._images() if compared else 0,
+            steps=training.steps,
+            reached=training.steps,
+            recipe=(self.folders[attempt.name] / RECIPE_FILE).read_text(encoding="utf-8"),
+            best_step=training.best_step,
+            best_accuracy=training.best_accuracy,
+            seconds=training.seconds,
+            images_per_second=training.images_per_second,
+            skipped=training.skipped,
+            data=self.run.data.fingerprint,
+        )
+
+    def _images(self) -> int:
+        """Return by how many validation images an attempt is judged."""
+        if self.first is not None:
+            return self.first.candidate.images
+        assert self.scoring.validating is not None, "what was validated has images for it"
+        return len(self.scoring.validating)
+
+    def _figure(self, training: TrainingResult) -> float:
+        """Return a trained network's figure on the validation images, in every process: the log's, of its last update."""
+        last = [row for row in training.history if row.get("step") == training.steps]
+        logged = [value for row in reversed(last) for name, value in row.items() if name.startswith("validation/")]
+        figure = distributed.broadcast(float(logged[0]) if logged else None)
+        return self._validated(training.model) if figure is None else figure
+
+    def _validated(self, model: Model) -> float:
+        """Return a network's figure on the validation images as they are now, in every process."""
+        validate = run_validation(self.run, self.scoring.validating, self.scoring.live)
+        figures = None if validate is None else validate(model, ignore, lambda: False)
+        assert figures is not None, "the network was not validated"
+        return float(distributed.broadcast(next(iter(figures.values()))))
+
+    def _choice(self, records: Mapping[str, Record]) -> Choice | None:
+        """Return the choice among what was tried, the cheapest first, whatever the order in which it was finished."""
+        if self.first is None and not self.run.plan.several:
+            return None
+        made = [_candidate(records[attempt.name]) for attempt in self.run.plan.attempts if attempt.name in records]
+        return choose(made if self.first is None else [self.first.candidate, *made], self.headline)
+
+
+def _candidate(record: Record) -> Candidate:
+    assert record.figure is not None, "what is compared has a figure"
+    return Candidate(record.name, record.figure, record.images)
+
+
+def share_of_time(left: float, ending: float, shares: Sequence[float]) -> float:
+    """Return the seconds of the first of several attempts.
+
+    Args:
+        left: Seconds until the command must have ended.
+        ending: Seconds of what comes after the last attempt.
+        shares: The shares of the time of this attempt and of those that are still to come.
+    """
+    return max(0.0, left - ending) * shares[0] / sum(shares)

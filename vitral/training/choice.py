@@ -1,0 +1,96 @@
+"""Which of several classifiers is kept: the best on the validation split, the cheapest among equals."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitral.tasks.chance import Z_95
+from vitral.tasks.task import Figure
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA
+
+# The candidates in closed form:
+PROBE = "linear probe"
+PIXELS = "linear model on pixels"
+# How a sentence names the one that is delivered, where "the" and its name would not do.
+SUBJECTS = {
+    LORA: "LoRA is",
+    LAST: "The network whose last blocks learned is",
+    ALL: "The network all of which learned is",
+    ANEW: "The network that learned as from scratch is",
+    FINER: "The network of larger images is",
+}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A classifier that a run could deliver, and how good it is.
+
+    Attributes:
+        name: what it is called: "linear probe", "trained network".
+        figure: the task's headline figure.
+        images: that the figure is of.
+        split: which images those are: "validation", or "training" where each was left out of the fit that judged it.
+    """
+
+    name: str
+    figure: float
+    images: int
+    split: str = "validation"
+
+    def text(self, headline: Figure) -> str:
+        """Return the figure with its uncertainty, for people: half the width of a share's 95 % interval."""
+        if not headline.is_share:
+            return headline.text(self.figure)
+        return f"{headline.text(self.figure)} ± {100 * half_width(self.figure, self.images):.1f}"
+
+    def of(self) -> str:
+        """Return what the figure is of."""
+        return f"{self.images:,} {self.split} images" + (
+            ", each left out of its fit" if self.split == "training" else ""
+        )
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What was tried and what of it is kept.
+
+    Attributes:
+        candidates: what was tried, the cheapest first.
+        best: The name of the one that is delivered.
+    """
+
+    candidates: tuple[Candidate, ...]
+    best: str
+
+    @property
+    def trained(self) -> bool:
+        """Whether the one that is delivered was trained, and is not in closed form."""
+        return self.best not in (PROBE, PIXELS)
+
+    def sentence(self, headline: Figure) -> str:
+        """Return the figures and the choice in one sentence."""
+        figures = ", ".join(f"{candidate.name} {candidate.text(headline)}" for candidate in self.candidates)
+        judged = self.candidates[0].of()
+        if len(self.candidates) == 1:
+            return f"Nothing but a {figures} of {judged}."
+        return f"By {judged}: {figures}. {SUBJECTS.get(self.best, f'The {self.best} is')} kept."
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {"kept": self.best, "candidates": [asdict(candidate) for candidate in self.candidates]}
+
+
+def choose(candidates: Sequence[Candidate], headline: Figure) -> Choice:
+    """Return the choice among candidates, the cheapest first: one that costs more is kept only where it is better."""
+    best = candidates[0]
+    for candidate in candidates[1:]:
+        if headline.improves(candidate.figure, best.figure):
+            best = candidate
+    return Choice(tuple(candidates), best.name)
+
+
+def half_width(share: float, images: int) -> float:
+    """Return half the width of Wilson's 95 % interval of a share of so many images, 0 to 1."""
+    squared = Z_95**2
+    return Z_95 * math.sqrt(share * (1 - share) / images + squared / (4 * images**2)) / (1 + squared / images)

@@ -1,0 +1,235 @@
+"""What a run from trained weights tries, and how much of its time each attempt gets: a function of facts.
+
+What an update costs and which attempt pays first is measured: benchmarks/attempts.py makes the table, docs/decisions.md has it.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from vitral.training.choose.network import SEEN, WARMUP_SHARE, batch_of, views_of
+from vitral.training.choose.recipe import FULL_LR, LAYER_DECAY, LORA_LR, fitting_size, only_method, own_size
+from vitral.training.clock import LEAST_PASSES, LEAST_UPDATES, PATIENCE_SECONDS, TRAINING_SHARE
+from vitral.training.facts import Facts
+from vitral.training.plan import ALL, ANEW, FINER, LAST, LORA, SEVERAL, Attempt, Cost
+from vitral.training.settings.recipe import Recipe, load_recipe
+
+FINER_SIDE = 1.5  # times the side of the images, for which the network's patches are finer: 336 pixels in place of 224
+# Seconds of an update beside one of all weights.
+COST = {LAST: 0.55, LORA: 0.85, ALL: 1.0, ANEW: 1.2, FINER: FINER_SIDE**2}
+FIRST_TO_PAY = (
+    ANEW,
+    LORA,
+    LAST,
+    ALL,
+    FINER,
+)  # what is tried where there is time for one; the second, too, where for two
+LEARNING_SHARE = 1 / 3  # of the blocks, where the last ones learn
+# Weights, below which a start is worth little where there is time to learn them anew: ours have fewer, the published ones of
+# the catalog more (T2T-ViT-7 four million).
+SMALL_NETWORK = 3_500_000
+LEARNED_ANEW = 10_000  # images, from which that is far ahead of the other attempts
+SCRATCH = load_recipe("scratch")  # what the default from random weights begins with
+KEYS = ("adaptation.", "optimizer.", "steps", "epochs")  # of a recipe: who sets one of them wants a single attempt
+
+
+@dataclass(frozen=True)
+class Option:
+    """What one of several attempts would be.
+
+    Attributes:
+        name: What it is called.
+        changes: What it changes in the run's recipe, by key.
+        share: Its share of the time for training, 0 to 1.
+        reason: What learns.
+    """
+
+    name: str
+    changes: Mapping[str, object]
+    share: float
+    reason: str
+
+    @property
+    def from_probe(self) -> bool:
+        """Whether its head begins as the linear probe: at the rates of training from scratch that holds the network back."""
+        return self.name != ANEW
+
+    def attempt(self, recipe: Recipe) -> Attempt:
+        """Return the attempt, with the recipe that it makes of the run's."""
+        cost = COST[FINER] if self.name == FINER else 1.0
+        return Attempt(
+            self.name, recipe.with_changes(self.changes), self.reason, self.share, self.from_probe, relative_cost=cost
+        )
+
+    def line(self) -> str:
+        """Return it as one line for people."""
+        return f"  {self.name}, {self.share:.0%} of the time: {self.reason}."
+
+
+def wants_one(overridden: Collection[str]) -> bool:
+    """Tell whether what a user sets of the recipe leaves a single attempt."""
+    return any(key.startswith(KEYS) for key in overridden)
+
+
+def choose_attempts(
+    facts: Facts,
+    recipe: Recipe,
+    images_per_second: float,
+    *,
+    finer: int | None = None,
+    overridden: Collection[str] = (),
+) -> tuple[Option, ...]:
+    """Return what is tried, the cheapest first: as many attempts as there is time for; none where there is time for none.
+
+    Without a time budget each has the recipe's whole length: all of them where together they take no longer than patience
+    lasts, whatever the device, else those at the run's own size, else all weights alone, because what pays first counts only
+    where the time ends soon. Where these take a CPU longer, it is the one of the others that does not, if there is one. A small
+    network learns as from scratch, and others have only what its whole length leaves of the time.
+
+    Args:
+        facts: Data, weights, machine and budget.
+        recipe: The recipe of all weights, its length in steps.
+        images_per_second: Images that learn with all weights, as measured.
+        finer: Side of larger images that may be tried, pixels; None for none.
+        overridden: Keys of the recipe that the user set, which no attempt changes.
+    """
+    if only_method(facts) is not None:
+        return ()
+    names = _names(facts, recipe, images_per_second, finer)
+    whole, blocks = sum(COST[name] for name in names), facts.known_weights.blocks
+    changes = {name: changes_of(name, blocks, finer) for name in names}
+    if ANEW in names:
+        anew = _anew(facts, recipe, own_batches=len(names) == 1 and "batch_size" not in overridden)
+        changes[ANEW] = {key: value for key, value in anew.items() if key not in overridden}
+    return tuple(Option(name, changes[name], COST[name] / whole, _reason(name, blocks, finer)) for name in names)
+
+
+def first_to_pay(attempts: Sequence[Attempt]) -> Attempt:
+    """Return the attempt that is made where one alone is."""
+    return min(attempts, key=lambda attempt: FIRST_TO_PAY.index(attempt.name))
+
+
+def _reason(name: str, blocks: int, finer: int | None) -> str:
+    reasons = {
+        LAST: f"the last {blocks - frozen_blocks(blocks)} of {blocks} blocks and the head learn",
+        LORA: "the head and low-rank changes of all blocks learn",
+        ALL: "everything learns, early features at lower rates",
+        ANEW: "everything learns by the recipe of training without weights, its optimizer and views in place "
+        "of these, for a network as small as this",
+        FINER: f"everything learns, of images at {finer} pixels, as the paper fine-tunes",
+    }
+    return reasons[name]
+
+
+def _names(facts: Facts, recipe: Recipe, images_per_second: float, finer: int | None) -> list[str]:
+    """Return the attempts by name, the cheapest first."""
+    budget = facts.budget_seconds
+    seconds = PATIENCE_SECONDS if budget is None else TRAINING_SHARE * budget
+    possible = [name for name in SEVERAL if _is_possible(name, facts, finer)]
+    steps = recipe.steps or 0
+    small = facts.known_weights.parameters <= SMALL_NETWORK
+    if not small or _updates(seconds, recipe, [ANEW], images_per_second) < min(LEARNED_ANEW / recipe.batch_size, steps):
+        possible.remove(ANEW)
+    if budget is None:
+        return _without_budget(
+            possible, lambda names: _updates(seconds, recipe, names, images_per_second) >= steps, facts
+        )
+    paying = [name for name in FIRST_TO_PAY if name in possible]
+    for count in range(len(paying), 0, -1):
+        names = [name for name in SEVERAL if name in paying[:count]]
+        enough = steps if ANEW in possible and count > 1 else _enough(facts, recipe, count)
+        if _updates(seconds, recipe, names, images_per_second) >= enough:
+            return names
+    return []
+
+
+def _without_budget(possible: Sequence[str], fits: Callable[[Sequence[str]], bool], facts: Facts) -> list[str]:
+    """Return what is tried where no time was given, by what takes no longer than patience lasts.
+
+    Who has a GPU, and images that take it longer, came to train; a CPU would be busy for a day although nobody wanted it.
+    """
+    whole = ANEW if ANEW in possible else ALL
+    several = (list(possible), [name for name in possible if name != FINER])
+    if facts.machine.has_gpu:
+        return next((names for names in several if fits(names)), [whole])
+    alone = ([name] for name in (whole, LORA, LAST) if name in possible)
+    return next((names for names in (*several, *alone) if fits(names)), [])
+
+
+def finer_size(facts: Facts, recipe: Recipe, cost: Cost) -> int | None:
+    """Return the side of larger images that are worth a try, pixels; None where they show no more, or there is no room.
+
+    Args:
+        facts: Data, weights and machine.
+        recipe: The run's recipe, with the size of its images.
+        cost: What the run costs at that size.
+    """
+    own, usable = recipe.image_size or own_size(facts), facts.machine.usable_bytes
+    finer = fitting_size(facts.known_weights.config, round(FINER_SIDE * own))
+    room = usable is None or cost.bytes * COST[FINER] ** 2 <= usable  # attention grows with the square of the tokens
+    return finer if room and own < finer <= facts.data.known_side else None
+
+
+def _is_possible(name: str, facts: Facts, finer: int | None) -> bool:
+    blocks = facts.known_weights.blocks
+    last = blocks - frozen_blocks(blocks) < blocks
+    return {LORA: facts.known_weights.low_rank, LAST: last, FINER: finer is not None}.get(name, True)
+
+
+def _anew(facts: Facts, recipe: Recipe, *, own_batches: bool) -> dict[str, object]:
+    """Return what learning as from scratch changes in the recipe of all weights: rates, how images vary, and if so the batches.
+
+    Where it is one of several attempts these share the batches.
+    """
+    changes, steps = changes_of(ANEW, 0), recipe.steps or 0
+    if own_batches:
+        batch = batch_of(facts.data.images)
+        steps = max(1, round(steps * recipe.batch_size / batch))
+        changes |= {"batch_size": batch, "steps": steps}
+    if recipe.augmentation is not None:
+        views, before = asdict(views_of(recipe.augmentation, facts.data.known_side)), asdict(recipe.augmentation)
+        changes |= {f"augmentation.{key}": value for key, value in views.items() if value != before[key]}
+    return changes | {"schedule.warmup_steps": round(WARMUP_SHARE * steps)}
+
+
+def frozen_blocks(blocks: int) -> int:
+    """Return how many of a network's blocks stay as they are where the last ones learn."""
+    return blocks - max(1, round(LEARNING_SHARE * blocks))
+
+
+def _updates(seconds: float, recipe: Recipe, names: Sequence[str], images_per_second: float) -> float:
+    """Return for how many updates each of several attempts has time, if all make as many."""
+    return seconds * images_per_second / (recipe.batch_size * sum(COST[name] for name in names))
+
+
+def _enough(facts: Facts, recipe: Recipe, count: int) -> float:
+    """Return for how many updates each of so many attempts must have time, within a budget."""
+    images = facts.data.images
+    seen = min(LEAST_PASSES * images, max(images, SEEN))
+    return min(recipe.steps or 0, LEAST_UPDATES if count == 1 else max(LEAST_UPDATES, seen / recipe.batch_size))
+
+
+def changes_of(name: str, blocks: int, finer: int | None = None) -> dict[str, object]:
+    """Return what an attempt changes in the recipe of all weights, for a network of so many blocks."""
+    if name == LORA:
+        return {"adaptation.method": "lora", "optimizer.lr": LORA_LR, "optimizer.layer_decay": 1.0}
+    if name == ANEW:
+        scratch = SCRATCH.model_dump(mode="json", exclude_unset=True)
+        settings = {
+            f"{section}.{key}": value
+            for section in ("optimizer", "schedule", "regularization")
+            for key, value in scratch[section].items()
+        }
+        return {
+            "adaptation.method": "full",
+            "optimizer.layer_decay": 1.0,
+            "regularization.stochastic_depth": 0.0,
+            "mixing.mixup": 0.0,
+            "mixing.cutmix": 0.0,
+            **settings,
+        }
+    decaying = {"adaptation.method": "full", "optimizer.lr": FULL_LR, "optimizer.layer_decay": LAYER_DECAY}
+    own: dict[str, dict[str, object]] = {
+        LAST: {"adaptation.frozen_blocks": frozen_blocks(blocks)},
+        FINER: {"image_size": finer},
+    }
+    return decaying | own.get(name, {})

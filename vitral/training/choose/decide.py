@@ -1,0 +1,227 @@
+"""From a draft and the facts to the plan: pure functions, which read nothing and build nothing."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from vitral.advice import argument
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.choose import network
+from vitral.training.choose.attempts import COST, Option, choose_attempts, finer_size, wants_one
+from vitral.training.choose.draft import Draft
+from vitral.training.choose.layout import fit_machine
+from vitral.training.choose.length import fit_length
+from vitral.training.choose.network import ChosenNetwork
+from vitral.training.choose.recipe import choose_recipe, fitting_size, only_method, own_size
+from vitral.training.clock import PATIENCE_SECONDS
+from vitral.training.durations import rounded
+from vitral.training.facts import Facts
+from vitral.training.plan import TRAINED, Attempt, Cost, Origin, Plan
+from vitral.training.settings.recipe import Recipe
+
+UNJUDGED = "Nothing is to be trained, for there are no validation images to tell whether that would be better."
+SEVERAL_TRIED = "Tried one after the other from the same start, the best by the validation images kept:"
+
+
+def decide(draft: Draft, facts: Facts) -> Plan:
+    """Decide everything of a run: network, recipe, length, layout and attempts, each with its reason.
+
+    Without `facts.measured`, which needs the network, only what does not depend on it: no layout, no attempts.
+
+    Args:
+        draft: What the choices begin from.
+        facts: Data, weights and machine as they are.
+
+    Raises:
+        RecipeError: A value that was set does not go with what was chosen, or without a time budget the run would take years.
+    """
+    plan = _before_measured(draft, facts)
+    if facts.measured is None:
+        return plan
+    plan, cost = _laid_out(replace(plan, image_seconds=facts.measured.image_seconds), facts)
+    if _judges_nothing(draft, facts):
+        return replace(plan, why_none=UNJUDGED, reasons=(*plan.reasons, UNJUDGED))
+    if _may_try_several(draft, facts):
+        plan = _with_attempts(plan, draft, facts, cost)
+    else:
+        plan = replace(plan, attempts=(Attempt(TRAINED, plan.recipe, from_probe=draft.automatic),))
+    if plan.why_none:
+        return plan
+    assert plan.cost is not None, "the network was measured"
+    expected = plan.cost.sentence(draft.request.budget_seconds, facts.data.reading_seconds)
+    return replace(plan, reasons=(*plan.reasons, expected))
+
+
+def _before_measured(draft: Draft, facts: Facts, option: Mapping[str, object] | None = None) -> Plan:
+    """Return the plan as far as it does not depend on what the network was measured to take.
+
+    Args:
+        draft: What the choices begin from.
+        facts: Data, weights and machine as they are.
+        option: What the only attempt changes in the recipe; no line explains what it replaces.
+    """
+    chosen = _network(draft, facts) if draft.needs_network else None
+    start, origin, reasons = _start(draft, chosen)
+    recipe, why = _recipe(draft, facts, chosen, option or {})
+    recipe, why_length = fit_length(recipe, facts.data.an_epoch, facts.machine.processes)
+    return Plan(
+        start=start,
+        origin=origin,
+        recipe=recipe,
+        augmentation=recipe.augmentation or facts.data.augmentation,
+        reasons=(*reasons, *why, *why_length),
+        exactly=draft.request.exactly,
+        chosen=draft.chosen,
+    )
+
+
+def _laid_out(plan: Plan, facts: Facts) -> tuple[Plan, Cost]:
+    recipe, cost, why = fit_machine(plan.recipe, facts)
+    return replace(plan, recipe=recipe, cost=cost, reasons=(*plan.reasons, *why)), cost
+
+
+def _judges_nothing(draft: Draft, facts: Facts) -> bool:
+    """Tell whether a run that has a first classifier has no images by which to compare a trained network."""
+    request, data, method = draft.request, facts.data, draft.in_full.method
+    unnamed = request.kind == "fine-tune" and not (draft.recipe_named or request.exactly)
+    return unnamed and request.baselines and data.task == SINGLE_LABEL and method.uses_labels and not data.judged
+
+
+def _may_try_several(draft: Draft, facts: Facts) -> bool:
+    """Tell whether several attempts may be made: request, data and memory leave more than one."""
+    request = draft.request
+    if not draft.automatic or request.exactly or not request.baselines or wants_one(request.overridden):
+        return False
+    return facts.data.task == SINGLE_LABEL and only_method(facts) is None
+
+
+def _with_attempts(plan: Plan, draft: Draft, facts: Facts, cost: Cost) -> Plan:
+    finer = None if draft.size_set else finer_size(facts, plan.recipe, cost)
+    options = choose_attempts(
+        facts, plan.recipe, cost.images_per_second, finer=finer, overridden=draft.request.overridden
+    )
+    budget = draft.request.budget_seconds
+    if not options:
+        why = _why_none(budget, cost)
+        return replace(plan, why_none=why, reasons=(*plan.reasons, why))
+    if len(options) == 1:
+        return _with_one(plan, options[0], draft, facts)
+    return replace(
+        plan,
+        attempts=tuple(option.attempt(plan.recipe) for option in options),
+        cost=replace(cost, seconds=sum(COST[option.name] for option in options) * cost.seconds),
+        reasons=(*plan.reasons, SEVERAL_TRIED, *(option.line() for option in options)),
+    )
+
+
+def _why_none(budget_seconds: float | None, cost: Cost) -> str:
+    if budget_seconds is not None:
+        return f"Too few updates could be made in {rounded(budget_seconds)} to learn anything."
+    return (
+        f"All weights would learn for about {rounded(cost.seconds)} here, which is longer than the {rounded(PATIENCE_SECONDS)} "
+        f"that a run takes unasked: {argument('time')} says how long it may take."
+    )
+
+
+def _with_one(plan: Plan, option: Option, draft: Draft, facts: Facts) -> Plan:
+    """Return the plan of a run with a single attempt: its recipe is that attempt's from the beginning, in its lines, too."""
+    single, cost = _laid_out(_before_measured(draft, facts, option.changes), facts)
+    return replace(
+        single,
+        attempts=(Attempt(TRAINED, single.recipe, option.reason, from_probe=option.from_probe),),
+        image_seconds=plan.image_seconds,
+        cost=replace(cost, seconds=COST[option.name] * cost.seconds),
+        reasons=(*single.reasons, _why_one(option, draft.request.budget_seconds)),
+    )
+
+
+def _why_one(option: Option, budget_seconds: float | None) -> str:
+    named = f"{option.name} ({option.reason})"
+    if budget_seconds is not None:
+        return f"There is time for one way to learn: {named}."
+    patience = rounded(PATIENCE_SECONDS)
+    why = f"for several would train for more than {patience}; with {argument('time')} more are tried where it has room for them"
+    return f"One way to learn is tried, {why}: {named}."
+
+
+def _start(draft: Draft, chosen: ChosenNetwork | None) -> tuple[str, Origin, list[str]]:
+    """Return what the network begins from, and why; `chosen` is the network, where it was to be chosen."""
+    source, model = draft.source, draft.recipe.model
+    if draft.from_recipe and model is not None:
+        named = f"{model} learns from scratch, as you said." if draft.request.model else ""
+        return model, "recipe", [named or f"The recipe's {model} learns from scratch."]
+    if source is not None and draft.from_name:
+        return source, "model", ["No trained weights were given, so the network learns from scratch."]
+    why = [] if draft.chosen is None else list(draft.chosen.lines)
+    if source is not None:
+        return source, "weights", why
+    assert chosen is not None, "no network was chosen"
+    return chosen.model, "model", [*why, chosen.why_model]
+
+
+def _network(draft: Draft, facts: Facts) -> ChosenNetwork:
+    """Return the network for the images and the time, at the size that was set, if one was."""
+    size = draft.recipe.image_size
+    chosen = network.choose_network(_seen(draft, facts), size)
+    return chosen if size is None else replace(chosen, why_size=_why_size(draft))
+
+
+def _seen(draft: Draft, facts: Facts) -> Facts:
+    """Return the facts with the images at the size that was set, if one was."""
+    size = draft.recipe.image_size
+    return facts if size is None else replace(facts, data=replace(facts.data, side=float(size), detail=None))
+
+
+def _recipe(
+    draft: Draft, facts: Facts, chosen: ChosenNetwork | None, option: Mapping[str, object]
+) -> tuple[Recipe, list[str]]:
+    """Return the recipe with all of the request's changes, and why it is what it is."""
+    recipe, reasons = _adapting(draft, facts, option) if draft.automatic else _from_scratch(draft, facts, chosen)
+    task = facts.data.task
+    fitting = task.objective(recipe.objective.name)
+    if recipe.method.uses_labels and fitting != recipe.objective.name:
+        recipe = recipe.with_changes({"objective.name": fitting})
+        reasons = [*reasons, f"Objective: {fitting}, since the images {task.labelled}."]
+    return recipe, [*reasons, f"Recipe: {recipe.name} ({recipe.summary()})."]
+
+
+def _from_scratch(draft: Draft, facts: Facts, chosen: ChosenNetwork | None) -> tuple[Recipe, list[str]]:
+    """Return the recipe of a run from random weights, and why; a named recipe stays as it is, the request's changes aside."""
+    recipe, augmentation = draft.recipe, facts.data.augmentation
+    if draft.recipe_named or chosen is None:
+        if draft.views:
+            recipe = recipe.with_changes({"augmentation": augmentation}).changed(draft.views)
+        return recipe, [_why_size(draft)]
+    recipe, why_mixed = network.fit_recipe(
+        recipe, _seen(draft, facts), chosen, augmentation, overridden=draft.request.overridden
+    )
+    return recipe.changed(draft.views), [chosen.why_size, *why_mixed]
+
+
+def _why_size(draft: Draft) -> str:
+    if draft.size_set:
+        return f"Images at {draft.recipe.image_size} pixels, as you said."
+    if draft.recipe.image_size is not None:
+        return f"Images at {draft.recipe.image_size} pixels, the recipe's."
+    return "Images at the network's own size."
+
+
+def _adapting(draft: Draft, facts: Facts, option: Mapping[str, object]) -> tuple[Recipe, list[str]]:
+    """Return the recipe for trained weights, and why."""
+    overridden = draft.request.overridden
+    recipe, reasons = choose_recipe(
+        facts,
+        draft.recipe,
+        wanted=draft.in_full,
+        overridden={*overridden, *option},
+        several=_may_try_several(draft, facts),
+    )
+    size = fitting_size(facts.known_weights.config, recipe.image_size or own_size(facts))
+    recipe = recipe.with_changes({"image_size": size}).changed(draft.request.changes).with_changes(option)
+    if "steps" in option:
+        passes = (recipe.steps or 0) * recipe.batch_size / facts.data.images
+        reasons.append(
+            f"  {recipe.steps} steps of {recipe.batch_size} images, {passes:.0f} passes: as many as any other way."
+        )
+    if overridden:
+        reasons.append(f"  as you said: {', '.join(f'{key} {value}' for key, value in overridden.items())}.")
+    return recipe, reasons

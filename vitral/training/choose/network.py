@@ -1,0 +1,224 @@
+"""The network, the size, the length, the views and the mixing of a run that begins from random weights, with their reasons.
+
+All of it follows from the images' size, their number, the time and how fast the machine trains, as a pure function. What was
+measured: networks on CIFAR-10 (docs/decisions.md), and at which size photos teach most for the same arithmetic
+(docs/sizes.csv, made by benchmarks/sizes.py; a test holds the choice against it).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from vitral.advice import argument, function
+from vitral.images.augment import Augmentation
+from vitral.models.catalog import variant
+from vitral.models.costs import COSTS
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.choose.length import fit_length
+from vitral.training.clock import SCRATCH_COMMAND_SECONDS, SCRATCH_PATIENCE_SECONDS, SCRATCH_ROOM, SCRATCH_SHARE
+from vitral.training.durations import rounded
+from vitral.training.facts import SIZES, Facts
+from vitral.training.methods.mixing import mixes
+from vitral.training.settings.recipe import Recipe
+
+FINE = "conv-vit-8"
+COARSE = "conv-vit-16"
+NARROW = {FINE: "conv-vit-ti8", COARSE: "conv-vit-ti16"}  # with a seventh of the arithmetic
+WIDE_PASSES = 2.5  # over many images, for which the wide network needs time to be better,
+FEW_WIDE_PASSES = 5.0  # and over few images
+FINE_BELOW = 48  # pixels: smaller images are seen as they are by a network of finer tokens
+LEAST = 24  # pixels: smaller images are enlarged
+UNIT = 4  # pixels: sizes of small images are multiples
+ENLARGED = 1.1  # times their own size, at which images are seen at most
+SEEN = (
+    20_000  # images that a network must see, again or anew, before a larger size pays more than more of them; in passes
+)
+FEWEST_PASSES = 4.0  # at least, and
+MOST_PASSES = 60.0  # at most: ours, where more or fewer images were not measured
+ENOUGH_PASSES = 60.0  # of which more would only be learned by heart,
+LONGER = 4.0  # or so many times those of a size
+LEAST_STEPS = 300
+BATCH = 128
+LARGE_BATCH = 256
+LARGE_SET = 10_000
+WARMUP_SHARE = 0.2
+MIN_AREA = 0.35
+SHIFT = 1 / 16  # of the side: two pixels of 32
+MIXED_PASSES = 40.0  # from which on images are mixed in pairs: of fewer, some sets gain and some lose
+MIXING = {"mixing.mixup": 0.2, "mixing.cutmix": 1.0}
+
+
+def detail(facts: Facts) -> float:
+    """Return the shorter side, pixels, of which the images have the detail."""
+    return facts.data.known_side if facts.data.detail is None else facts.data.detail
+
+
+def training_seconds(facts: Facts) -> float:
+    """Return the seconds for training."""
+    if facts.budget_seconds is None:
+        return SCRATCH_PATIENCE_SECONDS
+    return max(SCRATCH_SHARE * facts.budget_seconds - SCRATCH_COMMAND_SECONDS, 1.0)
+
+
+def passes_needed(facts: Facts) -> float:
+    """Return the passes over the data for which a size must leave time."""
+    return min(max(SEEN / facts.data.an_epoch, FEWEST_PASSES), MOST_PASSES)
+
+
+def passes_at(facts: Facts, model: str, size: int) -> float:
+    """Return for how many passes over the data there is time with a network at a size."""
+    return training_seconds(facts) * facts.machine.known_speed / macs(model, size) / facts.data.an_epoch
+
+
+def macs(model: str, size: int) -> float:
+    """Return the multiply-accumulates of an image of a size."""
+    return COSTS[model][1] * (size / variant(model).image_size[0]) ** 2
+
+
+@dataclass(frozen=True)
+class ChosenNetwork:
+    """A network for images of a size, with the reasons.
+
+    Attributes:
+        model: The network's name.
+        size: The images' size, pixels.
+        why_model: The reason for the network, one line.
+        why_size: The reason for the size, one line.
+    """
+
+    model: str
+    size: int
+    why_model: str
+    why_size: str
+
+
+def choose_network(facts: Facts, size: int | None = None) -> ChosenNetwork:
+    """Return the network, and the size of the images: the largest at which there is time to learn them, up to all they show.
+
+    The network is a narrow one where a wide one would see even the least images too seldom.
+
+    Args:
+        facts: Data and machine.
+        size: The only size that the images may have, pixels; None where it is to be chosen.
+    """
+    wide = _suited(detail(facts))
+    fitting = _sizes(detail(facts)) if size is None else [size]
+    wide_passes = WIDE_PASSES if facts.data.an_epoch >= LARGE_SET else FEW_WIDE_PASSES
+    model = wide if passes_at(facts, wide, fitting[0]) >= wide_passes else NARROW[wide]
+    in_time = [each for each in fitting if passes_at(facts, model, each) >= passes_needed(facts)]
+    chosen = in_time[-1] if in_time else fitting[0]
+    why_size = f"Images at {chosen} pixels: {_why_size(facts, model, chosen, fitting)}."
+    return ChosenNetwork(model, chosen, _why_network(facts, model), why_size)
+
+
+def _sizes(side: float) -> list[int]:
+    """Return the sizes, pixels, at which images of a shorter side may be seen: small ones as they are."""
+    if _suited(side) == FINE:
+        return [max(LEAST, int(side) // UNIT * UNIT)]
+    return [size for size in SIZES if size <= ENLARGED * side]
+
+
+def _why_size(facts: Facts, model: str, size: int, fitting: list[int]) -> str:
+    side = facts.data.known_side
+    if side < LEAST:
+        return f"they are only {side:.0f} themselves"
+    own = "about their own size" if facts.data.detail is None else "larger they show no more"
+    if len(fitting) == 1:
+        return own
+    images, seen = facts.data.an_epoch, passes_at(facts, model, size)
+    if seen < passes_needed(facts):
+        return f"the least, and even so {_time(facts)} room for only {seen:.2g} passes over {images:,} images"
+    if size == fitting[-1]:
+        return "the largest that pays from scratch" if size == SIZES[-1] else own
+    return f"of larger ones {_time(facts)} no room for the {passes_needed(facts):.0f} passes that so many images need"
+
+
+def _time(facts: Facts) -> str:
+    """Return the time that decides, with the verb for what it has room for or not."""
+    return f"{rounded(SCRATCH_PATIENCE_SECONDS)} have" if facts.budget_seconds is None else f"{argument('time')} has"
+
+
+def _why_network(facts: Facts, model: str) -> str:
+    kind = "small" if _suited(detail(facts)) == FINE else "of this size"
+    enlarged = "" if facts.data.detail is None else f", with the detail of {facts.data.detail:.0f}"
+    hurry = f", and so few passes over them as {_time(facts)} room for," if model in NARROW.values() else ""
+    return (
+        f"No weights were given ({argument('source')}), so a {model} learns from scratch, for images {kind} "
+        f"({facts.data.known_side:.0f} pixels{enlarged}){hurry} the best that was measured; pre-trained weights do better on "
+        f"few images: published ones by name, such as {argument('source', 'vit-s14@dinov2')}, or a run of "
+        f"{function('pretrain')}."
+    )
+
+
+def fit_recipe(
+    recipe: Recipe, facts: Facts, network: ChosenNetwork, augmentation: Augmentation, *, overridden: Collection[str]
+) -> tuple[Recipe, list[str]]:
+    """Return the recipe for a network that was chosen, but for what the user set of it, and the reason for mixing.
+
+    How images vary is left as it suits the data and the network: what the user set of it is to be laid over it.
+
+    Args:
+        recipe: The recipe with what the user set.
+        facts: Data and machine.
+        network: Network and size, also where the user set the size.
+        augmentation: What suits the data.
+        overridden: The keys that the user set.
+    """
+    images = facts.data.an_epoch
+    batch = recipe.batch_size if "batch_size" in overridden else batch_of(images)
+    changes: dict[str, object] = {
+        "image_size": network.size,
+        "batch_size": batch,
+        "augmentation": views(augmentation, network.model),
+    }
+    if not {"steps", "epochs"} & set(overridden):
+        # A schedule that nearly fits the time from its first step is bent to it before it has got far.
+        room = 1 / SCRATCH_SHARE if facts.budget_seconds is None else SCRATCH_ROOM
+        in_time = room * passes_at(facts, network.model, network.size) * images / batch
+        enough = max(max(LONGER * passes_needed(facts), ENOUGH_PASSES) * images / batch, LEAST_STEPS)
+        changes |= {"steps": max(1, round(min(enough, in_time))), "epochs": None}
+    recipe = recipe.with_changes(changes)
+    fitted = fit_length(recipe, images)[0]
+    steps = fitted.steps or 0
+    if "schedule.warmup_steps" not in overridden:
+        recipe = recipe.with_changes({"schedule.warmup_steps": round(WARMUP_SHARE * steps)})
+    passes = steps * fitted.batch_size / images
+    if facts.budget_seconds is not None:
+        passes = min(passes, passes_at(facts, network.model, network.size))
+    return _mixed(recipe, facts, passes, overridden)
+
+
+def _mixed(recipe: Recipe, facts: Facts, passes: float, overridden: Collection[str]) -> tuple[Recipe, list[str]]:
+    """Return the recipe with images mixed in pairs, and the reason, where each is seen often enough for it."""
+    if any(key.startswith("mixing") for key in overridden):
+        return recipe, []
+    # Mixing was measured on images of one class each.
+    if facts.data.task == SINGLE_LABEL and recipe.method.name == "supervised" and passes >= MIXED_PASSES:
+        recipe = recipe.with_changes(MIXING)
+    if not mixes(recipe.mixing):
+        return recipe, []
+    how = f"CutMix {recipe.mixing.cutmix:g} or MixUp {recipe.mixing.mixup:g}"
+    return recipe, [f"Images are mixed in pairs, by {how}: each is to be seen {MIXED_PASSES:.0f} times and more."]
+
+
+def batch_of(images: int) -> int:
+    """Return the images of a step, where there are so many to train on."""
+    return max(8, min(LARGE_BATCH if images >= LARGE_SET else BATCH, images // 4))
+
+
+def views_of(augmentation: Augmentation, side: float) -> Augmentation:
+    """Return how images of a shorter side, in pixels, vary in a short run, whatever its network."""
+    return views(augmentation, _suited(side))
+
+
+def _suited(side: float) -> str:
+    return FINE if side < FINE_BELOW else COARSE
+
+
+def views(augmentation: Augmentation, model: str) -> Augmentation:
+    """Return how images vary in a short run from scratch: photos less than otherwise, other kinds as the data say."""
+    if augmentation.crop != "inception":
+        return augmentation
+    changed = replace(augmentation, flip="alternating" if augmentation.flip else False, decode="kept")
+    if model in (FINE, NARROW[FINE]):
+        return replace(changed, crop="padded", padding=SHIFT)
+    return replace(changed, min_area=MIN_AREA)

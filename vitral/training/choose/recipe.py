@@ -1,0 +1,253 @@
+"""The recipe that fine-tuning picks by itself for trained weights: each choice with its reason.
+
+The length, the resolution and MixUp begin from BiT-HyperRule (arXiv 1912.11370, section 3.3 and bit_hyperrule.py), which
+depends only on how many images there are and how large; the rest is ours.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vitral.advice import argument
+from vitral.errors import ModelError
+from vitral.training.clock import CUT, PATIENCE_SECONDS
+from vitral.training.facts import STATE_BYTES, Facts
+from vitral.training.settings.recipe import Recipe
+
+SMALL_SET = 20_000  # images, HyperRule's bounds
+LARGE_SET = 500_000
+STEPS = (500, 10_000, 20_000)  # HyperRule's, for a small, medium and large set
+RULE_BATCH = 512
+RULE_SMALL = 96  # pixels, HyperRule's: an image below this is trained on at
+SMALL_SIZE = 128
+LARGE_SIZE = 384
+MIXUP = 0.1
+FEW_A_CLASS = 5  # images, below which all weights would learn the images by heart
+LARGE_NETWORK = 200_000_000  # parameters, for which
+FEW_FOR_LARGE = 50  # images a class are few
+CPU_BATCH = 64
+CPU_PASSES = 30
+GPU_PASSES = 100
+LEAST_STEPS = 300
+CPU_MACS_A_SECOND = 2.5e11  # multiply-accumulates in training: a guess, which the estimate before the run replaces
+MEMORY_SHARE = 0.6  # of a GPU's that weights and optimizer may take
+FULL_LR = 3e-4
+PROBE_LR = 3e-3
+LORA_LR = 1e-3
+LAYER_DECAY = 0.75
+
+METHODS = {
+    "full": "all weights learn",
+    "probe": "the head alone learns (linear probe)",
+    "lora": "the head and low-rank changes learn (LoRA)",
+}
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long training is.
+
+    Attributes:
+        batch: Images of a step.
+        steps: Updates.
+        reason: Why no more or fewer.
+    """
+
+    batch: int
+    steps: int
+    reason: str
+
+
+def choose_recipe(
+    facts: Facts,
+    begin: Recipe,
+    *,
+    wanted: Recipe | None = None,
+    overridden: Collection[str] = (),
+    several: bool = False,
+) -> tuple[Recipe, list[str]]:
+    """Return a recipe for pre-trained weights, and why it is what it is, a line a choice.
+
+    Args:
+        facts: Data, weights and machine.
+        begin: The recipe whose settings hold where nothing is chosen.
+        wanted: The same with what the user sets, so that the method and the batches set there decide the rest.
+        overridden: The keys that the user sets, whose own choice no line explains.
+        several: Whether several attempts follow, so that no method is chosen here: the recipe is that of all weights.
+    """
+    wanted = wanted or begin
+    size, why_size = _size(facts)
+    run = length(facts.data.images, on_gpu=facts.machine.has_gpu, batch=_batch_set(wanted, overridden))
+    area, why_area = _least_area(facts)
+    mixup, why_mixup = _mixup(facts)
+    method, why = ("full", "") if several else _method_set(wanted, overridden) or _method(facts)
+    changes: dict[str, object] = {
+        "name": "automatic",
+        "image_size": size,
+        "epochs": None,
+        "steps": run.steps,
+        "batch_size": run.batch,
+        "optimizer.lr": {"full": FULL_LR, "probe": PROBE_LR, "lora": LORA_LR}[method],
+        "optimizer.layer_decay": LAYER_DECAY if method == "full" else 1.0,
+        "adaptation.method": method,
+        "augmentation": replace(facts.data.augmentation, min_area=area),
+        "mixing.mixup": mixup if method == "full" else 0.0,
+        "schedule.warmup_steps": run.steps // 10,
+    }
+    if method == "probe":
+        changes["regularization.stochastic_depth"] = 0.0
+
+    def reasons() -> Iterator[tuple[set[str], str]]:
+        passes = run.steps * run.batch / facts.data.images
+        yield set(), _heading(facts)
+        if not several:
+            yield {"adaptation.method"}, f"  {METHODS[method]}: {why}."
+        yield {"image_size"}, f"  images at {size} pixels: {why_size}."
+        yield {"steps", "epochs"}, f"  {run.steps} steps of {run.batch} images, {passes:.0f} passes: {run.reason}."
+        if method == "full" and not several:
+            yield (
+                {"adaptation.method", "optimizer.lr", "optimizer.layer_decay"},
+                f"  learning rate {FULL_LR:g} at the head, times {LAYER_DECAY} a block below it: "
+                "early features are kept longest.",
+            )
+        yield {"augmentation.crop", "augmentation.min_area"}, f"  crops of at least {area:.0%} of an image: {why_area}."
+        if mixup and method == "full":
+            yield {"mixing.mixup"}, f"  MixUp {mixup}: {why_mixup}."
+
+    return begin.with_changes(changes), [line for keys, line in reasons() if not keys & set(overridden)]
+
+
+def _heading(facts: Facts) -> str:
+    data, machine = facts.data, "a GPU" if facts.machine.has_gpu else "a CPU"
+    weights = f"{facts.known_weights.parameters / 1e6:.0f} M weights"
+    return f"Chosen for {data.images:,} images of {data.classes} classes, {weights} and {machine}:"
+
+
+def _batch_set(wanted: Recipe, overridden: Collection[str]) -> int | None:
+    return wanted.batch_size if "batch_size" in overridden else None
+
+
+def _least_area(facts: Facts) -> tuple[float, str]:
+    if facts.data.images < SMALL_SET:
+        return 0.25, "few images must be seen in many ways"
+    return 0.05, "many images vary by themselves"
+
+
+def _mixup(facts: Facts) -> tuple[float, str]:
+    if facts.data.images < SMALL_SET:
+        return 0.0, ""
+    return MIXUP, f"BiT-HyperRule's for {SMALL_SET:,} images and more"
+
+
+def has_one_size(config: Any) -> bool:  # noqa: ANN401  # the family's own ModelConfig
+    """Return whether a network's positions are of its own size alone; a config of another can be made, `ViT.resize` refuses."""
+    return getattr(config, "position", None) == "relative"
+
+
+def fitting_size(config: Any, size: int) -> int:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the size nearest to a wanted one that the network can take."""
+    if has_one_size(config):
+        return min(config.image_size)
+    for candidate in sorted(range(max(8, size - 16), size + 17), key=lambda candidate: abs(candidate - size)):
+        try:
+            dataclasses.replace(config, image_size=(candidate, candidate))
+        except ModelError:
+            continue
+        return candidate
+    return min(config.image_size)
+
+
+def own_size(facts: Facts) -> int:
+    """Return the size of the images that the trained network learned on, pixels."""
+    return min(facts.known_weights.config.image_size)
+
+
+def only_method(facts: Facts) -> tuple[str, str] | None:
+    """Return the one method that data and memory leave, and why; None where several may be better."""
+    data, weights, gpu = facts.data, facts.known_weights, facts.machine.gpu_bytes
+    a_class = data.images / data.classes
+    if a_class < FEW_A_CLASS:
+        return "probe", f"{a_class:.1f} images a class would be learned by heart"
+    few = "lora" if weights.low_rank else "probe"
+    if gpu is not None and weights.parameters * STATE_BYTES > MEMORY_SHARE * gpu:
+        return few, f"all weights with their optimizer would not fit the GPU's {gpu / 2**30:.0f} GiB"
+    if weights.parameters > LARGE_NETWORK and a_class < FEW_FOR_LARGE:
+        return few, f"{a_class:.0f} images a class are few for so many weights"
+    return None
+
+
+def _method_set(wanted: Recipe, overridden: Collection[str]) -> tuple[str, str] | None:
+    """Return the method that the user's settings mean, and why; None where they mean none."""
+    if "adaptation.method" in overridden:
+        return wanted.adaptation.method, "as you said"
+    if "adaptation.frozen_blocks" in overridden:
+        return "full", f"but for the first {wanted.adaptation.frozen_blocks} blocks, as you said"
+    lora = any(key.startswith("adaptation.lora") for key in overridden)
+    return ("lora", "as you said") if lora else None
+
+
+def _method(facts: Facts) -> tuple[str, str]:
+    only = only_method(facts)
+    if only is not None and only[0] == "probe":
+        return only
+    seconds, budget = _expected_seconds(facts), facts.budget_seconds
+    # A budget cuts training itself; only where little would be left of it another method is better.
+    if seconds > (PATIENCE_SECONDS if budget is None else CUT * budget):
+        return (
+            "probe",
+            f"all of them would take a CPU about {seconds / 60:.0f} minutes; "
+            f"{argument('recipe', 'finetune')} does it anyway",
+        )
+    a_class = facts.data.images / facts.data.classes
+    return only or ("full", f"{a_class:.0f} images a class are enough to adapt every layer")
+
+
+def _expected_seconds(facts: Facts) -> float:
+    """Return what training all weights would take a CPU, as far as it can be told without a measurement; 0 for a GPU."""
+    if facts.machine.has_gpu:
+        return 0.0
+    run, scale = length(facts.data.images, on_gpu=False), (_size(facts)[0] / own_size(facts)) ** 2
+    return 3.0 * facts.known_weights.macs * scale * run.batch * run.steps / CPU_MACS_A_SECOND
+
+
+def _size(facts: Facts) -> tuple[int, str]:
+    if has_one_size(facts.known_weights.config):
+        return own_size(facts), "the network's own size, the only one that its positions are of"
+    return image_size(own_size(facts), facts.data.known_side, on_gpu=facts.machine.has_gpu)
+
+
+def image_size(own: int, side: float, *, on_gpu: bool) -> tuple[int, str]:
+    """Return the size of the images that a pre-trained network is used on, pixels, and why.
+
+    Args:
+        own: The network's own size, pixels.
+        side: The images' shorter side, pixels.
+        on_gpu: Whether it learns on a GPU.
+    """
+    if side < RULE_SMALL:
+        return min(own, SMALL_SIZE), f"they are only {side:.0f} themselves"
+    if not on_gpu:
+        return own, "the network's own size; more would take a CPU several times longer"
+    if own >= LARGE_SIZE:
+        return own, "the network's own size"
+    return LARGE_SIZE, "finer patches than in pre-training, as in the paper"
+
+
+def length(images: int, *, on_gpu: bool, batch: int | None = None) -> Length:
+    """Return how long training on so many images is.
+
+    Args:
+        images: The training images.
+        on_gpu: Whether it learns on a GPU.
+        batch: Images of a step, if they are given.
+    """
+    rule = STEPS[0] if images < SMALL_SET else STEPS[1] if images < LARGE_SET else STEPS[2]
+    batch = batch or min(RULE_BATCH if on_gpu else CPU_BATCH, max(8, images // 4))
+    most = (GPU_PASSES if on_gpu else CPU_PASSES) * images
+    steps = max(LEAST_STEPS, min(rule * RULE_BATCH, most) // batch)
+    if steps == LEAST_STEPS:
+        return Length(batch, steps, "fewer would not train a head")
+    if steps * batch >= most - batch:
+        return Length(batch, steps, "more would only be learned by heart")
+    return Length(batch, steps, "BiT-HyperRule's number of images")

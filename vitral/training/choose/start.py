@@ -1,0 +1,249 @@
+"""Which published weights pay as the start of a run that named none, with the reasons: functions of facts, which fetch nothing.
+
+What is compared is published, measured on this machine or asked of the data. How the figures weigh against each other is ours:
+no published weights could be fetched where this was written, so that no constant below was tried on real ones but those of
+time, and each rather keeps what is safe (from scratch, a small download) than reaches for what might be better.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.choose.network import FINE_BELOW, LARGE_SET, LEAST
+from vitral.training.choose.recipe import length
+from vitral.training.clock import (
+    DOWNLOAD_SHARE,
+    FEATURES_SHARE,
+    FORWARD_SPEED,
+    LINE_SPEED,
+    PATIENCE_SECONDS,
+    PROBING_SHARE,
+    TRAINING_SHARE,
+)
+from vitral.training.durations import rounded
+from vitral.training.facts import STATE_BYTES, Facts
+from vitral.training.plan import ChosenStart
+
+# Scores of different kinds cannot be compared, so that a kind counts only where no start of one before it pays: frozen
+# features first, since the first classifier is a layer on them; then labels, whose features transfer; then captions.
+KINDS = ("k-NN", "linear", "fine-tuned", "top-1", "zero-shot")
+# Scores are compared in whole points, less these for each doubling of the time that a run takes with a start: a doubling
+# counts in full where training fills the time, and not at all where it takes no time. So DINOv2's S (79.0) is taken on two
+# cores, where its B (82.1) takes four times as long, and B where there is time for it; registers (79.1) do not pay at S.
+POINTS = 6.0
+MOST_MEGABYTES = 500.0  # of all that a command fetches by itself
+MOST_PROBED = 1000  # images to compare starts by, at most,
+FEWEST_PROBED = 30  # at least,
+A_CLASS = 3  # and at least so many of a class
+RIVAL_SIZE = 0.5  # of the chosen start's parameters: smaller networks hardly have better features, and are not compared
+PASSES_ANEW = 10  # over many tiny images, for which a start needs time to be better than a network of their own size
+
+
+@dataclass(frozen=True)
+class Start:
+    """Published weights that a run could begin with.
+
+    Attributes:
+        name: MODEL@TRAINING.
+        dataset: what they were trained on.
+        score: on ImageNet, percent.
+        metric: what the score measures.
+        megabytes: of the file.
+        licence: its name.
+        host: the server that it comes from.
+        cached: whether it is on this machine.
+        parameters: of the network.
+        size: pixels, of the images that it would be used on.
+        macs: multiply-accumulates of such an image's forward pass.
+    """
+
+    name: str
+    dataset: str
+    score: float
+    metric: str
+    megabytes: int
+    licence: str
+    host: str
+    cached: bool
+    parameters: int
+    size: int
+    macs: float
+
+    def described(self) -> str:
+        """Return size and licence."""
+        return f"{self.megabytes:,} MB, licence {self.licence}"
+
+
+def seconds_of(facts: Facts) -> float:
+    """Return the time that the command may take."""
+    return PATIENCE_SECONDS if facts.budget_seconds is None else max(facts.budget_seconds, 0.0)
+
+
+def feature_seconds(facts: Facts, start: Start, images: int) -> float:
+    """Return what the features of so many images take."""
+    return images * start.macs / (FORWARD_SPEED * facts.machine.known_speed)
+
+
+def _classes(facts: Facts) -> int:
+    """Return how many classes there are; 0 where an image may have several, or none."""
+    return facts.data.classes if facts.data.task == SINGLE_LABEL else 0
+
+
+def _images_learned(facts: Facts) -> int:
+    """Return through how many images the training of all weights goes, an image counted as often as it is seen."""
+    run = length(facts.data.images, on_gpu=facts.machine.has_gpu)
+    return run.batch * run.steps
+
+
+def from_scratch(reason: str) -> ChosenStart:
+    """Return the choice of random weights, and why in one line."""
+    return ChosenStart("", (f"Start: from scratch, for {reason}.",))
+
+
+def why_none_pays(images: int, side: float) -> str:
+    """Return why images are not for any published start, whatever that is; empty where one may pay."""
+    if side < LEAST:
+        return f"published starts are for larger images than {side:.0f} pixels"
+    return "" if images else "there are no images to learn"
+
+
+def most_megabytes(seconds: float) -> float:
+    """Return what a command may fetch unasked in the time that it may take."""
+    return min(MOST_MEGABYTES, LINE_SPEED * DOWNLOAD_SHARE * seconds)
+
+
+def choose_start(starts: Sequence[Start], facts: Facts) -> Start | None:
+    """Return the start that pays best; None if none does.
+
+    Args:
+        starts: that can be had: those in the cache, or those that are small enough to fetch.
+        facts: Data, machine, and the time that is left.
+    """
+    paying = [start for start in starts if _pays(start, facts)]
+    for kind in KINDS:
+        if of_kind := [start for start in paying if start.metric == kind]:
+            return _best(of_kind, facts)
+    return None
+
+
+def rival(chosen: Start, starts: Sequence[Start], facts: Facts) -> Start | None:
+    """Return what the chosen start is to be compared with by probes; None if nothing is, or there is no time for it.
+
+    The best of another kind of score, for published figures cannot order the two; else the second best of the same kind. One
+    that was trained on the same images would be another of the same family.
+    """
+    room = most_megabytes(seconds_of(facts)) - (0.0 if chosen.cached else chosen.megabytes)
+    others = [
+        one
+        for one in starts
+        if one.dataset != chosen.dataset
+        and one.parameters >= RIVAL_SIZE * chosen.parameters
+        and (one.cached or one.megabytes <= room)
+    ]
+    other = choose_start([one for one in others if one.metric != chosen.metric], facts)
+    other = other or choose_start(others, facts)
+    return other if other is not None and images_to_probe((chosen, other), facts) else None
+
+
+def images_to_probe(starts: Sequence[Start], facts: Facts) -> int:
+    """Return by how many images several starts are compared; 0 where there is no time for enough of them."""
+    an_image = sum(feature_seconds(facts, start, 1) for start in starts)
+    count = min(MOST_PROBED, facts.data.images, int(PROBING_SHARE * seconds_of(facts) / max(an_image, 1e-12)))
+    return count if _classes(facts) and count >= max(FEWEST_PROBED, A_CLASS * _classes(facts)) else 0
+
+
+def why_start(chosen: Start, facts: Facts) -> str:
+    """Return in one line why a start was chosen by what is known of it."""
+    takes = rounded(feature_seconds(facts, chosen, facts.data.images))
+    among = "in the cache" if chosen.cached else "that are small enough to fetch"
+    return (
+        f"Start: {chosen.name}, by its published score ({chosen.score:g} {chosen.metric}) and its cost the best of the free "
+        f"weights {among}; the features of {facts.data.images:,} images take about {takes} of {rounded(seconds_of(facts))}."
+    )
+
+
+def why_compared(figures: Sequence[tuple[Start, float]], images: int) -> str:
+    """Return in one line why a start was chosen that was compared with another: the first of both.
+
+    Args:
+        figures: the share of images that each start's probe is right about, 0 to 1, the chosen one first.
+        images: that the probes were fitted on.
+    """
+    said = ", ".join(f"{start.name} {figure:.1%}" for start, figure in figures)
+    best = figures[0][0].name
+    return f"Start: {best}, by linear probes of two on {images:,} training images, each left out of its fit: {said}."
+
+
+def better(figures: Sequence[tuple[Start, float]]) -> list[tuple[Start, float]]:
+    """Return starts with their figures, the best first, the cheaper of equals."""
+    return sorted(figures, key=lambda one: (-one[1], one[0].macs))
+
+
+def where_from(chosen: Start, *, fetching: bool, other: Start | None = None) -> str:
+    """Return in one line where a start comes from, with size and licence.
+
+    Args:
+        chosen: the start.
+        fetching: whether what is not here is fetched, and not only spoken of.
+        other: what it would be compared with, if both were here.
+    """
+    if chosen.cached:
+        return f"  It is in the cache: {chosen.described()}."
+    if fetching:
+        return f"  It comes from {chosen.host}: {chosen.described()}."
+    line = f"  It would be fetched from {chosen.host}: {chosen.described()}."
+    if other is None:
+        return line
+    return (
+        f"{line[:-1]}; and {other.name} from {other.host}: {other.described()}, for the better probe of both to decide."
+    )
+
+
+def why_not(starts: Sequence[Start], facts: Facts) -> str:
+    """Return why none of some starts pays, without a full stop."""
+    if not starts:
+        return "no published start takes images of that size"
+    if not any(_fits(start, facts) for start in starts):
+        return "no published start fits the memory"
+    if all(_learned_better_anew(start, facts) for start in starts):
+        many = f"{facts.data.images:,} images of {facts.data.known_side:.0f} pixels"
+        return f"{many} are enough to learn from, and {rounded(seconds_of(facts))} too short to train a published start on them"
+    return (
+        f"the features of {facts.data.images:,} images would take even the smallest published start more than a third of "
+        f"{rounded(seconds_of(facts))}"
+    )
+
+
+def _best(starts: Sequence[Start], facts: Facts) -> Start:
+    """Return the best of starts whose scores are of one kind, by those and by what a run takes with each."""
+    return max(starts, key=lambda start: _worth(start, facts))
+
+
+def _worth(start: Start, facts: Facts) -> float:
+    """Return a start's score less what it costs, in points."""
+    training = _images_learned(facts) * start.macs / facts.machine.known_speed
+    download = 0.0 if start.cached else start.megabytes / LINE_SPEED
+    return round(start.score) - POINTS * math.log2(1 + (download + training) / max(seconds_of(facts), 1e-9))
+
+
+def _pays(start: Start, facts: Facts) -> bool:
+    """Tell whether a start is worth more than none: there is time for its features, and no better way to spend it."""
+    in_time = feature_seconds(facts, start, facts.data.images) <= FEATURES_SHARE * seconds_of(facts)
+    return _fits(start, facts) and in_time and not _learned_better_anew(start, facts)
+
+
+def _fits(start: Start, facts: Facts) -> bool:
+    return facts.machine.usable_bytes is None or start.parameters * STATE_BYTES <= facts.machine.usable_bytes
+
+
+def _learned_better_anew(start: Start, facts: Facts) -> bool:
+    """Tell whether a network of their own size learns images better than a start: many and tiny ones in a short time.
+
+    A start pays there only if it can be trained as well: the network from scratch reaches about 90 % on CIFAR-10's 50,000
+    images of 32 pixels in ten minutes on two cores (docs/decisions.md), and frozen features of enlarged ones hardly more.
+    """
+    if facts.data.known_side >= FINE_BELOW or facts.data.images < LARGE_SET:
+        return False
+    passes = PASSES_ANEW * facts.data.images * start.macs / facts.machine.known_speed
+    return passes > TRAINING_SHARE * seconds_of(facts)

@@ -1,0 +1,404 @@
+"""The time of a command: one clock, one table of what may take how long, and the pace of a training within it.
+
+Everything that decides about time stands in this file. It is a function of what was measured and of a clock that is handed in,
+so that it can be tried on a simulated one.
+"""
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vitral import distributed
+from vitral.training.durations import rounded
+
+# The table. A share is of the command's time unless its comment says otherwise; seconds are of an idle core like ours.
+# Before anything is decided:
+CHECKING_SHARE = 0.15  # for decoding images beforehand
+READING_SECONDS = 10.0  # that reading takes in what was measured of whole commands; only more is taken off the budget
+MEASURING_SHARE = 0.02  # for the timed steps of a copy of the network
+TIMED_IMAGES_SHARE = 0.01  # for timing more than two images that are scored
+# A published start:
+FEATURES_SHARE = 1 / 3  # that the features of all training images may take
+FORWARD_SPEED = 2.5  # times the speed of training: DINOv2's S at 224 pixels beside `training_speed`, on two cores, once
+LINE_SPEED = 5.0  # megabytes a second, of a plain connection; a download that turns out slower is given up
+PACE_SECONDS = 5.0  # of a download, before its pace is judged
+DOWNLOAD_SHARE = 0.1
+PROBING_SHARE = 0.1  # for the features by which two starts are compared: below the first classifier's share
+# The first classifier, and simple ones beside it:
+FIRST_SHARE = 0.3  # of the time left, where training is to follow
+MORE_TIME = 1.2  # times the time that it had, for which it is fitted again where nothing has been trained
+LATE_SECONDS = 5.0  # for a small one where the time is over before there is anything
+BASELINES_SHARE = 0.05  # or of the time that training is expected to take, where there is no budget
+BASELINES_SECONDS = 5.0  # that they may take in any case without a budget
+# Training:
+TRAINING_SHARE = 0.6  # from trained weights; the rest is for reading, the probe, scores and report
+PATIENCE_SECONDS = (
+    3600.0  # without a budget, from trained weights: no CPU trains longer, and no device tries several attempts
+)
+CUT = 4.0  # times a budget: what is expected to take longer would be cut too short to adapt all weights
+LEAST_PASSES = 3  # over the images, for which each of several attempts needs time; over many images one
+LEAST_UPDATES = 8  # for which even a single attempt needs time, by a measurement of few images, which is slow
+SCRATCH_SHARE = 0.8  # from random weights, less
+SCRATCH_COMMAND_SECONDS = 8.0  # that the command takes before and after
+SCRATCH_PATIENCE_SECONDS = 1200.0  # without a budget, from random weights, where that decides the size of the images
+# Times the steps that a budget seems to have room for: a run is cut to its time, but not made longer, and a machine that had
+# something else to do while it was measured is up to twice as fast afterwards.
+SCRATCH_ROOM = 2.5
+STEP_DOUBT = 0.5  # of the expected time of a step: a whole batch goes faster than the few images that were timed
+SAVING_SECONDS = 1.0  # for the classifier of one of several attempts
+# Validation and scores, of the time left when training begins:
+VALIDATION_SHARE = 0.01  # one validation, and again what follows the features
+SCORING_SHARE = 0.1  # the final scoring, and again a head for features that were learned without one
+LEAST_SCORED = 100  # images, fewer than which say little, even where they take more than their share
+VALIDATIONS = 10  # in a run, at most
+VALIDATIONS_SHARE = 0.03  # of the training's time, at most
+FIRST_VALIDATION_BY = 3  # the first validation comes after a third of the training at the latest
+# where there is time for it, for the last, and for one of them taking twice as long as expected.
+EARLY_ROOM = 3
+# After the last update:
+ENDING_SECONDS = 4.5  # log, classifier and scores on the disk, the report drawn, the process's own end
+REPORTED_IMAGES = 60  # images as the report explains them, each of which takes as long as several that are only scored
+TOLERANCE_SHARE = 0.05  # by which a command may miss its budget and still have kept it
+TOLERANCE_SECONDS = 3.0  # or by these
+# The pace of a training:
+WINDOW = 200  # updates whose mean time predicts the next
+WARM_STEPS = 3  # updates before the first plan: they allocate and compile, and say little of the pace
+SLOW_SHARE = 0.1  # of the time left, that the first updates may take before they are planned by in spite of that
+SLOWNESS_PROBES = 3  # measurements of the machine's slowness, whose mean counts
+UNCHANGED = 20  # a plan may be off by the 20th part of the updates left without being changed
+WORK = 1_000_000  # rounds of a loop, and
+WORK_SECONDS = 0.044  # what they take on a core of ours that has nothing else to do
+# Of a validation, whatever its images: the start of the process that reads them.
+STARTING_SECONDS = 0.3
+STARTING_SHARE = 0.5  # of a validation, at most
+# A budget that is proposed:
+WORTHWHILE_STEPS = 50  # for which it has room
+MARGIN = 1.2  # times what the command is expected to take
+
+Seconds = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time of a command.
+
+    Attributes:
+        seconds: What the command may take, from `started`; None for as long as it needs.
+        started: When it began, by `time.monotonic()`.
+    """
+
+    seconds: float | None
+    started: float
+
+    def spent(self) -> float:
+        """Return the seconds since the command began."""
+        return time.monotonic() - self.started
+
+    def left(self) -> float:
+        """Return the seconds until the command must have ended; infinite without a budget."""
+        return math.inf if self.seconds is None else self.seconds - self.spent()
+
+    def is_over(self, needed: float) -> bool:
+        """Tell whether so many seconds are not left; in every process of a job the same."""
+        return bool(distributed.broadcast(self.left() < needed))
+
+    def overrun(self) -> float | None:
+        """Return the seconds that the command took, where that missed its budget by more than the tolerance; else None."""
+        spent = self.spent()
+        if self.seconds is None or spent <= self.seconds + max(TOLERANCE_SECONDS, TOLERANCE_SHARE * self.seconds):
+            return None
+        return spent
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many images a command scores within its time, and what that leaves to be reserved.
+
+    Attributes:
+        validation: Images of every validation.
+        scored: Images of the final scoring.
+        followed: Images of which, and among which, the nearest are looked for where features are followed.
+        completing: Training images on which a head is fitted at the end, where the method trains none.
+        image_seconds: What one image takes to be read and put through the network, without a gradient.
+    """
+
+    validation: int
+    scored: int
+    followed: int
+    completing: int
+    image_seconds: float
+
+    @property
+    def report_seconds(self) -> float:
+        """Seconds of the images of the report, and of those on which a head is fitted."""
+        return (REPORTED_IMAGES + self.completing) * self.image_seconds
+
+    @property
+    def ending(self) -> float:
+        """Seconds that must be left after training, or not even one update is worth while."""
+        return (self.validation + self.scored) * self.image_seconds + self.report_seconds + ENDING_SECONDS
+
+
+def allow(
+    image_seconds: float, left: float, *, validation: int, scored: int, followed: int = 0, completing: int = 0
+) -> Allowance:
+    """Share out what is left of a budget.
+
+    Args:
+        image_seconds: What one image takes to be read and put through the network, without a gradient.
+        left: Seconds until the command must have ended.
+        validation: Images of the validation split.
+        scored: Images of the split on which the run is scored.
+        followed: Images of which neighbours are looked for, at most.
+        completing: Training images on which a head may be fitted at the end.
+    """
+
+    def most(share: float, there: int) -> int:
+        return min(there, max(LEAST_SCORED, math.floor(share * max(left, 0.0) / max(image_seconds, 1e-9))))
+
+    return Allowance(
+        most(VALIDATION_SHARE, validation),
+        most(SCORING_SHARE, scored),
+        most(VALIDATION_SHARE, followed),
+        most(SCORING_SHARE, completing),
+        image_seconds,
+    )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the time of a command is expected to be spent, in seconds.
+
+    Attributes:
+        reading: Until the plan is made.
+        first: The first classifier, at most.
+        training: All attempts.
+        scoring: Validation is part of training; this is the scoring at the end.
+        report: Saving and the report.
+    """
+
+    reading: float
+    first: float
+    training: float
+    scoring: float
+    report: float
+
+    def sentence(self) -> str:
+        """Return it as one line for people."""
+        parts = {
+            "reading": self.reading,
+            "first classifier at most": self.first,
+            "training": self.training,
+            "scoring": self.scoring,
+            "report": self.report,
+        }
+        return f"Time: {', '.join(f'{name} {rounded(seconds)}' for name, seconds in parts.items() if seconds)}."
+
+
+def schedule(
+    clock_seconds: float | None, *, reading: float, training: float, scoring: float, report: float, first: bool
+) -> Schedule:
+    """Return how a command's time is shared out.
+
+    Args:
+        clock_seconds: The budget; None for none.
+        reading: Seconds that the command took until its plan was made.
+        training: Seconds that training would take in full.
+        scoring: Seconds of the final scoring.
+        report: Seconds of the images of the report; saving it comes on top.
+        first: Whether a first classifier is fitted.
+    """
+    report += ENDING_SECONDS
+    if clock_seconds is None:
+        return Schedule(reading, 0.0, training, scoring, report)
+    left = max(clock_seconds - reading, 0.0)
+    fitting = FIRST_SHARE * left if first else 0.0
+    return Schedule(reading, fitting, min(training, max(left - fitting - scoring - report, 0.0)), scoring, report)
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Seconds that things are expected to take before they were measured in the run itself.
+
+    Attributes:
+        validation: one validation with the checkpoint that may follow it.
+        scoring: the final scoring, in validations; it is measured by them.
+        ending: all else that comes after the last update, the fixed part left out: images of the report.
+        fixed: saving, drawing the report, the end of the process, on the machine that the figure was measured on; it is
+            multiplied by how much slower the present one is at the time.
+    """
+
+    validation: float = 0.0
+    scoring: float = 0.0
+    ending: float = 0.0
+    fixed: float = 0.0
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that things take, as measured.
+
+    Attributes:
+        step: one update, with reading its images.
+        validation: one validation and the checkpoint that may follow it.
+        ending: all that comes after the last update and the validation that follows it.
+    """
+
+    step: float
+    validation: float
+    ending: float
+
+
+@dataclass(frozen=True)
+class Pacing:
+    """What the rest of a run is to be.
+
+    Attributes:
+        total_steps: updates that the run makes in all.
+        next_validation: the update after which the network is validated next; the last, where there is time for no other.
+    """
+
+    total_steps: int
+    next_validation: int
+
+
+def pace(costs: Costs, *, step: int, total: int, validated: int, most: int, left: float, elapsed: float) -> Pacing:
+    """Plan the rest of a run: as many updates as fit, at least one in all, and validations of a small share of their time.
+
+    Args:
+        costs: what things take.
+        step: updates made; of the last of them a validation that falls due is still to be made.
+        total: updates in all, as planned so far; it stays where the new plan differs by less than a twentieth of what is left.
+        validated: the update after which the network was last validated; 0 for none yet.
+        most: updates that the recipe asks for: a budget makes a run shorter, never longer.
+        left: seconds until the command must have ended.
+        elapsed: seconds since training began.
+    """
+    step_seconds = max(costs.step, 1e-9)
+    free = left - costs.ending - costs.validation  # the last update is always validated
+    reachable = min(most, step + _whole(free / step_seconds))
+    training = elapsed + (reachable - step) * step_seconds
+    between = max(costs.validation * (1 / VALIDATIONS_SHARE - 1), training / VALIDATIONS)
+    if not validated and left - costs.ending > EARLY_ROOM * costs.validation:
+        # The first comes early enough to say what the last and the final scoring will take.
+        between = min(between, training / FIRST_VALIDATION_BY)
+    due = max(step, validated + max(1, round(between / step_seconds)))
+    others = 0 if due >= reachable else 1 + _whole((reachable - due) * step_seconds / (between + costs.validation))
+    fitting = max(1, step, min(most, step + _whole((free - others * costs.validation) / step_seconds)))
+    if abs(fitting - total) > (fitting - step) // UNCHANGED:
+        total = fitting
+    return Pacing(total, due if total - due > (due - validated) // 2 else total)
+
+
+def share_gone(step: int, total_steps: int, *, bend_step: int, bend_share: float) -> float:
+    """Return how much of its schedule a run has gone through by an update, 0 to 1, the rest being spread over what is left.
+
+    However often the length changes, the share never falls, and it ends at 1 with the run: the schedule follows.
+
+    Args:
+        step: updates made, at least `bend_step`.
+        total_steps: updates in all, as planned now.
+        bend_step: the update after which the length last changed.
+        bend_share: the share gone by then.
+    """
+    return bend_share + (1 - bend_share) * (step - bend_step) / max(total_steps - bend_step, 1)
+
+
+def _whole(value: float) -> int:
+    return max(0, math.floor(value))
+
+
+class Pacer:
+    """Keeps a command within its time, by what it measures of the run.
+
+    Args:
+        seconds: that the command may take; None for as long as it needs.
+        started: when the command began, by `clock`; None for now.
+        reserve: what is expected before anything was measured.
+        clock: gives seconds.
+        slowness: measures how many times longer than on an idle machine like ours things take just now.
+    """
+
+    def __init__(
+        self,
+        seconds: float | None,
+        *,
+        started: float | None = None,
+        reserve: Reserve = Reserve(),
+        clock: Seconds = time.monotonic,
+        slowness: Seconds = lambda: 1.0,
+    ) -> None:
+        self.seconds, self.reserve, self.clock, self.slowness = seconds, reserve, clock, slowness
+        self._slow: deque[float] = deque(maxlen=SLOWNESS_PROBES)
+        self.started = clock() if started is None else started
+        self.validation: float | None = None
+        self._steps: deque[float] = deque(maxlen=WINDOW)
+        self._made = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Note that training begins."""
+        if self.seconds is not None:
+            self._slow.append(self.slowness())
+        self._began = self._mark = self.clock()
+
+    def step_made(self) -> None:
+        """Note that an update was made; the time since the last note is what it took."""
+        if self._made == 1:
+            self._steps.clear()  # the first was no measure, now that there is another
+        self._made += 1
+        self._steps.append(self._lap())
+
+    def duties_done(self, *, validated: bool) -> None:
+        """Note what followed an update: a validation, or a checkpoint and the like, for which the updates pay."""
+        if validated and self.seconds is not None:
+            self._slow.append(self.slowness())
+        took = self._lap()
+        if not validated:
+            self._steps[-1] += took
+        else:
+            self.validation = took if self.validation is None else (took + self.validation) / 2
+
+    def _lap(self) -> float:
+        now = self.clock()
+        passed, self._mark = now - self._mark, now
+        return passed
+
+    def left(self) -> float:
+        """Return the seconds until the command must have ended; infinite without a budget."""
+        return math.inf if self.seconds is None else self.seconds - (self.clock() - self.started)
+
+    def plan(self, *, step: int, total: int, validated: int, most: int) -> Pacing | None:
+        """Plan the rest of the run after update `step`; None without a budget, and while too little is known."""
+        if self.seconds is None:
+            return None
+        spent = self.clock() - self._began
+        if self._made < WARM_STEPS and spent < SLOW_SHARE * self.left():
+            return None
+        costs, left = self._costs(), self.left()
+        return pace(costs, step=step, total=total, validated=validated, most=most, left=left, elapsed=spent)
+
+    def _costs(self) -> Costs:
+        slow = statistics.fmean(self._slow or [1.0])
+        validation = of_images = self.reserve.validation
+        if self.validation is not None:
+            validation = self.validation
+            # Else ten times as many images would be expected to start ten processes.
+            of_images = validation - min(STARTING_SECONDS * slow, STARTING_SHARE * validation)
+        return Costs(
+            step=statistics.fmean(self._steps),
+            validation=validation,
+            ending=self.reserve.ending + self.reserve.scoring * of_images + self.reserve.fixed * slow,
+        )
+
+
+def machine_slowness() -> float:
+    """Return how many times longer than on an idle machine like ours a fixed piece of work takes just now; at least 0.3."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(WORK):
+        total += number * number
+    return max(0.3, (time.perf_counter() - start) / WORK_SECONDS)

@@ -1,0 +1,63 @@
+"""Durations as people write them: 90, 90s, 10m, 3 min, 1h30m, 1.5 hours."""
+
+import re
+
+from vitral.errors import RecipeError
+
+MINUTE, HOUR, DAY, YEAR = 60, 3600, 86_400, 365 * 86_400  # seconds
+UNITS = (float(HOUR), float(MINUTE), 1.0)
+NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+WORDS = re.compile(
+    rf"(?:{NUMBER}(?:h|hrs?|hours?))?(?:{NUMBER}(?:m|mins?|minutes?))?(?:{NUMBER}(?:s|secs?|seconds?))?", re.ASCII
+)
+ALONE = re.compile(NUMBER, re.ASCII)
+LONGEST, MOST_LETTERS = 1e9, 40  # seconds, some 30 years, and letters: more is a slip of the hand
+
+
+def seconds(duration: str | float) -> float:
+    """Return the seconds of a duration such as "90", "10m", "3 min" or "1h30m"; a number alone is of seconds.
+
+    Raises:
+        RecipeError: it is not a duration, or no time at all.
+    """
+    plain = str(duration).strip().lower().replace(" ", "")
+    total = 0.0
+    if len(plain) <= MOST_LETTERS and ALONE.fullmatch(plain):
+        total = float(plain)
+    elif len(plain) <= MOST_LETTERS and (match := WORDS.fullmatch(plain)):
+        total = sum(float(part) * unit for part, unit in zip(match.groups(), UNITS, strict=True) if part)
+    if not 0 < total <= LONGEST:
+        raise RecipeError(
+            f"'{str(duration):.40}' is no duration; write it like 90s, 10m or 1h30m; a number alone is seconds."
+        )
+    return total
+
+
+def budget_of(time: str | float | None, budget_seconds: float | None) -> float | None:
+    """Return the budget under either of its names, in seconds; None for none.
+
+    Raises:
+        RecipeError: It is no duration, or was given twice.
+    """
+    if time is not None and budget_seconds is not None:
+        raise RecipeError("time and budget_seconds say the same thing; give time alone.")
+    given = time if time is not None else budget_seconds
+    return None if given is None else seconds(given)
+
+
+def rounded(seconds: float) -> str:
+    """Return a number of seconds, for people, in the unit that fits it, from seconds to years."""
+    units = ((100, 1, "s"), (100 * MINUTE, MINUTE, "min"), (2 * DAY, HOUR, "h"), (2 * YEAR, DAY, "days"))
+    size, unit = next(((size, unit) for limit, size, unit in units if seconds < limit), (YEAR, "years"))
+    return f"{seconds / size:,.0f} {unit}"
+
+
+def written(seconds: float) -> str:
+    """Return a number of seconds as one would ask for it: whole minutes as minutes, all else as seconds, exactly."""
+    minutes, rest = divmod(seconds, MINUTE)
+    return f"{minutes:.0f}m" if minutes and not rest else f"{seconds:.12g}s"
+
+
+def proposed(seconds: float) -> float:
+    """Return a number of seconds as a round budget to propose: from two minutes on in whole minutes."""
+    return float(MINUTE * round(seconds / MINUTE)) if seconds >= 2 * MINUTE else float(round(seconds))

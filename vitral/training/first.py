@@ -1,0 +1,391 @@
+"""The first classifier: a linear layer in closed form on frozen features or on pixels, usable before anything is trained."""
+
+import copy
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vitral import distributed, torchrun
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.folder import is_classifier, read, save
+from vitral.classifier.provenance import Provenance
+from vitral.data.source import Source
+from vitral.described import read_kept
+from vitral.errors import WeightsError
+from vitral.evaluation.baselines import Fitted
+from vitral.evaluation.features import (
+    SHARES,
+    Described,
+    Stopwatch,
+    describe,
+    fewest,
+    fit_units,
+    image_seconds,
+    sample,
+    thinned,
+    unit_seconds,
+)
+from vitral.evaluation.probes import Features, LinearProbe, sharpness
+from vitral.events import Listener, Message
+from vitral.files import write_file
+from vitral.layout import CLASSIFIER
+from vitral.models.catalog import SHRUNK
+from vitral.models.families import build
+from vitral.models.model import HEADS, Model
+from vitral.models.pixels import PixelsConfig
+from vitral.tasks.task import Figure
+from vitral.training.choice import PIXELS, PROBE, Candidate
+from vitral.training.clock import FIRST_SHARE, MORE_TIME
+from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.records.attempts import states
+from vitral.training.records.run_folder import FIRST, FIRST_FILE, PROBED
+from vitral.training.scoring.validation import VALIDATION_IMAGES
+from vitral.training.session import Run
+
+HEAD = "its head began as the run's linear probe, which no recipe fits"  # why a recipe alone gives other weights
+ALLOWED = "seconds_allowed"  # in its provenance: the time that it had; None for as much as it needed
+TELLING = 100  # images, of fewer of which no start is said to be of no help
+HELPFUL = 0.2  # of the mistakes of a linear model on pixels, that a start which helps avoids
+MOST_IMAGES = 20_000  # to fit on: more would hardly change a linear layer
+TIMED_JUDGED = 4  # images that tell how long one takes to be judged
+
+
+@dataclass(frozen=True, eq=False)
+class FirstClassifier:
+    """The first classifier of a run.
+
+    Attributes:
+        candidate: what it is and how good.
+        folder: where it lies.
+        probe: where the linear probe lies; None where none was fitted.
+        fitted: what was learned of the training images on the way; None where that is not known any more.
+    """
+
+    candidate: Candidate
+    folder: Path
+    probe: Path | None = None
+    fitted: Fitted | None = None
+
+    def sentence(self, run: Run) -> str:
+        """Return what it is, how good, and where it can be used, without a full stop."""
+        candidate = self.candidate
+        reached = candidate.text(run.data.task.headline)
+        return f"{candidate.name.capitalize()}: {reached} of {candidate.of()}, saved in '{run.folder / CLASSIFIER}'"
+
+    def load(self) -> Classifier:
+        """Return the classifier."""
+        return read(self.folder)
+
+    def give_head(self, model: Model) -> tuple[str, ...]:
+        """Give a network that is to be trained the linear probe as its head; return what is to be remarked on its recipe.
+
+        So training improves on the probe from its first update, and does not spoil features that a random head would lead
+        astray (arXiv 2202.10054). Nothing is done where no probe was fitted on the network's features.
+        """
+        if self.probe is None:
+            return ()
+        probe = read(self.probe).model.state_dict()
+        model.load_state_dict({name: probe[name] for name in probe if name.startswith(HEADS)}, strict=False)
+        return (HEAD,)
+
+
+@dataclass(frozen=True, eq=False)
+class Affordable:
+    """What there is time for.
+
+    Attributes:
+        train: images to fit on.
+        network: whether they go through the network, or are looked at as pixels only.
+    """
+
+    train: Source
+    network: bool
+
+
+def affordable(run: Run, train: Source, seconds: float, *, others: int, trained: bool) -> Affordable | None:
+    """Return what there is time for: the network's features if they are worth anything, else the pixels; None for neither.
+
+    Args:
+        run: The run.
+        train: all images to fit on.
+        seconds: that there are; infinite for all of it.
+        others: images that are to be put through the classifier in the same time.
+        trained: whether the network comes with trained weights.
+    """
+    if seconds == math.inf:
+        return Affordable(train, trained)
+    stopwatch = Stopwatch(seconds)
+    for network in (True, False) if trained else (False,):
+        count = distributed.broadcast(_count(run, train, stopwatch, others, network=network))
+        if count is not None:
+            return Affordable(thinned(train, count), network)
+    return None
+
+
+def least(run: Run, train: Source) -> Affordable:
+    """Return the least that a classifier is fitted on: the pixels of so few images that they hardly take any time."""
+    return Affordable(thinned(train, fewest(len(train), len(run.data.class_names))), network=False)
+
+
+def _count(run: Run, train: Source, stopwatch: Stopwatch, others: int, *, network: bool) -> int | None:
+    """Return how many images there is time to fit on; None where they would be too few."""
+    if distributed.broadcast(stopwatch.left() <= 0):  # the processes share the images out
+        return None
+    classes = len(run.data.class_names)
+    context = partial(autocast, training_device(), run.recipe.precision)
+    an_image, described = image_seconds(run.classifier, train, network=network, context=context)
+    # The others are computed as the classifier will predict, which may take longer.
+    scoring = image_seconds(run.classifier, train, network=network, timed=TIMED_JUDGED)[0] if others else 0.0
+    unit = unit_seconds()
+    for share in SHARES:
+        count = int(share * len(train))
+        if count < fewest(len(train), classes):
+            return None
+        fitting = sum(fit_units(count, values.shape[1], classes) for values in described.values) * unit
+        if count * an_image + others * scoring + fitting <= stopwatch.left():
+            return count
+    return None
+
+
+def first_classifier(
+    run: Run, validating: Source | None, listener: Listener, *, seconds: float, after: int, late: bool = False
+) -> FirstClassifier | None:
+    """Return a run's first classifier, which is in its folder then; None where there is no time for one.
+
+    Args:
+        run: The run.
+        validating: the images to judge it by; None for the training images, each left out of the fit that judges it.
+        listener: hears how good it is.
+        seconds: that it may take.
+        after: images that are yet to be put through it in that time, for scores and report.
+        late: whether it is fitted on the pixels of the fewest images where there is no time for more.
+    """
+    before = _before(run)
+    if before is not None:
+        first = FirstClassifier(before, run.folder / FIRST, _probe_folder(run, before))
+    else:
+        train = sample(
+            run.data.splits["train"], MOST_IMAGES, seed=run.recipe.seed, purpose="images of the first classifier"
+        )
+        judging = 0 if validating is None else len(validating)
+        may = affordable(run, train, seconds, others=judging + after, trained=run.plan.origin == "weights")
+        if may is None and late:
+            may = least(run, train)
+        if may is None:
+            return None
+        first = _made(run, may, validating, listener, seconds=seconds)
+    if torchrun.is_main() and not _stays(run.folder / CLASSIFIER, before):
+        save(first.load(), run.folder / CLASSIFIER)
+    distributed.barrier()
+    return first
+
+
+def _stays(folder: Path, before: Candidate | None) -> bool:
+    """Tell whether a run's classifier so far does not give way to the first one: it was trained, or is `before` or better."""
+    if before is not None:
+        return is_classifier(folder)
+    try:
+        return "steps" in read(folder).provenance.training
+    except WeightsError:  # there is none, or a damaged one
+        return False
+
+
+def _made(
+    run: Run, may: Affordable, validating: Source | None, listener: Listener, *, seconds: float
+) -> FirstClassifier:
+    """Fit what can be fitted, and write the better one into the run's folder.
+
+    The training images go through the network as training itself computes, in bfloat16 where the hardware has it; the images
+    that judge it as it will predict, so that the figure is that of the very classifier.
+    """
+    context = partial(autocast, training_device(), run.recipe.precision)
+    described = describe(run.classifier, may.train, network=may.network, context=context, listener=listener)
+    fitted = Fitted.of(described, len(run.data.class_names))
+    judged = None
+    if validating is not None:
+        limit = VALIDATION_IMAGES if validating.endless else None
+        judged = describe(run.classifier, validating, network=may.network, limit=limit, listener=listener)
+    best = pixels = _of_pixels(run, fitted, judged)
+    if fitted.probe is not None:
+        probe = _of_features(run, fitted.probe, described, judged)
+        if line := poor_start(pixels, probe, run.data.task.headline):
+            listener(Message(line, warning=True))
+        if probe.better_than(pixels, run.data.task.headline):
+            best = probe
+        else:
+            _save(run, probe, run.folder / PROBED, len(described.labels), seconds)
+    _save(run, best, run.folder / FIRST, len(described.labels), seconds)
+    if torchrun.is_main():
+        write_file(run.folder / FIRST_FILE, json.dumps(dataclasses.asdict(best.candidate)))
+    distributed.barrier()
+    return FirstClassifier(best.candidate, run.folder / FIRST, _probe_folder(run, best.candidate), fitted)
+
+
+def _probe_folder(run: Run, candidate: Candidate) -> Path | None:
+    """Return where the linear probe of a run lies whose first classifier is known; None where there is none."""
+    folder = run.folder / (FIRST if candidate.name == PROBE else PROBED)
+    return folder if distributed.broadcast(is_classifier(folder)) else None
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """A linear layer in closed form, and how good it is.
+
+    Attributes:
+        candidate: what it is called, and its figure.
+        model: it, and what it is on.
+        right: which images it gets right: those of validation, where there are any.
+        left_out: which training images it gets right by the fit without them; empty where that would not be fair.
+    """
+
+    candidate: Candidate
+    model: Model
+    right: Bool[Tensor, " images"]
+    left_out: Bool[Tensor, " others"]
+
+    @property
+    def every(self) -> Bool[Tensor, " all"]:
+        """Which images of both kinds it gets right."""
+        return torch.cat([self.right, self.left_out])
+
+    def better_than(self, other: "LinearModel", headline: Figure) -> bool:
+        """Tell whether it is the better one, by the images of both kinds where those of validation are equal."""
+        if self.candidate.figure != other.candidate.figure:
+            return headline.improves(self.candidate.figure, other.candidate.figure)
+        return int(self.left_out.sum()) > int(other.left_out.sum())
+
+
+def poor_start(pixels: LinearModel, probe: LinearModel, headline: Figure) -> str | None:
+    """Return a line where what trained weights see tells classes apart hardly better than bare pixels do; else None.
+
+    So it was with a network that had learned CIFAR-10 and 81 kinds of groceries: 19 % in eight minutes, from scratch 67 % in
+    five (docs/decisions.md). What counts is the share of the pixels' mistakes that the start avoids, of the training images,
+    too, where they judge both fairly; of few images nothing is said.
+    """
+    fair = len(probe.left_out) == len(pixels.left_out)
+    ours, others = (each.every if fair else each.right for each in (probe, pixels))
+    avoided = int(ours.sum()) - int(others.sum())
+    if len(ours) < TELLING or avoided > HELPFUL * int((~others).sum()):
+        return None
+    of, figures = probe.candidate.of(), [each.candidate.text(headline) for each in (probe, pixels)]
+    return (
+        f"These weights hardly help with such images: of {of} the {PROBE} on their features has {figures[0]} right, "
+        f"the {PIXELS} {figures[1]}. Without {argument('source')} a network learns "
+        f"from scratch, which may do better in the same time."
+    )
+
+
+def _of_pixels(run: Run, fitted: Fitted, judged: Described | None) -> LinearModel:
+    size, classes = run.classifier.preprocessing.image_size, len(run.data.class_names)
+    model = build(PixelsConfig(image_size=size, num_classes=classes, side=SHRUNK))
+    _set_head(model, fitted.pixel_probe, fitted.described.labels)
+    left_out = _left_out_right(fitted.pixel_probe, fitted.described)
+    return _judged(run, PIXELS, model, left_out, None if judged is None else judged.pixels, judged)
+
+
+def _of_features(run: Run, probe: LinearProbe, described: Described, judged: Described | None) -> LinearModel:
+    model = copy.deepcopy(run.classifier.model).cpu().eval()
+    _set_head(model, probe, described.labels)
+    left_out = _left_out_right(probe, described)[: 0 if run.plan.learned and judged is not None else None]
+    return _judged(run, PROBE, model, left_out, None if judged is None else judged.features, judged)
+
+
+def _left_out_right(probe: LinearProbe, described: Described) -> Bool[Tensor, " train"]:
+    return probe.left_out.argmax(dim=1) == described.labels
+
+
+@torch.no_grad()
+def _set_head(model: Model, probe: LinearProbe, labels: Tensor) -> None:
+    """Give a network the probe as its head, its logits as far apart as the fits that left an image out were right."""
+    scale = sharpness(probe.left_out, labels)
+    second = getattr(model, "distillation_head", None)
+    if second is not None:  # the network gives the mean of both heads
+        second.weight.zero_()
+        second.bias.zero_()
+        scale *= 2.0
+    model.head.weight.copy_(scale * probe.weight)
+    model.head.bias.copy_(scale * probe.bias)
+
+
+def _judged(
+    run: Run,
+    name: str,
+    model: Model,
+    left_out: Bool[Tensor, " train"],
+    values: Features | None,
+    judged: Described | None,
+) -> LinearModel:
+    """Return a classifier with how good it is, by what is known of the validation images, or without any."""
+    if values is None or judged is None:
+        figure = float(left_out.double().mean())
+        return LinearModel(Candidate(name, figure, len(left_out), split="training"), model, left_out, left_out[:0])
+    logits = _logits(model, values)
+    figures = run.data.task.validate(run.data.task.probabilities(logits), judged.labels)
+    candidate = Candidate(name, next(iter(figures.values())), len(values))
+    return LinearModel(candidate, model, logits.argmax(dim=1) == judged.labels, left_out)
+
+
+@torch.no_grad()
+def _logits(model: Model, values: Features) -> Float[Tensor, "examples classes"]:
+    halved = 0.5 if getattr(model, "distillation_head", None) is not None else 1.0
+    return halved * model.head(values.to(model.head.weight.dtype)).float()
+
+
+def _save(run: Run, linear: LinearModel, folder: Path, images: int, seconds: float) -> None:
+    """Write a linear layer that was fitted on so many images, and had so much time, into a folder."""
+    candidate = linear.candidate
+    if torchrun.is_main():
+        source = run.classifier.provenance.source if candidate.name == PROBE else f"nothing: a {PIXELS}"
+        provenance = Provenance(
+            source=source,
+            training={
+                "kind": run.kind,
+                "data": run.request.required_data(),
+                "data_fingerprint": run.data.fingerprint,
+                "method": f"{candidate.name}, in closed form on {images:,} training images",
+                ALLOWED: None if math.isinf(seconds) else seconds,
+            },
+            scores={f"{candidate.split}/{run.data.task.headline.name}": candidate.figure},
+        )
+        save(run.classifier_of(linear.model, provenance), folder)
+
+
+def images_judged(run: Run) -> int | None:
+    """Return of how many validation images the first classifier of a run that goes on was judged by; None if not known."""
+    before = None if run.why_no_first else _before(run)
+    return before.images if before is not None and before.split == "validation" else None
+
+
+def _before(run: Run) -> Candidate | None:
+    """Return the first classifier that a run had before it was stopped; None where there is none, or a damaged one.
+
+    Neither does one count that is of other data, as they were before they changed, nor one that was made in a hurry, where
+    nothing has been trained yet and there is more time now.
+    """
+    return distributed.broadcast(_read(run)) if run.request.resume else None
+
+
+def _read(run: Run) -> Candidate | None:
+    try:
+        made = read(run.folder / FIRST).provenance.training
+    except (OSError, ValueError, RecursionError, WeightsError):
+        return None
+    if made.get("data_fingerprint") != run.data.fingerprint or _hurried(run, made.get(ALLOWED)):
+        return None
+    return read_kept(Candidate, run.folder / FIRST_FILE)
+
+
+def _hurried(run: Run, seconds: object) -> bool:
+    """Tell whether nothing has been trained after a first classifier that had so much time, and there is more for it now."""
+    now = run.clock.seconds
+    if now is None or not isinstance(seconds, int | float) or states(run.folder, run.plan):
+        return False
+    return FIRST_SHARE * now > MORE_TIME * seconds

@@ -1,0 +1,248 @@
+"""Where a run goes, and what it reads there: its folder and its data, together for as long as it lasts."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+
+from vitral import distributed, torchrun
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.data.open import open_data, path_in
+from vitral.data.source import DataSet
+from vitral.errors import DataError, TrainingError
+from vitral.events import Listener, Message, ignore
+from vitral.layout import RUNS
+from vitral.outputs import check_location
+from vitral.tasks.registry import task_named
+from vitral.training.choose.draft import Draft, draft_of
+from vitral.training.clock import CHECKING_SHARE, Clock
+from vitral.training.facts import look
+from vitral.training.methods.registry import method_of
+from vitral.training.plan import read_plan
+from vitral.training.prepare import load_start, random_start
+from vitral.training.published_start import find_start
+from vitral.training.records.run_file import begin
+from vitral.training.records.run_folder import holds_run, make_free_folder, occupied
+from vitral.training.request import Request
+from vitral.training.resume import Continued, continued, with_settings
+from vitral.training.session import Session
+from vitral.training.settings.recipe import Recipe
+
+
+def _continues(request: Request) -> bool:
+    """Tell whether a command continues a run: it says so, or torchrun started the job again after it lost a process.
+
+    Raises:
+        TrainingError: torchrun may start the job again, and could not know which run is meant; no folder was named; or
+            a new run's data are said to have changed.
+    """
+    out = request.out
+    if out is None and torchrun.may_restart():
+        raise TrainingError(f"Name the run's folder with {argument('out')}, so that a restart by torchrun finds it.")
+    if out is not None and not str(out).strip():
+        raise TrainingError(f"{argument('out')} is empty; name a folder, or leave it out for one below runs/.")
+    if request.data_changed and not request.resume:
+        changed, resume = argument("data_changed", True), argument("resume", True)
+        raise TrainingError(f"{changed} belongs to {resume}: a run that begins takes the data as they are.")
+    if request.resume and out is None:
+        raise TrainingError(f"Which run should go on? Name its folder with {argument('out')}.")
+    return request.resume or torchrun.is_restart()
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A command of which all is checked that can be before its folder is touched and its data are read.
+
+    Attributes:
+        request: The request, completed by what the run that continues keeps.
+        known: What the command is to do of it.
+        draft: What the plan is made from; None where there is one.
+        loaded: The trained weights, where it starts from some.
+        clock: The command's time.
+        listener: The main process's; the others are silent.
+    """
+
+    request: Request
+    known: Continued
+    draft: Draft | None
+    loaded: Classifier | None
+    clock: Clock
+    listener: Listener
+
+    def read(self, *, verify: bool) -> DataSet:
+        """Return the data."""
+        return read_data(self.request, self._recipe, self.clock.seconds, self.listener, verify=verify)
+
+    @property
+    def _recipe(self) -> Recipe:
+        if self.known.plan is not None:
+            return self.known.plan.recipe
+        assert self.draft is not None, "there is a plan or what it is made from"
+        return self.draft.in_full
+
+    def session(self, folder: Path, data: DataSet, *, fetching: bool) -> Session:
+        """Return the session, with a start where the request leaves that open."""
+        session = Session(
+            command=self.request,
+            request=self.request,
+            folder=folder,
+            data=data,
+            clock=self.clock,
+            listener=self.listener,
+            plan=self.known.plan,
+            draft=self.draft,
+            loaded=None if self.request.sweep else self.loaded,
+            more_time=self.known.more_time,
+            retry=self.known.retry,
+        )
+        if self.draft is None or not self.draft.begins_freely:
+            return session
+        facts = look(data, sized=True, timed=True)
+        chosen, loaded = find_start(self.draft, data, facts, self.clock, self.listener, fetching=fetching)
+        return replace(session, draft=draft_of(self.request, chosen), facts=facts, loaded=loaded)
+
+
+def _check(request: Request, started: float | None, listener: Listener) -> _Checked:
+    started = monotonic() if started is None else started
+    distributed.join()
+    listener = listener if torchrun.is_main() else ignore
+    known = continued(request) if _continues(request) else Continued(request, None, request.budget_seconds)
+    request, plan = replace(known.request, data=known.request.required_data()), known.plan
+    clock = Clock(known.seconds, started)
+    if plan is not None:
+        loaded = load(plan.start, tuned=False, listener=listener) if plan.origin == "weights" else None
+        return _Checked(request, known, None, loaded, clock, listener)
+    draft = draft_of(request, known.chosen)
+    if not request.resume and (line := random_start(draft)):
+        listener(Message(line))
+    return _Checked(request, known, draft, load_start(draft, listener), clock, listener)
+
+
+@contextlib.contextmanager
+def opened(
+    request: Request, *, started: float | None = None, verify: bool = True, listener: Listener
+) -> Iterator[Session]:
+    """Have a run's folder and its data as long as the block lasts, once all that can be refused before them is refused.
+
+    Args:
+        request: What the command was given.
+        started: `time.monotonic()` when the command began; None for now.
+        verify: Whether images are decoded beforehand; who began many runs on the same data did that once.
+        listener: Receives messages and progress.
+
+    Raises:
+        VitralError: Bad input, by kind; one line that names the thing.
+    """
+    checked = _check(request, started, listener)
+    # A job that torchrun restarted continues what its first start began anew.
+    overwrite = request.overwrite and (request.resume or not checked.request.resume)
+    with _folder_and_data(replace(checked.request, overwrite=overwrite), partial(checked.read, verify=verify)) as found:
+        yield checked.session(*found, fetching=True)
+
+
+def looked_at(request: Request, *, started: float | None = None, verify: bool = True, listener: Listener) -> Session:
+    """Return what `opened` gives, without having a folder: nothing is written, and no published weights are fetched.
+
+    Args:
+        request: What the command was given.
+        started: `time.monotonic()` when the command began; None for now.
+        verify: Whether images are decoded beforehand.
+        listener: Receives messages and progress.
+
+    Raises:
+        VitralError: Bad input, by kind; one line that names the thing.
+    """
+    checked = _check(request, started, listener)
+    data = checked.read(verify=verify)
+    return checked.session(request.out or RUNS / data.name, data, fetching=False)
+
+
+def part_of(session: Session, request: Request, folder: Path, data: DataSet) -> Session:
+    """Return the session of a run that is part of a command, in a folder of its own; it continues a run that is there.
+
+    Args:
+        session: The command's.
+        request: What is requested of the run.
+        folder: Its folder.
+        data: What it learns.
+    """
+    plan = read_plan(folder)
+    if plan is not None:
+        plan = with_settings(plan, request.overrides)
+    return replace(
+        session,
+        request=replace(request, out=folder, resume=plan is not None),
+        folder=folder,
+        data=data,
+        clock=Clock(request.budget_seconds, monotonic()),
+        plan=plan,
+        draft=draft_of(request) if plan is None else None,
+        facts=None,
+        loaded=None,
+    )
+
+
+def read_data(
+    request: Request, recipe: Recipe, budget_seconds: float | None, listener: Listener, *, verify: bool
+) -> DataSet:
+    """Return a request's data, their labels as the recipe's task understands them.
+
+    Of a run's time a share may go into decoding images beforehand.
+
+    Raises:
+        DataError: They cannot be read, their labels are not of the task's form, or they have none and the method needs some.
+    """
+    data = open_data(
+        request.required_data(),
+        classes=request.classes,
+        skip_bad_images=request.skip_bad_images,
+        verify=verify,
+        checking_seconds=None if budget_seconds is None else CHECKING_SHARE * budget_seconds,
+        listener=listener,
+    )
+    data = method_of(recipe).labelled(recipe, data, listener)
+    if recipe.method.uses_labels and not data.task.scored:
+        raise DataError(
+            f"The images of {data.name} {data.task.labelled}, which '{recipe.method.name}' learns from; name data with labels, "
+            "or a method that does without, such as lejepa."
+        )
+    return data if recipe.task is None else data.for_task(task_named(recipe.task))
+
+
+@contextlib.contextmanager
+def _folder_and_data(request: Request, read: Callable[[], DataSet]) -> Iterator[tuple[Path, DataSet]]:
+    """Have a run's folder as long as the block lasts, and the data that it learns from.
+
+    The folder comes first, so that two commands cannot both read for an hour and then meet there; but an older run in it is
+    not deleted before the data that shall take its place are known to be good.
+
+    Raises:
+        DataError: The data cannot be read.
+        TrainingError: There is a run, and the request says nothing of it; or another process works there.
+        StorageError: There is something else, or nothing can be written there.
+    """
+    if request.out is None:
+        check_location(RUNS / "run")  # whatever it will be called, which only the data say
+        data = read()
+        free = distributed.broadcast(make_free_folder(data.name) if torchrun.is_main() else Path())
+        with _run_folder(free, request) as folder:
+            yield folder, data
+        return
+    good = read() if request.overwrite else None
+    with _run_folder(request.out, request) as folder:
+        yield folder, good or read()
+
+
+@contextlib.contextmanager
+def _run_folder(folder: Path, request: Request) -> Iterator[Path]:
+    """Have a run's folder as long as the block lasts, the request the first thing in it; in every process the same."""
+    data = None if request.data is None else path_in(request.data)
+    inputs = [path for path in (data, request.source) if path is not None]
+    with occupied(folder, inputs, resume=request.resume, overwrite=request.overwrite):
+        if torchrun.is_main() and not (request.resume and holds_run(folder)):
+            begin(folder, request)
+        yield folder

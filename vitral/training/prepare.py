@@ -1,0 +1,230 @@
+"""From a session to a run that is ready to begin: its plan, and the network in its starting state."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from vitral import distributed
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.classifier.provenance import Provenance
+from vitral.data.fingerprint import same_data
+from vitral.data.source import DataSet
+from vitral.errors import ModelError
+from vitral.events import Listener, Message
+from vitral.images.preprocessing import PHOTOS
+from vitral.models.catalog import list_models
+from vitral.models.create import configure
+from vitral.models.experts import change_experts
+from vitral.models.families import build
+from vitral.models.families import replace as replace_config
+from vitral.models.model import Model
+from vitral.models.upcycling import NUMBER, upcycle
+from vitral.seeds import derive
+from vitral.training.choose.decide import decide
+from vitral.training.choose.draft import Draft
+from vitral.training.choose.network import COARSE, FINE
+from vitral.training.clock import Schedule, allow, schedule
+from vitral.training.facts import look, look_at_weights, measure
+from vitral.training.live import open_judging
+from vitral.training.network import DEFAULT_MODEL, SHAPE, network_config, routing, shape_changes
+from vitral.training.optimization.precision import training_device
+from vitral.training.plan import Plan
+from vitral.training.session import Run, Session
+from vitral.training.settings.recipe import Recipe
+from vitral.weights.named.find import is_named, offer
+
+
+def load_start(draft: Draft, listener: Listener) -> Classifier | None:
+    """Return the classifier that training starts from; None if it starts from random weights.
+
+    It is loaded, and the size that the request sets is tried on it, before the data are read: a slip of the hand must not cost
+    the reading of a single image.
+
+    Args:
+        draft: The request with its recipe.
+        listener: Receives the download of published weights.
+
+    Raises:
+        WeightsError: The source cannot be loaded.
+        ModelError: The network cannot take the size.
+    """
+    if draft.from_recipe:
+        return None
+    recipe = draft.in_full
+    if draft.source is None:
+        _check_unnamed(recipe)
+        return None
+    if draft.from_name:
+        _check_named((draft.source,), recipe)
+    start = load(draft.source, tuned=False, listener=listener)
+    if recipe.image_size is not None and not draft.from_name:
+        replace_config(start.model.config, image_size=(recipe.image_size, recipe.image_size))
+    return start
+
+
+def random_start(draft: Draft) -> str:
+    """Return in one line that a model's name alone means random weights, and which are published; empty for other starts."""
+    source = draft.request.source
+    offered = offer(source) if source in list_models() else ""
+    return f"{source} starts from random weights. {offered}" if offered else ""
+
+
+def _check_unnamed(recipe: Recipe) -> None:
+    """Refuse a size or a shape that none of the networks can take which are chosen where none is named."""
+    try:
+        _check_named((FINE, COARSE), recipe)
+    except ModelError as error:
+        if not any(getattr(recipe, key) is not None for key in SHAPE):
+            raise
+        named = argument("overrides", [f"model={DEFAULT_MODEL}"])
+        raise ModelError(
+            f"{error} This is said of {COARSE}, which learns where no network is named; name one, such as {named}."
+        ) from error
+
+
+def _check_named(names: Sequence[str], recipe: Recipe) -> None:
+    """Refuse a size or a shape that no network of several can take."""
+    refusals = []
+    for name in names:
+        try:
+            _named_config(name, recipe)
+            return
+        except ModelError as error:
+            refusals.append(error)
+    raise refusals[-1]
+
+
+def _named_config(name: str, recipe: Recipe) -> Any:  # noqa: ANN401  # the family's own ModelConfig
+    """Return the config of a network that is named beside a recipe, in the recipe's shape and for images of its size."""
+    size = {} if recipe.image_size is None else {"image_size": recipe.image_size}
+    return configure(name, {**size, **shape_changes(recipe, name)})
+
+
+def prepare(session: Session) -> Run:
+    """Return the run of a session, looked at, decided, built and measured; where it continues its plan is read.
+
+    Raises:
+        VitralError: What was requested does not go together, or not with the data or the machine.
+    """
+    if session.plan is not None:
+        return _run(session, session.plan, begin_network(session, session.plan, session.loaded))
+    draft, loaded = session.draft, session.loaded
+    assert draft is not None, "there is a plan or what it is made from"
+    if draft.automatic and loaded is None:
+        loaded = load(str(draft.source), tuned=False, listener=session.listener)
+    if not session.request.resume and (line := may_have_learned(session.data, loaded)):
+        session.listener(Message(line, warning=True))
+    facts = session.facts or look(session.data, sized=draft.automatic or draft.needs_network, timed=draft.needs_network)
+    facts = facts.at(distributed.broadcast(session.clock.spent()), session.clock.seconds)
+    if loaded is not None and draft.automatic:
+        facts = replace(facts, weights=look_at_weights(loaded))
+    learned = loaded is not None and same_data(_data_of(loaded), session.data.fingerprint)
+    plan = decide(draft, facts)
+    classifier = begin_network(session, plan, loaded)
+    if not session.request.quick:  # which trains nothing, so that nothing need be measured
+        scored = session.data.splits[session.data.scored_split()]
+        measured = measure(classifier, plan.recipe, budget_seconds=session.clock.seconds, scored=scored)
+        plan = decide(draft, replace(facts, measured=measured))
+    run = _run(session, replace(plan, learned=learned), classifier)
+    return replace(run, schedule=_schedule(run, facts.data.reading_seconds)) if plan.attempts else run
+
+
+def _run(session: Session, plan: Plan, classifier: Classifier) -> Run:
+    skip = session.request.skip_bad_images
+    judging = open_judging(plan.recipe, session.data, skip_bad_images=skip, listener=session.listener)
+    return Run(session, plan, classifier, judging)
+
+
+def _schedule(run: Run, reading: float) -> Schedule:
+    """Return how the time of a command is expected to be spent."""
+    image, clock = run.plan.image_seconds or 0.0, run.clock
+    scored = len(run.data.splits[run.data.scored_split()])
+    allowed = allow(image, clock.left(), validation=0, scored=scored)
+    return schedule(
+        clock.seconds,
+        reading=reading,
+        training=run.cost.seconds,
+        scoring=0.0 if clock.seconds is None else allowed.scored * image,
+        report=allowed.report_seconds,
+        first=not run.why_no_first,
+    )
+
+
+def _data_of(start: Classifier) -> str:
+    return str(start.provenance.training.get("data_fingerprint") or "")
+
+
+def may_have_learned(data: DataSet, start: Classifier | None) -> str:
+    """Return a line where a start was trained on data of the same classes, so that images it learned may now be scored.
+
+    Splits are drawn from all images: of data that grew since then others are validation and test images.
+    """
+    made = [split for split in data.shared_out if split != "train"]
+    if start is None or not made or not data.class_names:
+        return ""
+    before = _data_of(start)
+    shared = set(start.class_names) & set(data.class_names)
+    if not before or same_data(before, data.fingerprint) or not shared or 2 * len(shared) < len(set(start.class_names)):
+        return ""
+    return (
+        "The start was trained on other data, or on these before they changed, with the same classes. Images that it learned "
+        f"then may now be {' or '.join(made)} images, and the scores too good; {' and '.join(f'{split}/' for split in made)} "
+        "of your own, with images that it has never seen, tell."
+    )
+
+
+def begin_network(session: Session, plan: Plan, loaded: Classifier | None) -> Classifier:
+    """Return the classifier in its starting state, on the device that it trains on."""
+    data, recipe, seed = session.data, plan.recipe, derive(plan.recipe.seed, "weights")
+    if plan.origin == "recipe":
+        config = network_config(recipe, data.outputs)
+        provenance = Provenance(source=f"random weights ({plan.start})")
+        start = Classifier(build(config, seed=seed), PHOTOS.with_size(config.image_size), provenance=provenance)
+    else:
+        start = loaded or load(plan.start, tuned=False, listener=session.listener)
+        if plan.origin == "weights":
+            named = start.provenance.source
+            with_commit = is_named(plan.start) and named.startswith(plan.start)
+            start.provenance = Provenance(source=named if with_commit else plan.start)
+        else:
+            start.model = _fresh(start.model, plan.start, recipe)
+            start.model.init_weights(seed)
+    if session.request.kind == "fine-tune":
+        adapt_network(start, data, recipe)
+    preprocessing = recipe.preprocessing.over(start.preprocessing.with_size(start.model.image_size))
+    provenance = Provenance(source=start.provenance.source)
+    classifier = Classifier(start.model, preprocessing, data.class_names, provenance=provenance, task=data.task)
+    return classifier.to(training_device())
+
+
+def _fresh(model: Model, name: str, recipe: Recipe) -> Model:
+    """Return a named network in the shape that a recipe gives it; itself where the recipe says nothing of that."""
+    return build(_named_config(name, recipe)) if shape_changes(recipe, name) else model
+
+
+def adapt_network(start: Classifier, data: DataSet, recipe: Recipe) -> None:
+    """Give a network a new head for the data's classes, the recipe's size and rates, and experts where it asks for some."""
+    if recipe.experts.upcycle is not None:
+        number, seed = recipe.experts.number or NUMBER, derive(recipe.seed, "experts")
+        start.model = upcycle(start.model, recipe.experts.upcycle, number=number, seed=seed)
+    model = start.model
+    model.replace_head(data.outputs, seed=derive(recipe.seed, "head"))
+    if recipe.image_size is not None:
+        model.resize(recipe.image_size)
+    set_rates(model, recipe)
+    changes: dict[str, float | None] = dict(routing(recipe))
+    if getattr(model.config, "experts", None) is not None:
+        # A rate like the others: the recipe's, not that of the training before.
+        changes["dropout"] = recipe.experts.dropout
+    if changes:
+        change_experts(model, **changes)
+
+
+def set_rates(model: Model, recipe: Recipe) -> None:
+    """Give a network a recipe's rates of dropout and stochastic depth."""
+    rates = recipe.regularization
+    model.set_rates(
+        dropout=rates.dropout, attention_dropout=rates.attention_dropout, stochastic_depth=rates.stochastic_depth
+    )

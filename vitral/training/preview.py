@@ -1,0 +1,103 @@
+"""What a training command would do: everything that it decides before its first step, and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vitral.data.classes import Reading
+from vitral.events import Listener
+from vitral.progress import show
+from vitral.training.durations import budget_of
+from vitral.training.opening import looked_at
+from vitral.training.prepare import prepare
+from vitral.training.request import Kind, Request
+from vitral.training.session import Run
+from vitral.weights.named.reach import without_network
+
+SWEPT = "This is one run: a sweep makes one for each learning rate that it tries and one with the best, which share the time."
+
+
+def plan(
+    data: str | Path | None = None,
+    *,
+    kind: Kind = "fine-tune",
+    source: str | Path | None = None,
+    model: str | None = None,
+    out: str | Path | None = None,
+    recipe: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    image_size: int | None = None,
+    time: str | float | None = None,
+    seed: int | None = None,
+    classes: Reading | None = None,
+    skip_bad_images: bool = False,
+    sweep: bool = False,
+    baselines: bool = True,
+    quick: bool = False,
+    resume: bool = False,
+    offline: bool = False,
+    started: float | None = None,
+    listener: Listener = show,
+) -> Run:
+    """Return what `finetune` or `pretrain` would do with these arguments: network, size, recipe, length, cost, and why.
+
+    The data are read, the weights loaded and a few steps of a copy of the network timed; nothing is written. Published weights
+    that `finetune` would choose and fetch by itself are not fetched: a network of the same kind stands in for them; two that
+    are on this machine are compared by their probes, as there.
+
+    Printed, the result is a line a decision, and how the time would be spent; `to_json` gives the figures, `recipe` the
+    settings.
+
+    Args:
+        data: As of `finetune`; of pre-training "visualatom" if None.
+        kind: "fine-tune" or "pre-train".
+        source: Of fine-tuning, where to start.
+        model: Of pre-training, the network's name.
+        out: With `resume`, the folder of the run that would continue.
+        recipe: A recipe's name or a TOML file.
+        overrides: Changes to the recipe.
+        image_size: Pixels.
+        time: A budget for the whole command.
+        seed: The seed of every random choice.
+        classes: Which of nested folders names the class.
+        skip_bad_images: Pass over unreadable images, and list them, instead of an error.
+        sweep: Plan one of a sweep's runs, as if it had all of the time.
+        baselines: Whether a first classifier would be fitted, and delivered where training is no better.
+        quick: Plan a run that stops after the first classifier.
+        resume: Plan how the run in `out` would continue.
+        offline: Fetch nothing.
+        started: `time.monotonic()` when the time that counts against the budget began; None for now.
+        listener: Receives messages and progress.
+
+    Raises:
+        VitralError: Bad input, by kind; one line that names the thing.
+    """
+    request = Request(
+        kind,
+        data=None if data is None else str(data),
+        source=None if source is None else str(source),
+        model=model,
+        recipe=None if recipe is None else str(recipe),
+        overrides=tuple(overrides),
+        image_size=image_size,
+        time=budget_of(time, None),
+        seed=seed,
+        classes=classes,
+        skip_bad_images=skip_bad_images,
+        sweep=sweep,
+        baselines=baselines,
+        quick=quick,
+        out=None if out is None else Path(out),
+        resume=resume,
+        offline=offline,
+    )
+    return plan_request(request, started=started, listener=listener)
+
+
+def plan_request(request: Request, *, started: float | None = None, listener: Listener = show) -> Run:
+    """Return what a request would do; see `plan`."""
+    with without_network(request.offline):
+        run = prepare(looked_at(request, started=started, listener=listener))
+    if not request.sweep:
+        return run
+    return replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, SWEPT)))

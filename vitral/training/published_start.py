@@ -1,0 +1,280 @@
+"""The start of a run that named none: published weights that pay, from the cache or fetched, or none of them."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from time import monotonic
+
+from vitral import distributed, torchrun
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.load import load
+from vitral.data.source import DataSet
+from vitral.errors import ModelError, VitralError, WeightsError
+from vitral.evaluation.features import sample
+from vitral.evaluation.start_probes import Images, probe_start
+from vitral.events import Event, Listener, Message, Progress
+from vitral.models.catalog import variant
+from vitral.models.cost import count_macs
+from vitral.models.costs import COSTS
+from vitral.models.families import replace as replace_config
+from vitral.models.vit_config import ViTConfig
+from vitral.training.choose import start as starts
+from vitral.training.choose.draft import Draft
+from vitral.training.choose.network import macs
+from vitral.training.choose.recipe import fitting_size, image_size
+from vitral.training.choose.start import Start
+from vitral.training.clock import DOWNLOAD_SHARE, PACE_SECONDS, Clock
+from vitral.training.durations import rounded
+from vitral.training.facts import Facts
+from vitral.training.optimization.precision import autocast, training_device
+from vitral.training.plan import ChosenStart
+from vitral.weights.named.fetch import kept
+from vitral.weights.named.find import find
+from vitral.weights.named.reach import answering, host, may_fetch, without_network
+from vitral.weights.named.row import Row, rows
+
+
+@dataclass(frozen=True)
+class _Search:
+    """What a start is looked for by.
+
+    Attributes:
+        draft: The request with its recipe.
+        data: What to learn.
+        facts: What data and machine are, with the time that is left.
+        listener: Receives messages and progress.
+        fetching: Whether what is not on this machine is fetched.
+    """
+
+    draft: Draft
+    data: DataSet
+    facts: Facts
+    listener: Listener
+    fetching: bool
+
+    @property
+    def side(self) -> float:
+        """The images' shorter side, pixels."""
+        return self.facts.data.known_side
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A choice, with the weights as they were loaded for it, where that is so.
+
+    Attributes:
+        start: the choice.
+        loaded: the weights; None where they are yet to be loaded, or are random.
+    """
+
+    start: ChosenStart
+    loaded: Classifier | None = None
+
+
+def find_start(
+    draft: Draft, data: DataSet, facts: Facts, clock: Clock, listener: Listener, *, fetching: bool = True
+) -> tuple[ChosenStart, Classifier | None]:
+    """Return the start for a request that leaves it open, and its weights; those are fetched if they are not here.
+
+    Args:
+        draft: The request with its recipe.
+        data: What to learn.
+        facts: What data and machine are.
+        clock: The command's time.
+        listener: Receives messages and progress.
+        fetching: Whether what is not on this machine is fetched; otherwise a network of the same kind stands in for it, for
+            a plan.
+
+    Raises:
+        VitralError: An image cannot be read.
+    """
+    taken, refusal = _Taken(ChosenStart("", ())), None
+    if torchrun.is_main():
+        left = replace(facts, budget_seconds=None if clock.seconds is None else clock.left())
+        try:
+            taken = _take(_Search(draft, data, left, listener, fetching))
+        except VitralError as error:
+            refusal = error
+    if refusal := distributed.broadcast(refusal):
+        raise refusal
+    chosen = distributed.broadcast(taken.start)
+    if fetching:
+        return _everywhere(chosen, taken.loaded, listener)
+    return chosen, taken.loaded or (_stand_in(chosen.name) if chosen.name else None)
+
+
+def _everywhere(
+    chosen: ChosenStart, loaded: Classifier | None, listener: Listener
+) -> tuple[ChosenStart, Classifier | None]:
+    """Return a choice with its weights in every process of a job; from scratch in all where one of them cannot have those.
+
+    The processes may be on several machines, each with a cache of its own.
+    """
+    failed = ""
+    if chosen.name and loaded is None:
+        try:
+            loaded = load(chosen.name, listener=listener)
+        except (VitralError, OSError) as error:
+            failed = str(error)
+    failures = [one for one in distributed.gather(failed) if one]
+    if not failures:
+        return chosen, loaded
+    listener(Message(f"{failures[0]} So the network learns from scratch.", warning=True))
+    return starts.from_scratch(f"{chosen.name} is not on every machine of the job"), None
+
+
+def _take(search: _Search) -> _Taken:
+    """Choose a start, and load it; from scratch where none pays, none can be had, or what was to be had did not come."""
+    if why := starts.why_none_pays(search.facts.data.images, search.side):
+        return _Taken(starts.from_scratch(why))
+    free = [row for row in rows().values() if is_free(row)]
+    here = [row for row in free if kept(row) is not None]
+    offered = starts_of(here, search.draft, search.side, cached=True)
+    while chosen := starts.choose_start(offered, search.facts):
+        with without_network(not search.fetching):
+            if taken := _had(search, chosen, offered):
+                return taken
+        offered = [start for start in offered if start.name != chosen.name]  # a damaged one must not hide the others
+    if not may_fetch():
+        none = "none in the cache pays" if here else "none is in the cache"
+        return _Taken(starts.from_scratch(f"published starts may not be fetched, and {none}"))
+    return _fetched(search, [row for row in free if row not in here])
+
+
+def _fetched(search: _Search, free: Sequence[Row]) -> _Taken:
+    """Choose a start of some that are not here, and fetch it; the network is tried only if there is time to fetch one."""
+    seconds = starts.seconds_of(search.facts)
+    small = [row for row in free if row.megabytes <= starts.most_megabytes(seconds)]
+    if not small:
+        return _Taken(starts.from_scratch(f"there is no time to fetch a published start in {rounded(seconds)}"))
+    reached = answering(small)
+    if not reached:
+        return _Taken(starts.from_scratch("no network answers, and no published start that pays is in the cache"))
+    offered = starts_of([row for row in small if host(row) in reached], search.draft, search.side, cached=False)
+    chosen = starts.choose_start(offered, search.facts)
+    if chosen is None:
+        return _Taken(starts.from_scratch(starts.why_not(offered, search.facts)))
+    return _had(search, chosen, offered) or _Taken(starts.from_scratch(f"{chosen.name} could not be had"))
+
+
+def is_free(row: Row) -> bool:
+    """Tell whether published weights are free for products, and their score was confirmed: others are never chosen."""
+    return row.products == "yes" and row.score is not None and not {"score", "licence"} & set(row.unverified)
+
+
+def starts_of(listed: Sequence[Row], draft: Draft, side: float, *, cached: bool) -> list[Start]:
+    """Return published weights as starts for a run, those left out whose network cannot take the size that was asked for.
+
+    Args:
+        listed: rows that have a score.
+        draft: The request with its recipe.
+        side: the images' shorter side, pixels.
+        cached: whether they are on this machine.
+    """
+    found = (_start(row, side, draft.recipe.image_size, cached=cached) for row in listed)
+    return [start for start in found if start is not None]
+
+
+def _start(row: Row, side: float, asked_size: int | None, *, cached: bool) -> Start | None:
+    """Return a row as a start; None if its network cannot take the size that was asked for."""
+    config = variant(row.model)
+    on_gpu = training_device().type == "cuda"
+    size = asked_size or fitting_size(config, image_size(row.image_size, side, on_gpu=on_gpu)[0])
+    try:
+        config = replace_config(config, image_size=(size, size))
+    except ModelError:
+        return None
+    assert row.score is not None, "rows without a score are left out"
+    plain = isinstance(config, ViTConfig) and config.stem is None  # others would have to be built to be counted
+    return Start(
+        name=row.name,
+        dataset=row.dataset,
+        score=row.score,
+        metric=row.metric,
+        megabytes=row.megabytes,
+        licence=row.licence,
+        host=host(row),
+        cached=cached,
+        parameters=COSTS[row.model][0],
+        size=size,
+        macs=count_macs(config) if plain else macs(row.model, size),
+    )
+
+
+def _had(search: _Search, chosen: Start, offered: Sequence[Start]) -> _Taken | None:
+    """Load a start, and another to compare it with where there is time for both; or the network that stands in for it.
+
+    Returns:
+        None where the start cannot be had, which is said.
+    """
+    # Features are computed by all processes of a job together, and this is one of them.
+    facts, listener = search.facts, search.listener
+    other = starts.rival(chosen, offered, facts) if distributed.world() == 1 else None
+    if not search.fetching and not chosen.cached:
+        lines = (starts.why_start(chosen, facts), starts.where_from(chosen, fetching=False, other=other))
+        return _Taken(ChosenStart(chosen.name, lines), _stand_in(chosen.name))
+    ends = monotonic() + DOWNLOAD_SHARE * starts.seconds_of(facts)  # of both downloads
+    try:
+        loaded = {chosen.name: _loaded(chosen, listener, ends)}
+    except (VitralError, OSError) as error:
+        listener(Message(f"{error} So the run does not begin with {chosen.name}.", warning=True))
+        return None
+    why = starts.why_start(chosen, facts)
+    if other is not None:
+        try:
+            loaded[other.name] = _loaded(other, listener, ends)
+        except (VitralError, OSError) as error:
+            listener(Message(f"{error} So {chosen.name} is compared with nothing.", warning=True))
+        else:
+            count = starts.images_to_probe((chosen, other), facts)
+            figures = starts.better(_probed(search, (chosen, other), loaded, count))
+            chosen, why = figures[0][0], starts.why_compared(figures, count)
+    lines = (why, starts.where_from(chosen, fetching=True))
+    return _Taken(ChosenStart(chosen.name, lines), loaded[chosen.name])
+
+
+def _loaded(start: Start, listener: Listener, ends: float) -> Classifier:
+    """Load published weights, after fetching them if they are not here; a download that would last longer is given up."""
+    return load(start.name, listener=_within(listener, ends - monotonic()))
+
+
+def _within(listener: Listener, seconds: float) -> Listener:
+    """Return a listener that ends a download as soon as its pace says that it would take more than so many seconds."""
+    began = monotonic()
+
+    def hear(event: Event) -> None:
+        listener(event)
+        if isinstance(event, Progress) and event.done < event.total:
+            spent = monotonic() - began
+            if spent > PACE_SECONDS and spent * event.total > seconds * max(event.done, 1):
+                raise WeightsError(
+                    f"The download is too slow: {event.done:,} of {event.total:,} MB came in {spent:.0f} s, which are kept."
+                )
+
+    return hear
+
+
+def _stand_in(name: str) -> Classifier:
+    """Return the network of published weights, without them: of the same size and cost."""
+    row = find(name)
+    return load(row.model, image_size=row.image_size, architecture=row.architecture)
+
+
+def _probed(
+    search: _Search, pair: Sequence[Start], loaded: Mapping[str, Classifier], count: int
+) -> list[tuple[Start, float]]:
+    """Return of each start how often linear probes on its features are right about images that were left out of their fit."""
+    recipe, train = search.draft.recipe, search.data.splits["train"]
+    train = sample(train, count, seed=recipe.seed, purpose="images to compare starts by")
+    images = Images(train, None, len(search.data.class_names))
+    context = partial(autocast, training_device(), recipe.precision)
+    figures = []
+    for start in pair:
+        published = loaded[start.name]
+        model = copy.deepcopy(published.model)  # which resizing would change for good
+        model.resize(start.size)
+        preprocessing = published.preprocessing.with_size(model.image_size)
+        classifier = Classifier(model, preprocessing, published.class_names, task=published.task).to(training_device())
+        figures.append((start, probe_start(classifier, images, search.listener, context=context).accuracy))
+    return figures

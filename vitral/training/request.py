@@ -1,0 +1,185 @@
+"""`Request`: what a training command was given, each argument once."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from vitral import plugins
+from vitral.advice import argument
+from vitral.data.classes import Reading, check_reading
+from vitral.data.open import parts_of_name
+from vitral.errors import RecipeError, TrainingError
+from vitral.overrides import spelled
+from vitral.training.durations import seconds, written
+
+Kind = Literal["fine-tune", "pre-train"]
+FUNCTIONS = {"fine-tune": "finetune", "pre-train": "pretrain"}
+PRETRAINING_DATA = "visualatom"
+
+PATHS = ("method.teacher", "method.tree")  # keys of a recipe whose values are paths
+DATA_NAMES = ("method.unlabelled", "evaluation.data")  # keys of a recipe whose values name data
+EXECUTION = {"execution": True}  # marks a field of how a command is carried out, which its run folder does not keep
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a training command was given; see `finetune` and `pretrain`.
+
+    Attributes:
+        kind: "fine-tune" or "pre-train".
+        data: The data's name, path or address.
+        source: Where the weights come from; None to choose a start.
+        model: The network to pre-train.
+        recipe: A recipe's name or file; None to choose one.
+        overrides: Changes to the recipe, KEY=VALUE; a path among them is kept in full.
+        image_size: Pixels.
+        time: The budget of the whole command: a duration such as "10m" or seconds; kept in seconds. None for no budget.
+        seed: The seed of every random choice.
+        classes: Which of nested folders names the class.
+        skip_bad_images: Whether to train without unreadable images.
+        sweep: Whether to try learning rates.
+        baselines: Whether to fit simple classifiers first.
+        quick: Whether to stop after the first of them.
+        exact: Whether what the recipe trains is delivered however it compares with a simple classifier, as studies want it.
+        where: The folder in which the command was given, to which its paths are relative.
+        plugins: The files of plugins that were loaded.
+        out: The run folder; None for one below runs/.
+        resume: Whether the run in `out` continues.
+        overwrite: Whether to begin in `out` although something is there.
+        data_changed: Whether the data may have changed since the run began.
+        offline: Whether nothing may be fetched.
+
+    Raises:
+        RecipeError: The time is no duration, or `quick` goes with an argument that it would leave out.
+        DataError: `classes` is no way of reading folders.
+    """
+
+    kind: str
+    data: str | None = None
+    source: str | None = None
+    model: str | None = None
+    recipe: str | None = None
+    overrides: tuple[str, ...] = ()
+    image_size: int | None = None
+    time: str | float | None = None
+    seed: int | None = None
+    classes: Reading | None = None
+    skip_bad_images: bool = False
+    sweep: bool = False
+    baselines: bool = True
+    quick: bool = False
+    exact: bool = False
+    where: str = field(default_factory=lambda: str(Path.cwd()))
+    plugins: tuple[str, ...] = field(default_factory=lambda: tuple(str(plugin.path) for plugin in plugins.loaded()))
+    out: Path | None = field(default=None, metadata=EXECUTION)
+    resume: bool = field(default=False, metadata=EXECUTION)
+    overwrite: bool = field(default=False, metadata=EXECUTION)
+    data_changed: bool = field(default=False, metadata=EXECUTION)
+    offline: bool = field(default=False, metadata=EXECUTION)
+
+    def __post_init__(self) -> None:
+        for name in ("data", "source", "recipe"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, str(value))
+        if self.out is not None:
+            object.__setattr__(self, "out", Path(self.out) if str(self.out).strip() else self.out)
+        if isinstance(self.time, str):
+            object.__setattr__(self, "time", seconds(self.time))
+        object.__setattr__(self, "overrides", tuple(map(_anchored, self.overrides)))
+        check_reading(self.classes)
+        if self.quick:
+            self._check_quick()
+
+    def _check_quick(self) -> None:
+        baselines = None if self.baselines else False
+        for name, value in (("recipe", self.recipe), ("sweep", self.sweep or None), ("baselines", baselines)):
+            if value is not None:
+                quick, other = argument("quick", True), argument(name, value)
+                raise RecipeError(f"{quick} stops after the first simple classifier, so {other} cannot go with it.")
+
+    @property
+    def budget_seconds(self) -> float | None:
+        """The time that the whole command may take; None for as long as it needs."""
+        return None if self.time is None else float(self.time)
+
+    @property
+    def exactly(self) -> bool:
+        """Whether the trained network is delivered whatever a simple classifier reaches: a recipe was named."""
+        return self.exact or self.sweep or self.recipe is not None
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The changes to the recipe, image size and seed among them; of a key the last one holds."""
+        pairs = (("image_size", self.image_size), ("seed", self.seed))
+        return (*self.overrides, *(f"{key}={value}" for key, value in pairs if value is not None))
+
+    @cached_property
+    def overridden(self) -> dict[str, str]:
+        """The recipe's keys that the command sets, with their values; of a section given as a table, each of its keys."""
+        pairs = (change.partition("=") for change in self.changes)
+        return {key: value for name, _, text in pairs for key, value in _leaves(name.strip(), text)}
+
+    def required_data(self) -> str:
+        """Return the data's name.
+
+        Raises:
+            TrainingError: None was given, and no run names it.
+        """
+        if self.data is not None:
+            return self.data
+        if self.kind == "pre-train":
+            return PRETRAINING_DATA
+        raise TrainingError(
+            f"Which data? Name a folder, file, address or built-in set with {argument('data')}, or for "
+            f"{argument('resume', True)} the {argument('out')} of a run that began."
+        )
+
+    def stored(self) -> dict[str, Any]:
+        """Return what a run folder keeps of the request, as JSON values by field."""
+        names = (entry.name for entry in fields(self) if not entry.metadata.get("execution"))
+        values = {name: getattr(self, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+    def call(self) -> str:
+        """Return what one would type in Python to ask for this."""
+        given: dict[str, object] = {
+            "source": self.source,
+            "model": self.model,
+            "classes": self.classes,
+            "recipe": self.recipe,
+            "overrides": list(self.overrides) or None,
+            "image_size": self.image_size,
+            "time": None if self.budget_seconds is None else written(self.budget_seconds),
+            "seed": self.seed,
+            "skip_bad_images": self.skip_bad_images or None,
+            "sweep": self.sweep or None,
+            "baselines": None if self.baselines or self.kind == "pre-train" else False,
+            "quick": self.quick or None,
+        }
+        words = [] if self.data is None else [repr(self.data)]
+        words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
+        return f"vitral.{FUNCTIONS[self.kind]}({', '.join(words)})"
+
+
+def _anchored(change: str) -> str:
+    """Return a change to a recipe with its path in full, because a run may continue from another folder."""
+    key, equals, value = change.partition("=")
+    if key.strip() in PATHS and value and Path(value).exists():
+        return f"{key}{equals}{Path(value).resolve()}"
+    if key.strip() in DATA_NAMES and value:
+        before, path, after = parts_of_name(value)
+        return f"{key}{equals}{before}{Path(path).resolve()}{after}" if path and Path(path).exists() else change
+    return change
+
+
+def _leaves(key: str, text: str) -> Iterator[tuple[str, str]]:
+    """Give a setting as it was typed; of a section typed as a table those in it, each with its dotted key."""
+    value = spelled(text)
+    if not isinstance(value, dict):
+        yield key, text
+        return
+    for name, inner in value.items():
+        yield from _leaves(f"{key}.{name}", json.dumps(inner) if isinstance(inner, dict) else str(inner))

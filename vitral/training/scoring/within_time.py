@@ -1,0 +1,179 @@
+"""How many images a run scores within its time, and what that leaves for training."""
+
+import math
+from dataclasses import replace
+from typing import NoReturn
+
+from vitral import distributed
+from vitral.advice import argument, function
+from vitral.data.source import DataSet, Source
+from vitral.data.subset import Subset
+from vitral.errors import TrainingError
+from vitral.events import Message
+from vitral.seeds import generator
+from vitral.training.clock import (
+    ENDING_SECONDS,
+    MARGIN,
+    STEP_DOUBT,
+    TIMED_IMAGES_SHARE,
+    WORTHWHILE_STEPS,
+    Allowance,
+    Pacer,
+    Reserve,
+    allow,
+    machine_slowness,
+)
+from vitral.training.durations import written
+from vitral.training.facts import time_images
+from vitral.training.live import NEIGHBOURS_AMONG, follow
+from vitral.training.methods.head import fitted_images
+from vitral.training.methods.registry import method_of
+from vitral.training.session import Run, Scoring
+
+
+def within_time(run: Run, judging: int | None = None) -> tuple[Run, Scoring]:
+    """Return a run with as many images to score as its time allows, and what it scores and validates on.
+
+    Args:
+        run: What was decided and read.
+        judging: Images of every validation, where an earlier command settled them; None to settle them here.
+    """
+    if run.clock.seconds is None:
+        return _without_budget(run, judging)
+    run = _timed(run)
+    validation, train = run.data.splits.get("validation"), run.data.splits["train"]
+    there = {
+        "validation": 0 if validation is None else len(validation),
+        "scored": len(run.data.splits[run.data.scored_split()]),
+    }
+    has_head = method_of(run.recipe).trains_head(run.recipe)
+    fitted = 0 if has_head or not run.data.task.scored else fitted_images(train)
+    allowed = distributed.broadcast(
+        allow(run.plan.image_seconds or 0.0, run.clock.left(), **there, followed=NEIGHBOURS_AMONG, completing=fitted)
+    )
+    if judging is not None:
+        allowed = replace(allowed, validation=judging)
+    if allowed.validation < there["validation"] or allowed.scored < there["scored"]:
+        line = _cut(run, allowed, there)
+        run = replace(run, plan=replace(run.plan, reasons=(*run.plan.reasons, line)))
+        run.listener(Message(line))
+    scoring = _scoring(run, allowed, has_head=has_head, fitted=fitted)
+    return (run if run.data.scored_split() == "train" else to_score(run, scoring)), scoring
+
+
+def _without_budget(run: Run, judging: int | None) -> tuple[Run, Scoring]:
+    validation, settled = run.data.splits.get("validation"), None
+    if validation is not None:
+        most = len(validation) if judging is None else judging
+        settled = limited(run.data, "validation", most, seed=run.recipe.seed)
+    live = follow(run.recipe, run.data, settled, judging=run.judging)
+    return run, Scoring(settled, live, run.data.splits["train"], Pacer(None))
+
+
+def _timed(run: Run) -> Run:
+    """Return a run whose plan knows what an image takes to be scored; a quick run, or one without a budget, was not timed."""
+    if run.plan.image_seconds is not None:
+        return run
+    assert run.clock.seconds is not None, "only a budget needs it"
+    source = run.data.splits[run.data.scored_split()]
+    seconds = distributed.broadcast(time_images(run.classifier, source, TIMED_IMAGES_SHARE * run.clock.seconds))
+    return replace(run, plan=replace(run.plan, image_seconds=seconds))
+
+
+def _scoring(run: Run, allowed: Allowance, *, has_head: bool, fitted: int) -> Scoring:
+    data, seed = run.data, run.recipe.seed
+    validating = limited(data, "validation", allowed.validation, seed=seed) if "validation" in data.splits else None
+    live = follow(run.recipe, data, validating, judging=run.judging, most=allowed.followed)
+    images = (allowed.validation if has_head else 0) + (0 if live is None else live.images)
+    reserve = Reserve(
+        validation=images * allowed.image_seconds,
+        scoring=allowed.scored / images if images else 0.0,
+        ending=allowed.report_seconds + (0.0 if images else allowed.scored * allowed.image_seconds),
+        fixed=ENDING_SECONDS,
+    )
+    pacer = Pacer(run.clock.seconds, started=run.clock.started, reserve=reserve, slowness=machine_slowness)
+    completing = limited(data, "train", allowed.completing, seed=seed) if fitted else data.splits["train"]
+    return Scoring(validating, live, completing, pacer, allowed.scored, allowed.ending)
+
+
+def limited(data: DataSet, split: str, most: int, *, seed: int) -> Source:
+    """Return a split, or so many of its images as are allowed, drawn by the seed; of an endless source the first."""
+    source = data.splits[split]
+    if len(source) <= most:
+        return source
+    if source.endless:
+        return Subset(source, range(most))
+    indices = generator(seed, f"{split} images within the time").choice(len(source), size=most, replace=False)
+    return Subset(source, sorted(indices.tolist()))
+
+
+def to_score(run: Run, scoring: Scoring) -> Run:
+    """Return a run with as many images to score as there is time for; if those are training images, once it has learned."""
+    if scoring.scored is None:
+        return run
+    split = run.data.scored_split()
+    fewer = limited(run.data, split, scoring.scored, seed=run.recipe.seed)
+    data = replace(run.data, splits={**run.data.splits, split: fewer})
+    return replace(run, session=replace(run.session, data=data))
+
+
+def _cut(run: Run, allowed: Allowance, there: dict[str, int]) -> str:
+    split, validation, scored = run.data.scored_split(), there["validation"], there["scored"]
+    validated = f"each validation is of {allowed.validation:,} of {validation:,} images, and " if validation else ""
+    return (
+        f"To keep {argument('time')}, {validated}the score is of {allowed.scored:,} of {scored:,} {split} images; "
+        f"{function('evaluate')} scores all."
+    )
+
+
+def is_too_short(run: Run, scoring: Scoring) -> bool:
+    """Tell whether there is no time left for even one update; in every process of a job the same."""
+    return run.clock.is_over(scoring.ending + STEP_DOUBT * run.plan.step_seconds)
+
+
+def refuse(run: Run, scoring: Scoring, *, runs: int = 1, beside: float = 0.0) -> NoReturn:
+    """Refuse the command's budget, as too short.
+
+    Args:
+        run: The run.
+        scoring: What it scores.
+        runs: Runs like this one that the command makes; of several, this one has only been looked at.
+        beside: Seconds that each of them takes beside training and scoring.
+
+    Raises:
+        TrainingError: Always; it says which budget would do.
+    """
+    given = run.clock.seconds if runs == 1 else run.session.command.budget_seconds
+    assert given is not None, "there is no budget that could be too short"
+    step = 0.0 if run.request.quick else run.plan.step_seconds
+    raise TrainingError(too_short(given, run.clock.spent(), scoring.ending + beside, step, runs=runs))
+
+
+def worthwhile_seconds(run: Run, scoring: Scoring) -> float:
+    """Return the budget in seconds that would have room for some training, if all that was done were done again."""
+    more = scoring.ending + (1 + WORTHWHILE_STEPS) * run.plan.step_seconds
+    return math.ceil(MARGIN * (run.clock.spent() + more))
+
+
+def too_short(budget: float, spent: float, ending: float, step: float, *, runs: int = 1) -> str:
+    """Return why a budget is refused, and which would do: what a reader gets who adds up the figures that it names.
+
+    Args:
+        budget: The budget that was given, in seconds.
+        spent: Seconds before training could begin.
+        ending: Seconds of scoring and report, in each run.
+        step: Seconds of one update; 0 where nothing is to be trained.
+        runs: Runs that the command makes, one after another.
+    """
+    before, more = math.ceil(spent), math.ceil(runs * (ending + step))
+    pace = float(f"{step:.2g}")
+    least = math.ceil(MARGIN * (before + more))
+    useful = math.ceil(MARGIN * (before + more + runs * WORTHWHILE_STEPS * pace))
+    given, enough, better = (argument("time", written(seconds)) for seconds in (budget, least, useful))
+    doing = "one step with scoring and report takes" if step else "scoring and report take"
+    each = f" in each of {runs} runs" if runs > 1 else ""
+    training = f"; for {WORTHWHILE_STEPS} more steps of {pace:g} s{each} give it {better}" if step else ""
+    return (
+        f"{given} is too short: {before} s went by before training could begin, and {doing} about {more} s more"
+        f"{f', all {runs} runs together' if runs > 1 else ''}. With a fifth to spare that makes {enough}{training}."
+    )

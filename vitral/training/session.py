@@ -1,0 +1,215 @@
+"""`Session`: one command at work; `Run`: a plan with everything that it is carried out on."""
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from vitral.advice import argument
+from vitral.classifier.classifier import Classifier
+from vitral.classifier.provenance import Provenance
+from vitral.data.source import DataSet, Source
+from vitral.events import Listener
+from vitral.models.cost import count_parameters
+from vitral.models.model import Model
+from vitral.models.naming import describe
+from vitral.tasks.single_label import SINGLE_LABEL
+from vitral.training.choose.draft import Draft
+from vitral.training.clock import Clock, Pacer, Schedule
+from vitral.training.facts import Facts
+from vitral.training.live import Live
+from vitral.training.plan import Attempt, Cost, Plan, attempt_folder
+from vitral.training.request import Request
+from vitral.training.settings.recipe import Recipe
+
+FIRST_ALONE = (
+    "A linear layer in closed form is fitted, on pixels or the frozen features of trained weights; nothing else."
+)
+FIRST_THEN = (
+    "First a linear layer in closed form, on pixels or the frozen features of trained weights, saved at once; after training "
+    "the better on the validation images is kept."
+)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One command at work: its request, the folder that it has and the data that it read.
+
+    Attributes:
+        command: What the user requested, of which this run may be a part.
+        request: What is requested of this run.
+        folder: The run folder.
+        data: What to learn.
+        clock: The time of the run.
+        listener: Receives messages and progress.
+        plan: The plan of a run that continues; None where it is to be made.
+        draft: What the plan is made from; None where there is one.
+        facts: What was looked at so far; None before that.
+        loaded: The trained weights, where they are loaded; for one run alone, which changes them.
+        more_time: Whether a run that is finished continues, because the user gave it more time.
+        retry: Whether attempts that were given up are tried again.
+        validate: Whether to validate while training, and not only to score at the end.
+    """
+
+    command: Request
+    request: Request
+    folder: Path
+    data: DataSet
+    clock: Clock
+    listener: Listener
+    plan: Plan | None = None
+    draft: Draft | None = None
+    facts: Facts | None = None
+    loaded: Classifier | None = field(default=None, repr=False)
+    more_time: bool = False
+    retry: bool = False
+    validate: bool = True
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What a run scores within its time.
+
+    Attributes:
+        validating: The images of every validation; None without a validation split.
+        live: What follows the network's features at every validation; None for nothing.
+        completing: The training images with which the method completes a trained network.
+        pacer: Keeps the training within the command's time.
+        scored: How many images are scored at the end; None for all.
+        ending: Seconds of scoring and report, which must be left after training; 0 without a budget.
+    """
+
+    validating: Source | None
+    live: Live | None
+    completing: Source
+    pacer: Pacer
+    scored: int | None = None
+    ending: float = 0.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """A plan with everything that it is carried out on.
+
+    Attributes:
+        session: The command at work.
+        plan: What was decided.
+        classifier: The network in its starting state, with head, size, preprocessing and class names in place.
+        judging: Other data by which its features are followed; None for those that it learns from.
+        schedule: How the time is expected to be spent; None where nothing is trained.
+    """
+
+    session: Session
+    plan: Plan
+    classifier: Classifier
+    judging: DataSet | None = None
+    schedule: Schedule | None = None
+
+    @property
+    def request(self) -> Request:
+        """What is requested of the run."""
+        return self.session.request
+
+    @property
+    def kind(self) -> str:
+        """The command: "fine-tune" or "pre-train"."""
+        return self.request.kind
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        return self.session.folder
+
+    @property
+    def data(self) -> DataSet:
+        """What to learn."""
+        return self.session.data
+
+    @property
+    def clock(self) -> Clock:
+        """The run's time."""
+        return self.session.clock
+
+    @property
+    def listener(self) -> Listener:
+        """What receives messages and progress."""
+        return self.session.listener
+
+    @property
+    def recipe(self) -> Recipe:
+        """The settings of the network and of all attempts, but for what each of several changes."""
+        return self.plan.recipe
+
+    @property
+    def cost(self) -> Cost:
+        """What training is expected to take."""
+        assert self.plan.cost is not None, "the network was not measured"
+        return self.plan.cost
+
+    @property
+    def why_no_first(self) -> str:
+        """Why the run has no first classifier before it trains; empty if it has one."""
+        if self.kind != "fine-tune" or self.plan.exactly:
+            return "a recipe was named, and what it trains is delivered"
+        if not self.request.baselines:
+            return f"no simple classifier is fitted with {argument('baselines', False)}"
+        if self.data.task != SINGLE_LABEL or not self.recipe.method.uses_labels:
+            return "there is one only where every image has one class, and the network learns those"
+        return ""
+
+    def attempt_folder(self, attempt: Attempt) -> Path:
+        """Return where an attempt keeps what it makes."""
+        return attempt_folder(self.folder, self.plan, attempt)
+
+    def with_recipe(self, recipe: Recipe) -> "Run":
+        """Return the run with the recipe of what it trained."""
+        return replace(self, plan=replace(self.plan, recipe=recipe))
+
+    def classifier_of(self, model: Model, provenance: Provenance | None = None) -> Classifier:
+        """Return the run's classifier with a network in the state that training gave it, and images at that network's size."""
+        return Classifier(
+            model,
+            self.classifier.preprocessing.with_size(model.image_size),
+            self.classifier.class_names,
+            provenance=provenance,
+            task=self.data.task,
+        )
+
+    def lines(self) -> list[str]:
+        """Return what the data are, the network, and every setting with its reason, a line each."""
+        model, data = self.classifier.model, self.data
+        alone = self.request.quick or self.plan.why_none
+        counts = ", ".join(f"{name} {count}" for name, count in data.counts().items())
+        return [
+            f"Found {data.name}: {data.what()}; images: {counts}.",
+            *data.notes,
+            f"Network: {describe(model.config)}, {count_parameters(model):,} parameters, images of "
+            f"{model.image_size[0]}x{model.image_size[1]} pixels, from {self.classifier.provenance.source}.",
+            *self.plan.reasons,
+            *(() if self.why_no_first else (FIRST_ALONE if alone else FIRST_THEN,)),
+            *(() if self.schedule is None else (self.schedule.sentence(),)),
+        ]
+
+    def __repr__(self) -> str:
+        """Return the lines; `to_json` gives the figures."""
+        return "\n".join(self.lines())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values."""
+        model, data, plan = self.classifier.model, self.data, self.plan.to_json()
+        names = ("recipe", "augmentation", "reasons", "attempts", "cost")
+        return {
+            "kind": self.kind,
+            "data": {"name": data.name, "classes": len(data.class_names), "images": data.counts()},
+            "notes": list(data.notes),
+            "bad_images": [{"path": bad.path, "reason": bad.reason} for bad in data.bad_images],
+            "network": {
+                "name": describe(model.config),
+                "parameters": count_parameters(model),
+                "image_size": list(model.image_size),
+                "source": self.classifier.provenance.source,
+            },
+            "start": plan["chosen"],
+            **{name: plan[name] for name in names},
+            "budget_seconds": self.request.budget_seconds,
+            "schedule": None if self.schedule is None else vars(self.schedule),
+        }
