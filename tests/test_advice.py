@@ -15,7 +15,7 @@ from vitral.cli.main import main
 from vitral.cli.wording import ARGUMENTS, spoken
 from vitral.cli.wording import COMMANDS as SAID
 from vitral.errors import VitralError
-from vitral.training.planning.request import ask
+from vitral.training.request import ask
 
 ROOT = Path(vitral.__file__).parent
 SOURCES = [path for path in sorted(ROOT.rglob("*.py")) if "cli" not in path.relative_to(ROOT).parts]

@@ -20,7 +20,7 @@ from vitral.models.vit import ViT
 from vitral.notebook import curve, table
 from vitral.tasks.metrics import evaluate_probabilities
 from vitral.tasks.multi_label import evaluate_multi_label
-from vitral.training.finetune import finetune
+from vitral.studies.finetune import finetune
 
 EVIL = "<script>alert(1)</script>\"' onload=x"
 NAMES = (EVIL, "שם\u202e של מחלקה", b"x\xe9\x1b[31m".decode("utf-8", "surrogateescape") + "y" * 300)

@@ -19,7 +19,7 @@ from vitral.models.cost import count_parameters
 from vitral.models.experts import ExpertsConfig, MixtureOfExperts, change_experts, squared_variation
 from vitral.models.families import build
 from vitral.models.model import Model
-from vitral.training.planning.prepare import adapt_network
+from vitral.training.prepare import adapt_network
 from vitral.training.settings.recipe import build_recipe
 
 DIM, HIDDEN = 16, 24

@@ -23,7 +23,7 @@ from vitral.models.catalog import VARIANTS
 from vitral.models.families import build
 from vitral.models.whitened_stem import WhitenedStemConfig
 from vitral.training.planning import estimate
-from vitral.training.planning.durations import YEAR
+from vitral.training.durations import YEAR
 from vitral.training.settings.recipe import Recipe, list_recipes, load_recipe
 
 pytestmark = pytest.mark.long
@@ -110,7 +110,7 @@ def stand_ins() -> Any:  # noqa: ANN401  # a fixture that yields
         patch.setattr(estimate, "PROBE_IMAGES", 2)
         patch.setattr(estimate, "TIMED_STEPS", 1)
         patch.setattr(
-            "vitral.training.planning.cost.YEAR", 1000 * YEAR
+            "vitral.training.choose.layout.YEAR", 1000 * YEAR
         )  # how fast a stand-in is says nothing of the recipe
         variants: dict[str, Any] = dict(VARIANTS)
         for name, config in variants.items():

@@ -12,8 +12,8 @@ from vitral.events import ignore
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
-from vitral.training.finetune import finetune
-from vitral.training.planning.request import Asked
+from vitral.studies.finetune import finetune
+from vitral.training.request import Request
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis
 
@@ -48,7 +48,7 @@ def scored(result: RunResult, accuracy: float) -> RunResult:
     scores = evaluate_probabilities(torch.eye(2)[predicted], labels, class_names=("cat", "dog"), descriptions=files)
     kept = {f"{result.split}/{name}": value for name, value in scores.scores().items()}
     result.classifier.provenance = Provenance(training={"steps": 1}, scores=kept)
-    diagnosis = (Diagnosis("No better than chance.", "Few images.", Asked("fine-tune")),) if scores.at_chance else ()
+    diagnosis = (Diagnosis("No better than chance.", "Few images.", Request("fine-tune")),) if scores.at_chance else ()
     return dataclasses.replace(result, evaluation=scores, diagnosis=diagnosis)
 
 
@@ -69,7 +69,7 @@ def test_a_network_at_chance_is_called_so_and_shows_no_attention(result: RunResu
 
 
 def test_problems_of_one_reason_and_command_are_one_box(result: RunResult) -> None:
-    one = Diagnosis("Worse than chance.", "Few images.", Asked("fine-tune"))
+    one = Diagnosis("Worse than chance.", "Few images.", Request("fine-tune"))
     other = dataclasses.replace(one, problem="Worse than its probe.")
     report = run_report(dataclasses.replace(scored(result, 0.5), diagnosis=(one, other)))
     assert [verdict.problem for verdict in report.verdict] == ["Worse than chance. Worse than its probe."]

@@ -25,7 +25,7 @@ from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.study import plan_study, run_study
 from vitral.studies.trainings import Training
 from vitral.tasks.single_label import SingleLabel
-from vitral.training.planning.request import Asked
+from vitral.training.request import Request
 
 NAMES = [f"{arm}-{seed}" for arm in ("one", "two") for seed in SEEDS]
 
@@ -301,8 +301,8 @@ def test_the_page_shows_every_run_as_a_dot_and_no_text_as_code(tmp_path: Path) -
 def trainings() -> Design:
     """A pre-training and a fine-tuning from it, some seconds each."""
     quick = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2")
-    before = Asked("pre-train", "digits", model="vit-mu4", overrides=quick, image_size=16, baselines=False)
-    after = Asked("fine-tune", "digits", "vit-mu4", recipe="finetune", overrides=quick, image_size=16)
+    before = Request("pre-train", "digits", model="vit-mu4", overrides=quick, image_size=16, baselines=False)
+    after = Request("fine-tune", "digits", "vit-mu4", recipe="finetune", overrides=quick, image_size=16)
     return Design(
         "Trainings",
         SingleLabel.headline,

@@ -16,7 +16,7 @@ from vitral.events import Event, Message, Progress, ignore
 from vitral.studies.sweep import best_rate, finetune, held_out_share, sweep_rates
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.finetune import finetune as finetune_once
+from vitral.studies.finetune import finetune as finetune_once
 from vitral.training.settings.recipe import load_recipe
 
 

@@ -23,7 +23,7 @@ from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
 from vitral.studies.vtab import Network, paper_work
-from vitral.training.planning.request import Asked
+from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
 
 NETWORK = "vit-mu4"
@@ -186,7 +186,7 @@ def test_the_papers_protocol_is_its_recipe_on_all_thousand_images(
     root: Path, task: str, changes: tuple[str, ...]
 ) -> None:
     work = paper_work(Network(NETWORK), Spec(root, task_named(task), both=True))
-    assert work.asked == Asked(
+    assert work.asked == Request(
         "fine-tune",
         f"vtab:{root}:{task}:train800val200",
         NETWORK,

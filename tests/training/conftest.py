@@ -15,7 +15,7 @@ from vitral.models.model import Model, ModelConfig
 from vitral.models.vit_config import ViTConfig
 from vitral.training.loop import TrainingResult, train
 from vitral.training.methods.batches import training_batches
-from vitral.training.planning.budget import Budget
+from vitral.training.clock import Budget
 from vitral.training.settings.recipe import Recipe, build_recipe
 
 CONFIG = ViTConfig(

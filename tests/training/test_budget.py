@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from vitral.training.planning.budget import (
+from vitral.training.clock import (
     EARLY_ROOM,
     SLOW_SHARE,
     VALIDATION_SHARE,
@@ -22,7 +22,7 @@ from vitral.training.planning.budget import (
     pace,
     share_gone,
 )
-from vitral.training.planning.rehearsal import too_short
+from vitral.training.scoring.within_time import too_short
 
 
 @dataclass

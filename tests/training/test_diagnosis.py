@@ -16,7 +16,7 @@ from vitral.cli.command_line import command_of
 from vitral.cli.main import main
 from vitral.evaluation.baselines import Baselines
 from vitral.tasks.metrics import Evaluation, evaluate_probabilities
-from vitral.training.planning.request import Asked
+from vitral.training.request import Request
 from vitral.training.scoring.diagnosis import (
     Circumstances,
     diagnose,
@@ -32,7 +32,7 @@ RUN = Circumstances(
     steps=2000,
     learning_rate=1e-3,
     last_loss=1.0,
-    asked=Asked("fine-tune", data="photos"),
+    asked=Request("fine-tune", data="photos"),
     pretrained="ViT-B_16.npz",
 )
 SHORT = replace(RUN.asked, budget_seconds=120.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from vitral.errors import RecipeError
-from vitral.training.planning.durations import asked_seconds, seconds
+from vitral.training.durations import asked_seconds, seconds
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from vitral.explanation.explain import explain
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
 from vitral.models.vit_config import ViTConfig
-from vitral.training.finetune import finetune
+from vitral.studies.finetune import finetune
 
 FEW = {"steps": "2", "batch_size": "4", "workers": "0"}
 

@@ -16,12 +16,12 @@ from vitral.data.open import open_data
 from vitral.errors import TrainingError
 from vitral.events import Event, Message
 from vitral.studies.run_report import run_report
-from vitral.training.finetune import finetune
-from vitral.training.planning.request import Asked
-from vitral.training.records.asked import ask_again, begin, go_on, kept
+from vitral.studies.finetune import finetune
+from vitral.training.request import Request
+from vitral.training.records.run_file import ask_again, begin, go_on, kept
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.records.resume import budget_left, has_unused_time
+from vitral.training.resume import budget_left, has_unused_time
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -252,7 +252,7 @@ def test_the_time_that_was_said_last_counts_from_where_it_was_said(folder: Folde
     run = json.loads((folder.run / "run.json").read_text())
     run["request"]["budget_seconds"] = 100.0
     (folder.run / "run.json").write_text(json.dumps(run))
-    asked = Asked("fine-tune")
+    asked = Request("fine-tune")
     assert budget_left(folder.run, asked) is None  # it is finished
     path = next((folder.run / "checkpoints").glob("step-*6")) / "state.json"
     kept_state = json.loads(path.read_text())
@@ -281,7 +281,7 @@ def test_more_time_is_not_lost_with_what_was_done_in_it(folder: Folder) -> None:
     run = json.loads((folder.run / "run.json").read_text())
     run["request"]["budget_seconds"] = 100.0
     (folder.run / "run.json").write_text(json.dumps(run))
-    asked = Asked("fine-tune")
+    asked = Request("fine-tune")
     assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (None, False)  # it ends as was planned
     ask_again(folder.run, budget_seconds=60.0, overrides=(), trained=90.0)
     assert (budget_left(folder.run, asked), has_unused_time(folder.run)) == (60.0, True)
@@ -299,7 +299,7 @@ def test_what_was_asked_is_there_before_anything_else(tmp_path: Path, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("vitral.training.records.start.open_data", killed)
+        patched.setattr("vitral.training.opening.open_data", killed)
         with pytest.raises(KeyboardInterrupt):
             folder.begin(seed=5)
     assert sorted(path.name for path in folder.run.iterdir()) == ["run.json"]
@@ -327,12 +327,12 @@ def test_a_slip_leaves_no_run_behind(tmp_path: Path) -> None:
 
 def test_paths_are_those_of_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here" / "photos").mkdir(parents=True)
-    begin(tmp_path, Asked("fine-tune", data="photos", source="digits", where=str(tmp_path / "here")))
+    begin(tmp_path, Request("fine-tune", data="photos", source="digits", where=str(tmp_path / "here")))
     monkeypatch.chdir(tmp_path)
-    together = go_on(tmp_path, Asked("fine-tune", where=str(tmp_path)))
+    together = go_on(tmp_path, Request("fine-tune", where=str(tmp_path)))
     assert (together.data, together.source) == (str(tmp_path / "here" / "photos"), "digits")
     with pytest.raises(TrainingError, match="go on with it by that command"):
-        go_on(tmp_path, Asked("pre-train"))
+        go_on(tmp_path, Request("pre-train"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"request": 5}', '{"request": {"kind": ["x"]}}'])

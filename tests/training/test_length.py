@@ -21,13 +21,13 @@ from vitral.tasks.task import Task
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
 from vitral.training.planning import estimate
-from vitral.training.planning.cost import fit_machine
-from vitral.training.planning.durations import rounded
-from vitral.training.planning.estimate import measure
-from vitral.training.planning.facts import MachineFacts
-from vitral.training.planning.length import fit_length
-from vitral.training.planning.look import look_at_machine
-from vitral.training.planning.memory import fit_memory, usable_bytes
+from vitral.training.choose.layout import fit_machine
+from vitral.training.durations import rounded
+from vitral.training.facts import measure
+from vitral.training.facts import MachineFacts
+from vitral.training.choose.length import fit_length
+from vitral.training.facts import look_at_machine
+from vitral.training.choose.layout import fit_memory, usable_bytes
 from vitral.training.settings.methods import SupervisedSettings
 from vitral.training.settings.recipe import Recipe, load_recipe
 

@@ -12,7 +12,7 @@ from tests.training.conftest import Run
 from vitral.errors import TrainingError, TrainingInterrupted
 from vitral.events import Event, Message, Progress
 from vitral.images.preprocessing import PHOTOS
-from vitral.training.planning.budget import overrun
+from vitral.training.clock import overrun
 from vitral.training.records.checkpoints import load_newest
 
 

@@ -29,7 +29,7 @@ from vitral.studies.paper.registry import EXPERIMENTS, experiment_named
 from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, scale_named
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.shapes import SHAPES
-from vitral.training.planning.operations import Operations
+from vitral.studies.paper.operations import Operations
 from vitral.training.settings.recipe import load_recipe
 
 FACTS = TrialFacts(parameters=1, tokens=5, train_images=100, operations=Operations(macs=10, images=1000))

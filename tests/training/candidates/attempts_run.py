@@ -13,9 +13,9 @@ from vitral import distributed
 from vitral.events import Event, Progress, ignore
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.candidates import first
-from vitral.training.candidates.choice import choose
+from vitral.training.choice import choose
 from vitral.training.planning import attempts, automatic
-from vitral.training.planning.attempts import ALL, ANEW, LAST, LORA
+from vitral.training.choose.attempts import ALL, ANEW, LAST, LORA
 from vitral.training.result import RunResult
 
 SETTINGS = ("workers=0", "checkpoint.every_steps=5", "precision=fp32")
@@ -77,7 +77,7 @@ def cut_short(run: Path, *, planned: int) -> None:
 def best_of(result: RunResult) -> Path:
     """Return the folder of the best attempt of a run."""
     assert result.choice is not None
-    best = choose(result.choice.candidates[1:], SINGLE_LABEL.headline).kept
+    best = choose(result.choice.candidates[1:], SINGLE_LABEL.headline).best
     return result.run.folder / "attempts" / best.lower().replace(" ", "-")
 
 
@@ -111,7 +111,7 @@ def main(run: Path, data: Path, start: Path) -> int:
         result = tune(data, run, start)
     assert result.choice is not None
     figures = [f"{one.name} {one.figure:.6f}" for one in result.choice.candidates]
-    told = [result.choice.kept, *figures, f"{result.evaluation.headline():.6f}"]
+    told = [result.choice.best, *figures, f"{result.evaluation.headline():.6f}"]
     (run.parent / f"{run.name}-{distributed.rank()}.txt").write_text("\n".join(told))
     distributed.leave()
     return 0

@@ -25,13 +25,13 @@ from vitral.training import run as one_run
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import deliver
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.attempts import share_of_time
-from vitral.training.candidates.choice import PROBE
-from vitral.training.candidates.first import HEAD
+from vitral.training.attempts import share_of_time
+from vitral.training.choice import PROBE
+from vitral.training.first import HEAD
 from vitral.training.loop import TrainingResult
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import ANEW
-from vitral.training.planning.budget import Budget
+from vitral.training.choose.attempts import ANEW
+from vitral.training.clock import Budget
 from vitral.training.records.attempts import kept_attempts
 from vitral.training.records.recipe_file import kept_remarks
 from vitral.training.result import RunResult
@@ -68,7 +68,7 @@ def test_each_way_is_tried_in_a_folder_of_its_own_and_the_best_is_delivered(
     assert [folder.name for folder in attempts_of(run)] == sorted(
         ["last-blocks", "lora", "all-weights", "as-from-scratch"]
     )
-    kept = next(one for one in tried if one.name == result.choice.kept)
+    kept = next(one for one in tried if one.name == result.choice.best)
     assert kept.figure == max(one.figure for one in tried)
     assert kept == next(one for one in tried if one.figure == kept.figure)  # of equals the cheaper
     assert result.choice.sentence(SINGLE_LABEL.headline) in said
@@ -82,7 +82,7 @@ def test_what_is_delivered_scores_what_was_said_of_it(whole: tuple[RunResult, li
     result, _ = whole
     assert result.choice is not None
     scores = vitral.evaluate(result.run.folder, data, split="validation", listener=ignore)
-    kept = next(one for one in result.choice.candidates if one.name == result.choice.kept)
+    kept = next(one for one in result.choice.candidates if one.name == result.choice.best)
     assert scores.headline() == pytest.approx(kept.figure)
     for folder in attempts_of(result.run.folder):
         own = json.loads((folder / "attempt.json").read_text())
@@ -195,7 +195,7 @@ def test_each_begins_with_the_linear_probe_as_its_head(
     assert probe.name == PROBE
     assert probe.figure > 0.9
     assert [one.figure for one in others] == pytest.approx([probe.figure] * (len(TRIED) - 1))
-    assert result.choice.kept == PROBE  # of equals the cheapest
+    assert result.choice.best == PROBE  # of equals the cheapest
     remarks = [kept_remarks(folder) for folder in (tmp_path / "run", *attempts_of(tmp_path / "run"))]
     assert remarks == [(HEAD,)] * len(TRIED)
 

@@ -24,7 +24,7 @@ from tests.training.candidates.attempts_run import (
 from tests.training.candidates.material import Killed, at_message, killed_when
 from vitral.events import Event, Message, Progress
 from vitral.training.candidates import attempts as made
-from vitral.training.planning.attempts import LORA
+from vitral.training.choose.attempts import LORA
 from vitral.training.records.attempts import kept_attempts, states, trained_seconds
 from vitral.training.result import RunResult
 

@@ -18,7 +18,7 @@ from vitral.training import loop
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import deliver
 from vitral.training.loop import TrainingResult
-from vitral.training.planning.attempts import LORA
+from vitral.training.choose.attempts import LORA
 from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]
@@ -72,7 +72,7 @@ def test_where_every_way_is_given_up_the_first_classifier_is_delivered(
     monkeypatch.setattr(made, "train", failing(error, *everything))
     result = tune(data, tmp_path / "run", start)
     assert result.choice is not None
-    assert [one.name for one in result.choice.candidates] == [result.choice.kept]
+    assert [one.name for one in result.choice.candidates] == [result.choice.best]
     assert (tmp_path / "run" / "evaluation.json").is_file()
     assert vitral.load(tmp_path / "run").class_names == ("columns", "rows")
 
@@ -114,7 +114,7 @@ def test_without_its_first_classifier_and_time_for_another_a_run_goes_on_with_it
     assert result.choice.candidates[:2] == whole[0].choice.candidates[1:3]
     assert result.choice.candidates[3].images == whole[0].choice.candidates[4].images
     assert not (lost / "checkpoints").exists()
-    best = lost / "attempts" / result.choice.kept.lower().replace(" ", "-")
+    best = lost / "attempts" / result.choice.best.lower().replace(" ", "-")
     weights = [folder / "classifier" / "weights.safetensors" for folder in (lost, best)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 

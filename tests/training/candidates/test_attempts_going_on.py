@@ -31,15 +31,15 @@ from vitral.errors import StorageError, TrainingDiverged, TrainingError, Trainin
 from vitral.events import Event, Message, Progress, ignore
 from vitral.training.candidates import attempts as made
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.choice import PIXELS, PROBE, TRAINED
-from vitral.training.candidates.first import HEAD
-from vitral.training.candidates.time import least
+from vitral.training.choice import PIXELS, PROBE, TRAINED
+from vitral.training.first import HEAD
+from vitral.training.first import least
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import LORA
-from vitral.training.records.asked import last_asked
+from vitral.training.choose.attempts import LORA
+from vitral.training.records.run_file import last_asked
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.recipe_file import kept_remarks
-from vitral.training.records.resume import budget_left, has_unused_time
+from vitral.training.resume import budget_left, has_unused_time
 from vitral.training.result import RunResult
 
 pytestmark = [pytest.mark.usefixtures("short"), pytest.mark.long]

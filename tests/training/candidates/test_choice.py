@@ -5,8 +5,8 @@ import pytest
 from vitral.tasks.chance import Z_95
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Figure
-from vitral.training.candidates.choice import PROBE, TRAINED, Candidate, choose, half_width
-from vitral.training.planning.attempts import ALL, ANEW, COST, FINER, LAST, LORA
+from vitral.training.choice import PROBE, TRAINED, Candidate, choose, half_width
+from vitral.training.choose.attempts import ALL, ANEW, COST, FINER, LAST, LORA
 
 ACCURACY = SINGLE_LABEL.headline
 
@@ -20,25 +20,25 @@ def test_the_better_one_is_kept_and_both_figures_are_said() -> None:
     assert choice.sentence(ACCURACY) == (
         "By 340 validation images: linear probe 91.2% ± 3.0, trained network 90.1% ± 3.2. The linear probe is kept."
     )
-    assert choose(candidates(0.912, 0.92), ACCURACY).kept == TRAINED
+    assert choose(candidates(0.912, 0.92), ACCURACY).best == TRAINED
 
 
 def test_one_alone_is_said_to_be_alone() -> None:
     choice = choose([Candidate("linear probe", 0.75, 40, split="training")], ACCURACY)
-    assert choice.kept == "linear probe"
+    assert choice.best == "linear probe"
     assert choice.sentence(ACCURACY) == (
         "Nothing but a linear probe 75.0% ± 13.0 of 40 training images, each left out of its fit."
     )
 
 
 def test_of_equals_the_cheaper_one_is_kept() -> None:
-    assert choose(candidates(0.9, 0.9), ACCURACY).kept == "linear probe"
+    assert choose(candidates(0.9, 0.9), ACCURACY).best == "linear probe"
 
 
 def test_of_an_error_the_smaller_is_the_better() -> None:
     error = Figure("mae", "error", more_is_better=False, is_share=False)
-    assert choose(candidates(0.5, 0.4), error).kept == TRAINED
-    assert choose(candidates(0.4, 0.5), error).kept == "linear probe"
+    assert choose(candidates(0.5, 0.4), error).best == TRAINED
+    assert choose(candidates(0.4, 0.5), error).best == "linear probe"
 
 
 @pytest.mark.parametrize(("right", "images"), [(0, 5), (5, 5), (31, 34), (170, 340)])
@@ -57,7 +57,7 @@ def test_the_uncertainty_is_half_of_wilsons_interval(right: int, images: int) ->
 def test_what_is_kept_is_never_worse_and_of_equals_the_cheapest(figures: tuple[float, ...]) -> None:
     names = (PROBE, *COST)
     tried = [Candidate(name, figure, 400) for name, figure in zip(names, figures, strict=True)]
-    assert choose(tried, ACCURACY).kept == names[figures.index(max(figures))]
+    assert choose(tried, ACCURACY).best == names[figures.index(max(figures))]
 
 
 @pytest.mark.parametrize(

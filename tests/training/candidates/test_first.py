@@ -21,9 +21,9 @@ from vitral.inference.torch_predictor import TorchPredictor
 from vitral.report.page import render_report
 from vitral.studies.run_report import run_report
 from vitral.training.candidates import first as candidates
-from vitral.training.candidates.choice import PIXELS, PROBE
+from vitral.training.choice import PIXELS, PROBE
 from vitral.training.planning import look, rehearsal
-from vitral.training.planning.from_scratch import FINE, NARROW
+from vitral.training.choose.network import FINE, NARROW
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 from vitral.training.step import Step
@@ -51,7 +51,7 @@ def test_what_training_does_not_beat_is_delivered_and_said_everywhere(tmp_path: 
     said: list[Event] = []
     result = tune(shades(tmp_path / "photos"), tmp_path / "run", listener=said.append)
     assert result.choice is not None
-    assert result.choice.kept == PIXELS
+    assert result.choice.best == PIXELS
     sentence = result.choice_lines()[0]
     lines = [event.text for event in said if isinstance(event, Message)]
     first = (
@@ -95,7 +95,7 @@ def test_what_beats_it_is_delivered(tmp_path: Path) -> None:
     assert result.choice is not None
     pixels, trained = result.choice.candidates
     assert trained.figure > pixels.figure
-    assert result.choice.kept == "trained network"
+    assert result.choice.best == "trained network"
     assert vitral.load(tmp_path / "run").model.config == result.training.model.config
     assert result.evaluation.headline() > 0.8
 
@@ -105,7 +105,7 @@ def test_more_training_that_is_no_better_leaves_the_network_as_it_was(tmp_path: 
     run = tmp_path / "run"
     result = tune(stripes(tmp_path / "photos"), run, overrides=("steps=150", *settings))
     assert result.choice is not None
-    assert result.choice.kept == "trained network"
+    assert result.choice.best == "trained network"
     before = (run / "classifier" / "weights.safetensors").read_bytes()
     said: list[Event] = []
     for steps in (151, 151):  # at the lowest rate; and then nothing is left to do
@@ -137,7 +137,7 @@ def test_without_validation_images_and_time_nothing_is_trained_either(
     result = tune(tmp_path / "photos", tmp_path / "run", time="10m")
     assert result.training.steps == 0
     assert result.choice is not None
-    assert result.choice.kept == PIXELS
+    assert result.choice.best == PIXELS
 
 
 def test_a_start_that_may_have_learned_what_is_scored_now_is_warned_of(tmp_path: Path) -> None:
@@ -415,7 +415,7 @@ def test_where_there_is_no_time_for_anything_a_linear_model_on_pixels_is_deliver
     result = tune(shades(tmp_path / "photos"), tmp_path / "run", time="0.1s", quick=quick, listener=said.append)
     assert result.training.steps == 0
     assert result.choice is not None
-    assert result.choice.kept == PIXELS
+    assert result.choice.best == PIXELS
     assert result.evaluation.headline() == 1.0
     assert any(at_message("leaves no time for anything")(event) for event in said)
     late = replace(result.run.session, started=result.run.session.started - 60)  # as on a slower machine

@@ -10,9 +10,9 @@ import vitral
 from tests.training.candidates.attempts_run import SETTINGS, attempts_of, contents, go_on, in_attempt, tune
 from tests.training.candidates.material import SIZE, Killed, a_start, killed_when, write
 from vitral.events import ignore
-from vitral.training.candidates.choice import choose
+from vitral.training.choice import choose
 from vitral.training.planning import attempts
-from vitral.training.planning.attempts import ALL, ANEW, FINER, LAST, LORA
+from vitral.training.choose.attempts import ALL, ANEW, FINER, LAST, LORA
 from vitral.training.result import RunResult
 from vitral.training.settings.recipe import load_recipe
 
@@ -75,7 +75,7 @@ def test_the_larger_size_is_delivered_where_it_is_best(
     monkeypatch.setattr(attempts, "changes_of", hardly)  # so that the others learn nothing
     result = tune(large, tmp_path / "run", a_start(tmp_path / "start", depth=3), **OWN)
     assert result.choice is not None
-    assert result.choice.kept == FINER
+    assert result.choice.best == FINER
     delivered = vitral.load(tmp_path / "run")
     assert delivered.model.image_size == delivered.preprocessing.image_size == (FINE, FINE)
     assert load_recipe(tmp_path / "run" / "recipe.toml").image_size == FINE

@@ -22,7 +22,7 @@ from vitral.training.methods.distillation import Distillation
 from vitral.training.methods.method import Context
 from vitral.training.methods.teachers import Teacher, columns
 from vitral.training.methods.views import Part, Seen
-from vitral.training.planning.request import ask
+from vitral.training.request import ask
 from vitral.training.settings.recipe import build_recipe
 
 NAMES = tuple(map(str, range(10)))

@@ -5,8 +5,8 @@ from dataclasses import replace
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.training.planning.automatic import Situation
-from vitral.training.planning.facts import DataFacts, Facts, MachineFacts, WeightsFacts
+from vitral.training.choose.recipe import Situation
+from vitral.training.facts import DataFacts, Facts, MachineFacts, WeightsFacts
 
 DATA = DataFacts(
     images=1000, an_epoch=1000, classes=10, task=SINGLE_LABEL, augmentation=Augmentation(flip=False), side=400.0

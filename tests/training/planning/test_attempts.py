@@ -11,7 +11,7 @@ from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
 from vitral.tasks.multi_label import MULTI_LABEL
-from vitral.training.planning.attempts import (
+from vitral.training.choose.attempts import (
     ALL,
     ANEW,
     COST,
@@ -26,12 +26,12 @@ from vitral.training.planning.attempts import (
     frozen_blocks,
     plan_attempts,
 )
-from vitral.training.planning.automatic import PATIENCE_SECONDS
-from vitral.training.planning.cost import Cost
-from vitral.training.planning.facts import Facts, MachineFacts, Measured, WeightsFacts
-from vitral.training.planning.plan import Plan
-from vitral.training.planning.request import ask, read_request
-from vitral.training.planning.resolve import resolve
+from vitral.training.choose.recipe import PATIENCE_SECONDS
+from vitral.training.choose.layout import Cost
+from vitral.training.facts import Facts, MachineFacts, Measured, WeightsFacts
+from vitral.training.session import Plan
+from vitral.training.request import ask, read_request
+from vitral.training.choose.decide import resolve
 from vitral.training.settings.recipe import load_recipe
 
 RECIPE = load_recipe("finetune", ["steps=468", "batch_size=64"])

@@ -13,11 +13,11 @@ from vitral.events import Event, Message
 from vitral.images.augment import Augmentation
 from vitral.models.create import create_model
 from vitral.models.families import build
-from vitral.training.finetune import finetune
-from vitral.training.planning.automatic import Situation, choose_recipe, fitting_size, situation_of
-from vitral.training.planning.facts import Facts, Measured
-from vitral.training.planning.request import ask, read_request
-from vitral.training.planning.resolve import resolve
+from vitral.studies.finetune import finetune
+from vitral.training.choose.recipe import Situation, choose_recipe, fitting_size, situation_of
+from vitral.training.facts import Facts, Measured
+from vitral.training.request import ask, read_request
+from vitral.training.choose.decide import resolve
 from vitral.training.settings.recipe import load_recipe
 
 

@@ -14,7 +14,7 @@ from vitral.models.catalog import variant
 from vitral.models.cost import count_macs
 from vitral.models.families import replace as replace_config
 from vitral.training.planning import from_scratch
-from vitral.training.planning.from_scratch import (
+from vitral.training.choose.network import (
     COARSE,
     FINE,
     NARROW,

@@ -8,9 +8,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitral.data.open import open_data
-from vitral.training.planning.facts import DataFacts
-from vitral.training.planning.look import look
-from vitral.training.planning.request import Asked, ask, read_request
+from vitral.training.facts import DataFacts
+from vitral.training.facts import look
+from vitral.training.request import Request, ask, read_request
 
 
 def write(folder: Path, shown: list[int], side: int, *, first: int = 0) -> Path:
@@ -26,7 +26,7 @@ def write(folder: Path, shown: list[int], side: int, *, first: int = 0) -> Path:
     return folder
 
 
-def looked(data: Path, asked: Asked) -> DataFacts:
+def looked(data: Path, asked: Request) -> DataFacts:
     return look(read_request(asked), open_data(str(data)), None).data
 
 

@@ -18,9 +18,9 @@ from vitral import distributed
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, Progress, ignore
 from vitral.training.planning import published_start, starts
-from vitral.training.planning.request import ask, read_request
-from vitral.training.planning.starts import ChosenStart
-from vitral.training.records.asked import begin, note_start
+from vitral.training.request import ask, read_request
+from vitral.training.choose.start import ChosenStart
+from vitral.training.records.run_file import begin, note_start
 from vitral.training.result import RunResult
 from vitral.weights import download
 from vitral.weights.named import find
@@ -174,7 +174,7 @@ def test_of_two_starts_the_one_with_the_better_features_is_taken_whatever_is_pub
     result = tune(photos, tmp_path / "run", told)
     assert result.run.plan.start == BETTER
     assert result.choice is not None
-    assert result.choice.kept == "linear probe"
+    assert result.choice.best == "linear probe"
     assert result.choice.candidates[-1].figure > 0.7
     (why,) = told.starting("Start:")
     assert why.startswith(f"Start: {BETTER}, by linear probes of two on 96 training images")

@@ -18,8 +18,8 @@ from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
 from vitral.models.create import create_model
 from vitral.models.families import build
-from vitral.training.planning.network import network_config
-from vitral.training.planning.request import ask, read_request
+from vitral.training.network import network_config
+from vitral.training.request import ask, read_request
 from vitral.training.settings.recipe import build_recipe, load_recipe
 
 FEW = ("steps=2", "batch_size=4", "workers=0", "precision=fp32")

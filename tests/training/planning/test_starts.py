@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from vitral.training.planning.published_start import is_free, starts_of
-from vitral.training.planning.request import ask, read_request
-from vitral.training.planning.starts import (
+from vitral.training.published_start import is_free, starts_of
+from vitral.training.request import ask, read_request
+from vitral.training.choose.start import (
     MOST_MEGABYTES,
     Situation,
     Start,
