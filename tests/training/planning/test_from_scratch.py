@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from vitral.training.planning import from_scratch
 
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.cost import count_macs
 from vitral.models.families import replace as replace_config
-from vitral.training.planning import from_scratch
 from vitral.training.choose.network import (
     COARSE,
     FINE,

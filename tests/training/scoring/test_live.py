@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vitral.training.planning import rehearsal
 
 import vitral
 from tests.evaluation.test_fewshot import features_of, few_shot_reference
@@ -20,7 +21,6 @@ from vitral.errors import RecipeError, TrainingDiverged, TrainingError, Training
 from vitral.evaluation.features import extract_features
 from vitral.events import Event, Message, Progress, Scalars, ignore
 from vitral.progress import PlainLines
-from vitral.training.planning import rehearsal
 from vitral.training.scoring import live
 
 SETTINGS = (
