@@ -5,7 +5,7 @@ from pathlib import Path
 from vitral.data.loader import TrainingBatches
 from vitral.data.source import DataSet
 from vitral.files import write_file
-from vitral.images.contact_sheet import contact_sheet
+from vitral.images.drawing import contact_sheet
 from vitral.tasks.task import classes_of
 
 SHOWN = 32
