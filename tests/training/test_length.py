@@ -19,6 +19,7 @@ from vitral.models.create import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
 from vitral.training.methods.method import Context, Method
+from vitral.training.methods.supervised import SupervisedSettings
 from vitral.training.methods.views import Part
 from vitral.training.planning import estimate
 from vitral.training.planning.cost import fit_machine
@@ -28,7 +29,6 @@ from vitral.training.planning.facts import MachineFacts
 from vitral.training.planning.length import fit_length
 from vitral.training.planning.look import look_at_machine
 from vitral.training.planning.memory import fit_memory, usable_bytes
-from vitral.training.settings.methods import SupervisedSettings
 from vitral.training.settings.recipe import Recipe, load_recipe
 
 IMAGENET = 1_281_167

@@ -25,13 +25,12 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training import loop
 from vitral.training.loop import train
 from vitral.training.methods.batches import training_batches
-from vitral.training.methods.masked_patches import MaskedPatches
-from vitral.training.methods.registry import build_method, method_of
+from vitral.training.methods.masked_patches import MaskedPatches, MaskedPatchesSettings
+from vitral.training.methods.method import build_method, method_of
 from vitral.training.methods.supervised import Supervised
 from vitral.training.optimization.statistics import Statistics
 from vitral.training.parallel import Engine
 from vitral.training.records.checkpoints import load_newest, unpack
-from vitral.training.settings.methods import MaskedPatchesSettings
 from vitral.training.settings.recipe import Recipe, build_recipe, load_recipe
 from vitral.training.step import Outcome, Step
 from vitral.training.stopping import StopRequest

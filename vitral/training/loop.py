@@ -20,8 +20,7 @@ from vitral.machine import keep_freed_memory
 from vitral.models.model import Model
 from vitral.seeds import derive
 from vitral.training import faults
-from vitral.training.methods.method import Context
-from vitral.training.methods.registry import build_method
+from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.views import Normalize
 from vitral.training.optimization.adaptation import adapt, settle, training_mode
 from vitral.training.planning.budget import VALIDATIONS, Budget, share_gone

@@ -11,7 +11,7 @@ from vitral.data.batch import Batch
 from vitral.models.experts import MixtureOfExperts
 from vitral.seeds import derive
 from vitral.training.methods.method import Method
-from vitral.training.methods.views import Normalize, Preparation
+from vitral.training.methods.views import BatchPreparation, Normalize
 from vitral.training.optimization.averaging import Average
 from vitral.training.optimization.optimizers import set_learning_rate
 from vitral.training.optimization.precision import autocast
@@ -62,7 +62,7 @@ class Step:
         decay = recipe.averaging.decay
         self.average = None if decay is None else Average(method.module, decay)
         views, classes = method.views(recipe), network.num_classes
-        self.prepare = Preparation(recipe, views, normalize, num_classes=classes, device=self.device)
+        self.prepare = BatchPreparation(recipe, views, normalize, num_classes=classes, device=self.device)
         self.statistics = Statistics(method.module)
         rates = recipe.regularization
         experts = any(isinstance(layer, MixtureOfExperts) for layer in network.modules())

@@ -27,7 +27,7 @@ from vitral.tasks.task import Result
 from vitral.training.candidates.choice import TRAINED, Candidate, Choice, choose
 from vitral.training.candidates.first import FIRST_SHARE, First, first_classifier
 from vitral.training.loop import TrainingResult
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.planning.budget import machine_slowness
 from vitral.training.planning.durations import written

@@ -13,9 +13,8 @@ from vitral.classifier.classifier import Classifier
 from vitral.data.batch import Batch
 from vitral.models.cost import count_macs
 from vitral.tasks.task import Targets
-from vitral.training.methods.method import Context
+from vitral.training.methods.method import Context, build_method
 from vitral.training.methods.mixing import mixes
-from vitral.training.methods.registry import build_method
 from vitral.training.methods.views import View
 from vitral.training.optimization.adaptation import adapt, training_mode
 from vitral.training.planning.facts import Measured

@@ -14,11 +14,11 @@ from vitral.errors import TrainingError
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Message
 from vitral.seeds import generator
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
+from vitral.training.methods.self_supervised import fitted_images
 from vitral.training.planning.budget import Budget, Reserve, machine_slowness
 from vitral.training.planning.durations import written
 from vitral.training.planning.plan import Run
-from vitral.training.scoring.head import fitted_images
 from vitral.training.scoring.live import NEIGHBOURS_AMONG, Live, follow
 
 FIRST, MORE = 2, 16  # images that are timed: so many to warm up, and if there is time so many more

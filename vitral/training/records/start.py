@@ -17,7 +17,7 @@ from vitral.events import Listener, Message, ignore
 from vitral.layout import RUNS
 from vitral.outputs import check_location
 from vitral.tasks.registry import task_named
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.planning.plan import Session
 from vitral.training.planning.prepare import load_start, random_start
 from vitral.training.planning.published_start import with_start

@@ -20,7 +20,7 @@ from vitral.events import Listener, Message, ignore
 from vitral.progress import few_shot_name
 from vitral.seeds import generator
 from vitral.tasks.task import Task
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.settings.recipe import Recipe
 
 NEIGHBOURS_AMONG = 2_000  # training images, at most, among which the nearest are looked for

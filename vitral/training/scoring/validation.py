@@ -12,7 +12,7 @@ from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener
 from vitral.models.model import Model
 from vitral.training.loop import Validate
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.planning.plan import Run
 from vitral.training.scoring.live import Live
 

@@ -19,7 +19,7 @@ from vitral.models.position import PositionAt, PositionKind
 from vitral.models.vit_config import Pooling
 from vitral.overrides import override
 from vitral.paths import is_regular
-from vitral.training.settings.methods import SECTIONS, MethodSettings, method_settings, older_spelling
+from vitral.training.settings.methods import MethodSettings, method_names, method_settings, older_spelling, section_of
 from vitral.training.settings.sections import (
     MAY_CHANGE,
     AdaptationSettings,
@@ -337,7 +337,7 @@ def _explain(error: ValidationError, source: str) -> str:
 def _known_keys() -> list[str]:
     """Return every key of a recipe, dotted."""
     recipe = [key for key, _ in _leaves(Recipe().model_dump(mode="json")) if key != "augmentation"]
-    methods = {f"method.{name}" for section in SECTIONS.values() for name in section.model_fields}
+    methods = {f"method.{name}" for section in map(section_of, method_names()) for name in section.model_fields}
     augmentation = {f"augmentation.{name}" for name in Augmentation.__dataclass_fields__}
     return [*recipe, *sorted({*methods, *augmentation} - {*recipe})]
 
