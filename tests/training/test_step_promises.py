@@ -28,11 +28,11 @@ from vitral.training.methods.batches import training_batches
 from vitral.training.methods.masked_patches import MaskedPatches, MaskedPatchesSettings
 from vitral.training.methods.method import build_method, method_of
 from vitral.training.methods.supervised import Supervised
-from vitral.training.optimization.statistics import Statistics
+from vitral.training.optimization.sharpness import Statistics
 from vitral.training.parallel import Engine
 from vitral.training.records.checkpoints import load_newest, unpack
 from vitral.training.settings.recipe import Recipe, build_recipe, load_recipe
-from vitral.training.step import Outcome, Step
+from vitral.training.step import Step, StepResult
 from vitral.training.stopping import StopRequest
 
 
@@ -49,13 +49,13 @@ def test_figures_are_fetched_where_they_are_logged_and_not_at_every_step(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[dict[str, float]] = []
-    figures = Outcome.figures
+    figures = StepResult.figures
 
-    def watched(outcome: Outcome) -> dict[str, float]:
+    def watched(outcome: StepResult) -> dict[str, float]:
         fetched.append(figures(outcome))
         return fetched[-1]
 
-    monkeypatch.setattr(Outcome, "figures", watched)
+    monkeypatch.setattr(StepResult, "figures", watched)
     monkeypatch.setattr(loop, "SHOWN_SECONDS", float("inf"))
     _, result = run.train()
     logged = [row for row in result.history if "loss" in row]

@@ -1,4 +1,4 @@
-"""What simple classifiers reach on the pixels, and on the frozen features of trained weights, before a run trains."""
+"""The scores of simple classifiers on pixels, and on the frozen features of trained weights, before a run trains."""
 
 import dataclasses
 import json
@@ -13,19 +13,19 @@ from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning.plan import Run
 from vitral.training.records.run_folder import BASELINES_FILE
 
-BASELINE_SHARE = 0.05  # of the budget, or of the time that training is expected to take, for baselines
-BASELINE_SECONDS = 5.0  # that they may take in any case, where there is no budget
+BASELINE_SHARE = 0.05  # of the budget, or of the training's expected time
+BASELINE_SECONDS = 5.0  # that baselines may take in any case if there is no budget
 
 
 def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) -> Baselines | None:
-    """Return the scores of simple classifiers; None where they were not asked for, do not fit the data or take too long.
+    """Return the scores of simple classifiers; None if they are off, do not fit the data or take too long.
 
     Args:
-        run: what was asked, decided and read.
-        listener: hears them.
-        fitted: what is known of the training images already.
+        run: The run.
+        listener: The listener for their sentence.
+        fitted: The training images' features, if they are known already.
     """
-    # Several labels have neither neighbours' votes nor a closed form of the kind.
+    # Neighbours' votes and the closed form need a single label.
     if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
