@@ -225,6 +225,6 @@ def test_a_stop_is_heard_between_the_batches_of_a_validation(run: Run, other_run
 
 def test_alone_a_process_asks_nobody_else() -> None:
     request = StopRequest()
-    assert not request.asked()
+    assert not request.received()
     request.signal = signal.SIGTERM
-    assert request.asked()
+    assert request.received()

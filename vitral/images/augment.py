@@ -36,9 +36,9 @@ ASPECT = (3 / 4, 4 / 3)
 ATTEMPTS = 100  # of TensorFlow's sampler
 TORCHVISION_ATTEMPTS = 10
 LESS_THAN_HALF = 0.5 - 1e-7  # of a pixel, TensorFlow's: what a width is rounded down by at most
-LONGEST = 16  # times the shorter side, that the longer one of a "padded" image has at most
+LONGEST = 16  # the longer side of a "padded" image, at most, as a multiple of the shorter side
 ANTIALIASED = ("resized", "square", "padded")  # crops whose sources resize by Pillow
-SELDOM = 0.1  # share of the views whose box may be smaller than the view
+SELDOM = 0.1  # the share of views with a box that may be smaller than the view
 
 
 @dataclass(frozen=True, kw_only=True)

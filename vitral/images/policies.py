@@ -16,7 +16,7 @@ from vitral.images.geometry import Steps
 from vitral.images.pillow_operations import OPERATIONS, Canvas, Colour
 
 POLICIES = ("none", "timm-randaugment", "big-vision-randaugment", "autoaugment", "three-augment", "multi-view")
-Policy = str  # one of these, or of a plugin's
+Policy = str  # a name above, or a plugin's
 Interpolation = Literal["bilinear", "bicubic", "random"]
 Moved = tuple[Image.Image, Steps]  # an image and where its pixels went
 Value = Callable[[float, int], float]  # an operation's value, from the magnitude and a sign
@@ -51,7 +51,7 @@ def _either_way(largest: float) -> Value:
 
 
 def _counted(largest: float) -> Value:
-    # In single precision as in torchvision, whose rounding changes a few values.
+    # In single precision, because torchvision's rounding changes a few values.
     return lambda number, sign: sign * float(torch.linspace(0.0, largest, 10)[int(number)])
 
 

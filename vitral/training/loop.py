@@ -1,4 +1,4 @@
-"""The one training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
+"""The training loop: batches by step, updates, validation, checkpoints; resumed at any step to the same bits."""
 
 import contextlib
 import math
@@ -150,8 +150,8 @@ class _Trainer:
         self.saved_step = 0
         self.trained_seconds = 0.0
         self.first_step = 0
-        self.shown: dict[str, float] = {}
-        self.shown_at = 0.0
+        self.figures: dict[str, float] = {}
+        self.figures_fetched = 0.0
 
     def restore(self, *, longer: bool, further: bool) -> None:
         """Restore the newest whole checkpoint, if there is any.
@@ -208,7 +208,7 @@ class _Trainer:
                     for batch in batches:
                         expected = self.state.step + 1
                         self.advance(batch, log)
-                        stop = request.asked()
+                        stop = request.received()
                         budget.step_made()
                         self.pace(budget)
                         self.state = replace(self.state, seconds=earlier + time.monotonic() - start)
@@ -218,7 +218,7 @@ class _Trainer:
             self.writer.wait()
         finally:
             log.close()
-        return self.result(_signal(request) if request.asked() else None)
+        return self.result(_signal(request) if request.received() else None)
 
     def _batches(self, budget: Budget) -> Generator[Batch, None, None]:
         # With a budget the length may still change, and that must not restart the workers.
@@ -322,14 +322,14 @@ class _Trainer:
         """Report the last update to log and listener; its figures are fetched only if they are written or shown."""
         step, total = self.state.step, self.state.total_steps
         logged = step % LOG_EVERY == 0 or step in (1, total)
-        if logged or time.monotonic() - self.shown_at >= SHOWN_SECONDS:
-            self.shown, self.shown_at = outcome.figures(), time.monotonic()
+        if logged or time.monotonic() - self.figures_fetched >= SHOWN_SECONDS:
+            self.figures, self.figures_fetched = outcome.figures(), time.monotonic()
         if logged:
-            figures = {**self.shown, "learning_rate": rate}
+            figures = {**self.figures, "learning_rate": rate}
             log.write(step, figures)
             self.listener(Scalars(step, figures))
-        shown = {name: value for name, value in self.shown.items() if name != "gradient_norm"}
-        self.listener(Progress("train", step, total, {**shown, "images_per_second": self.images_per_second()}))
+        visible = {name: value for name, value in self.figures.items() if name != "gradient_norm"}
+        self.listener(Progress("train", step, total, {**visible, "images_per_second": self.images_per_second()}))
 
     def images_per_second(self) -> float:
         """Return the speed of this process's steps, counting the whole batch."""
@@ -372,7 +372,7 @@ class _Trainer:
                 self.listener(replace(event, task="validate") if isinstance(event, Progress) else event)
 
         def stop() -> bool:
-            return self.state.step < self.state.total_steps and request.asked()
+            return self.state.step < self.state.total_steps and request.received()
 
         average = self.step.average
         try:

@@ -21,7 +21,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.signal: int | None = None
 
-    def asked(self) -> bool:
+    def received(self) -> bool:
         """Tell whether any process received a signal; all processes of a job must call this equally often."""
         return distributed.any_of(self.signal is not None)
 

@@ -22,7 +22,7 @@ from vitral.models.model import HEADS, Model
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of the Newton-Schulz iteration, as in the original
 EPS = 1e-7  # the least norm by which a matrix is divided
 RMS = 0.2  # of an update in units of the learning rate, about that of AdamW's
-PROJECTIONS = ("qkv.weight", "kqv.weight")  # query, key and value, which are three matrices in one parameter
+PROJECTIONS = ("qkv.weight", "kqv.weight")  # parameters that hold three matrices: query, key and value
 
 Matrices = Float[Tensor, "matrices rows columns"]
 

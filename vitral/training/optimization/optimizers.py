@@ -122,10 +122,10 @@ def set_learning_rate(optimizer: Optimizer, rate: float, backbone_rate: float) -
 
 @torch.no_grad()
 def add_penalty(optimizers: Iterable[Optimizer], share: float = 1.0) -> None:
-    """Add to the gradients that of the weight decay that counts as a part of the loss, `share` times; before a backward pass.
+    """Add `share` times the gradient of the weight decay that is a part of the loss; call this before a backward pass.
 
-    SAM's original takes the decay of SGD so (sam_jax, flax_training.py): it points the way uphill, is taken where that leads,
-    and is clipped with the rest.
+    SAM's original treats the decay of SGD in this way (sam_jax, flax_training.py): it is part of the gradient that climbs, of
+    the gradient at the top, and of the norm that is clipped.
     """
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         if not group.get("penalty"):

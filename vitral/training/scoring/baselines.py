@@ -29,8 +29,8 @@ def run_baselines(run: Run, listener: Listener, fitted: Fitted | None = None) ->
     if not run.session.request.asked.baselines or not run.data.task.exclusive or run.data.scored_split() == "train":
         return None
     path = run.folder / BASELINES_FILE
-    if run.session.resume and (kept := distributed.broadcast(read_kept(Baselines, path))) is not None:
-        return kept
+    if run.session.resume and (stored := distributed.broadcast(read_kept(Baselines, path))) is not None:
+        return stored
     expected = run.cost.seconds if run.session.budget_seconds is None else run.session.budget_seconds
     seconds = max(BASELINE_SHARE * expected, BASELINE_SECONDS if run.session.budget_seconds is None else 0.0)
     trained = run.plan.origin == "weights"

@@ -56,13 +56,15 @@ def open_judging(
 
 
 def _check(key: str, data: DataSet) -> None:
-    why = "" if data.task.exclusive else f"whose images {data.task.labelled}"
+    why = "" if data.task.exclusive else f"its images {data.task.labelled}"
     if any(split.endless for split in data.splits.values()):
-        why = "which is endless"
+        why = "it is endless"
     elif "validation" not in data.splits:
-        why = "which has no validation images"
+        why = "it has no validation images"
     if why:
-        raise RecipeError(f"'{key}' needs a dataset of one class an image, not {data.name}, {why}; leave it out.")
+        raise RecipeError(
+            f"'{key}' needs validation images of one class each, and {data.name} does not fit: {why}; leave it out."
+        )
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The section of a recipe that says how a network learns: each method has its own, told apart by its name."""
+"""The section of a recipe for the method by which a network learns; each method has its own section."""
 
 import importlib
 from typing import Any, ClassVar
