@@ -18,9 +18,8 @@ from vitral.data.open import open_data
 from vitral.data.source import Source
 from vitral.errors import ImageError
 from vitral.events import Event, Message
-from vitral.images.augment import Augmentation
+from vitral.images.augment import Augmentation, decoding_factor, kept_shape
 from vitral.images.decode import Pixels, Shrink
-from vitral.images.keep import decoding_factor, kept_shape
 from vitral.training.methods.batches import training_batches
 from vitral.training.settings.recipe import Recipe
 

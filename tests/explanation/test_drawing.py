@@ -12,7 +12,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import INK, WARNING, Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.images.decode import Pixels
-from vitral.images.lettering import shorten
+from vitral.images.drawing import shorten
 
 
 def photo(height: int, width: int) -> Pixels:

@@ -12,9 +12,8 @@ import numpy as np
 from vitral import distributed
 from vitral.data.source import Source
 from vitral.errors import ImageError
-from vitral.images.augment import Augmentation
+from vitral.images.augment import Augmentation, decoding_factor, kept_shape, shrunk
 from vitral.images.decode import Pixels, Shrink
-from vitral.images.keep import decoding_factor, kept_shape, shrunk
 
 SHARE = 0.25  # of the free memory that kept images may take
 PROBES = 16  # images that are looked at for the size of those kept

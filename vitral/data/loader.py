@@ -28,7 +28,7 @@ from vitral.data.kept import KeptImages
 from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
-from vitral.images.augment import Augmentation, View, training_view
+from vitral.images.augment import Augmentation, TrainingView, training_view
 from vitral.images.pillow_operations import Colour
 from vitral.images.policies import GREY
 from vitral.images.preprocessing import Preprocessing
@@ -188,7 +188,7 @@ class TrainingBatches:
             {name: batches.batch(step) for name, batches in self.extra.items()},
         )
 
-    def _labels(self, indices: Indices, views: Sequence[View]) -> Targets:
+    def _labels(self, indices: Indices, views: Sequence[TrainingView]) -> Targets:
         """Return the labels of images as they are of their first views."""
         if not self.labelled:
             return torch.full((len(indices),), -1)
@@ -196,7 +196,7 @@ class TrainingBatches:
         labels = [self.task.follow(self.source.label(index), view.geometry) for index, view in pairs]
         return self.task.encode(labels, self.num_classes)
 
-    def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[View]:
+    def _views(self, step: int, rows: Indices, indices: Indices, number: int) -> list[TrainingView]:
         """Return one view of each of the images that stand in some rows of the whole batch."""
         augmentation = (self.augmentation, *self.more)[number]
         counters = (number,) if number else ()

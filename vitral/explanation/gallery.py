@@ -16,7 +16,7 @@ from vitral.explanation.explain import Explanation, explain
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.images.decode import Pixels
-from vitral.images.thumbnail import thumbnail
+from vitral.images.encode import thumbnail
 from vitral.progress import show
 
 MOST = 60  # images of a gallery: a page of more is not looked through, and each takes 33 passes

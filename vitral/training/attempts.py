@@ -26,7 +26,7 @@ from vitral.training.description import remarks_on
 from vitral.training.first import FirstClassifier
 from vitral.training.loop import TrainingResult, advice_to_resume, train
 from vitral.training.methods.batches import augmentations
-from vitral.training.methods.registry import method_of
+from vitral.training.methods.method import method_of
 from vitral.training.optimization.precision import training_device
 from vitral.training.plan import Attempt
 from vitral.training.prepare import set_rates

@@ -26,7 +26,7 @@ from vitral.data.published.matlab import read_matlab, whole_numbers
 from vitral.data.published.tree import Tree, Unpacked, counted
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import Found
+from vitral.paths import FoundFile
 from vitral.tasks.any_label import ANY_LABEL
 
 TITLE = "ImageNet"
@@ -58,7 +58,7 @@ def _trains(path: str) -> bool:
     return _class_of(path, TRAINING) is not None or _class_of(path, CLASS_TAR) is not None
 
 
-def _class_tars(files: Sequence[Found]) -> list[str]:
+def _class_tars(files: Sequence[FoundFile]) -> list[str]:
     """Return the tars of classes that are not unpacked."""
     tars = {file.path: own for file in files if (own := _class_of(file.path, CLASS_TAR)) is not None}
     unpacked = {_class_of(file.path, TRAINING) for file in files} if tars else set()

@@ -10,7 +10,7 @@ from vitral.data.published.flowers import list_flowers
 from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
 from vitral.data.published.pets import list_pets
 from vitral.errors import DataError
-from vitral.paths import Found, from_home
+from vitral.paths import FoundFile, from_home
 
 
 def _cifar(form: Form, path: Path, how: Opening) -> Listing:
@@ -43,7 +43,7 @@ def is_published(spec: str) -> bool:
     return spec.partition(":")[0] in PUBLISHED
 
 
-def refuse_unnamed(path: Path, files: Iterable[Found]) -> None:
+def refuse_unnamed(path: Path, files: Iterable[FoundFile]) -> None:
     """Refuse a folder that is a published dataset in its authors' form, but was not named as one.
 
     Raises:

@@ -9,7 +9,7 @@ from vitral.data.archive import TAR_SUFFIXES, ZIP_SUFFIXES, Member, TarImages, i
 from vitral.data.folder import Files, ours_error
 from vitral.data.stored import JoinedStores, Store
 from vitral.errors import DataError, ImageError
-from vitral.paths import Found, is_folder, look_at, refuse_endless, walk
+from vitral.paths import FoundFile, is_folder, look_at, refuse_endless, walk
 
 MOST_TEXT = 1 << 26  # bytes of a list or of a file of labels
 Key = TypeVar("Key", bound=Hashable)
@@ -33,7 +33,7 @@ class Tree:
         path: Path,
         dataset: str,
         archives: Mapping[str, Unpacked],
-        tars: Callable[[Sequence[Found]], list[str]] = lambda files: [],
+        tars: Callable[[Sequence[FoundFile]], list[str]] = lambda files: [],
     ) -> None:
         """List the files.
 
@@ -164,7 +164,7 @@ def counted(images: Mapping[str, Sequence[object]], published: Mapping[str, int]
     )
 
 
-def _folder(path: Path) -> tuple[list[Found], Store]:
+def _folder(path: Path) -> tuple[list[FoundFile], Store]:
     walked = walk(path)
     if walked.ours == [""]:
         raise ours_error(path)
@@ -173,7 +173,7 @@ def _folder(path: Path) -> tuple[list[Found], Store]:
     return walked.files, Files(path, [file.path for file in walked.files])
 
 
-def _packed(path: Path, files: list[Found], archives: Mapping[str, Unpacked]) -> list[Path]:
+def _packed(path: Path, files: list[FoundFile], archives: Mapping[str, Unpacked]) -> list[Path]:
     """Return the authors' archives in a folder that are not unpacked there."""
     packed = []
     for stem, unpacked in archives.items():
@@ -191,15 +191,15 @@ def _ends_with(pattern: str) -> Callable[[str], bool]:
     return lambda path: whole.fullmatch(path) is not None
 
 
-def _archive(path: Path, parent: str) -> tuple[list[Found], Store]:
+def _archive(path: Path, parent: str) -> tuple[list[FoundFile], Store]:
     members, store = open_archive(path, nested=True)
-    return [Found(_below(parent, member), member.size) for member in members], store
+    return [FoundFile(_below(parent, member), member.size) for member in members], store
 
 
-def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[Found], Store]]:
+def _tars(path: Path, tars: Sequence[str]) -> list[tuple[list[FoundFile], Store]]:
     opened = zip(tars, open_tars([path / tar for tar in tars]), strict=True)
     return [
-        ([Found(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
+        ([FoundFile(_below(f"{tar.rpartition('.')[0]}/", member), member.size) for member in members], store)
         for tar, (members, store) in opened
     ]
 
