@@ -24,6 +24,11 @@ class SingleLabel(Task):
     headline: ClassVar[Figure] = Figure("top1", "accuracy")
     objectives: ClassVar[tuple[str, ...]] = ("softmax", "sigmoid")
     exclusive: ClassVar[bool] = True
+    closed_form: ClassVar[bool] = True
+    mixable: ClassVar[bool] = True
+    calibrated: ClassVar[bool] = True
+    comparable: ClassVar[bool] = True
+    folder_version: ClassVar[int] = 1
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the one class."""

@@ -147,8 +147,14 @@ class Task(ABC):
         meaning: what the probabilities of an image are to one another.
         headline: the figure by which networks are compared.
         objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
-        exclusive: whether each image has exactly one of the classes, so that simple classifiers can be compared with the
-            network, and a sure answer that differs from the label makes the label doubtful.
+        exclusive: Whether each image has exactly one of the classes, so that features can be scored by their neighbours, and
+            a sure answer that differs from the label makes the label doubtful.
+        closed_form: Whether a first classifier of frozen features is fitted in closed form before the network is trained.
+        mixable: Whether images may be mixed in pairs (MixUp, CutMix), their labels becoming shares of the classes.
+        calibrated: Whether probabilities are the softmax of the logits and a temperature can be fitted to them.
+        comparable: Whether each answer is right or wrong and scored as an `Evaluation`, so that two classifiers, or parts of
+            the data, can be compared image by image.
+        folder_version: The first version of the classifier folder that holds such a classifier.
         fewest_classes: that a network can learn to tell.
         scored: whether there are labels, by which a network can be scored.
     """
@@ -160,6 +166,11 @@ class Task(ABC):
     headline: ClassVar[Figure]
     objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
     exclusive: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = False
+    mixable: ClassVar[bool] = False
+    calibrated: ClassVar[bool] = False
+    comparable: ClassVar[bool] = False
+    folder_version: ClassVar[int] = 2
     fewest_classes: ClassVar[int] = 2
     scored: ClassVar[bool] = True
 
@@ -226,6 +237,10 @@ class Task(ABC):
     @abstractmethod
     def read(self, values: Mapping[str, Any]) -> Result:
         """Return the result that its `to_json` gave, also after a way through a file."""
+
+    def scoring(self, learned: "Task") -> "Task":
+        """Return the task by which a classifier that learned another task is scored on data of this one: the classifier's."""
+        return learned
 
     def follow(self, label: Label, geometry: Geometry) -> Label:
         """Return the label of a view of an image: one that says where in the image something is follows the pixels."""

@@ -27,7 +27,7 @@ from vitral.data.published.tree import Tree, Unpacked, counted
 from vitral.data.stored import Entry
 from vitral.errors import DataError
 from vitral.paths import Found
-from vitral.tasks.any_label import ANY_LABEL
+from vitral.tasks.any_right_label import ANY_RIGHT_LABEL
 
 TITLE = "ImageNet"
 TRAINING = r"(n\d{8})/(?!ILSVRC2012_val_\d+\.jpe?g$)[^/]+\.jpe?g"
@@ -129,7 +129,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
         store=tree.store,
         entries={"test": entries},
         class_names=names,
-        task=ANY_LABEL,
+        task=ANY_RIGHT_LABEL,
         notes=(
             *counted({"test": images}, {"test": PUBLISHED["test"]}, TITLE),
             f"{unlabelled:,} of the {len(images):,} images have no right label among the {COUNT:,} and are left out.",

@@ -12,7 +12,6 @@ from vitral.advice import argument, function
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.costs import COSTS
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.methods.mixing import mixes
 from vitral.training.planning.durations import rounded
 from vitral.training.planning.facts import DataFacts, MachineFacts
@@ -96,7 +95,7 @@ def situation_of(data: DataFacts, machine: MachineFacts, budget_seconds: float |
     """Return the situation that facts describe."""
     assert data.side is not None, "the images' size was not looked at"
     assert machine.macs_per_second is not None, "the machine's speed was not measured"
-    one_class = data.task == SINGLE_LABEL
+    one_class = data.task.mixable
     return Situation(data.an_epoch, data.side, machine.macs_per_second, budget_seconds, data.detail, one_class)
 
 

@@ -16,7 +16,6 @@ from vitral.images.augment import Augmentation
 from vitral.models.cost import count_parameters
 from vitral.models.model import Model
 from vitral.models.naming import describe
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning.attempts import Attempt
 from vitral.training.planning.cost import Cost
 from vitral.training.planning.request import Asked, Request
@@ -169,7 +168,7 @@ class Run:
             return "a recipe was named, and what it trains is delivered"
         if not self.session.request.asked.baselines:
             return f"no simple classifier is fitted with {argument('baselines', False)}"
-        if self.data.task != SINGLE_LABEL or not self.recipe.method.uses_labels:
+        if not self.data.task.closed_form or not self.recipe.method.uses_labels:
             return "there is one only where every image has one class, and the network learns those"
         return ""
 

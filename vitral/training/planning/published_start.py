@@ -18,7 +18,6 @@ from vitral.models.cost import count_macs
 from vitral.models.costs import COSTS
 from vitral.models.families import replace as replace_config
 from vitral.models.vit_config import ViTConfig
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.optimization.precision import autocast, training_device
 from vitral.training.planning import starts
 from vitral.training.planning.automatic import PATIENCE_SECONDS, fitting_size, image_size, length
@@ -193,7 +192,7 @@ def _situation(session: Session, side: float) -> Situation:
     batch, steps = length(images, on_gpu=machine.gpu_bytes is not None)
     return Situation(
         images=images,
-        classes=len(data.class_names) if data.task == SINGLE_LABEL else 0,
+        classes=len(data.class_names) if data.task.exclusive else 0,
         side=side,
         learned=batch * steps,
         macs_per_second=training_speed(training_device()),

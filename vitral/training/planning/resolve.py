@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from vitral.advice import argument
-from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning import from_scratch
 from vitral.training.planning.attempts import COST, Attempt, finer_size, plan_attempts
 from vitral.training.planning.automatic import (
@@ -85,7 +84,7 @@ def _judges_nothing(request: Request, facts: Facts) -> bool:
     """Tell whether a run that has a first classifier, see `Run.why_no_first`, has no images to compare a trained network by."""
     asked, data, method = request.asked, facts.data, request.in_full.method
     unnamed = asked.kind == "fine-tune" and not (request.recipe_named or request.begun)
-    return unnamed and asked.baselines and data.task == SINGLE_LABEL and method.uses_labels and not data.judged
+    return unnamed and asked.baselines and data.task.closed_form and method.uses_labels and not data.judged
 
 
 def _laid_out(plan: Plan, facts: Facts, measured: Measured, budget_seconds: float | None) -> tuple[Plan, Cost]:
@@ -147,7 +146,7 @@ def _why_one(attempt: Attempt, budget_seconds: float | None) -> str:
 
 def _tries_several(request: Request, facts: Facts) -> bool:
     """Tell whether several ways to learn may be tried: the data and, without a budget, patience leave more than one."""
-    if not request.several or facts.weights is None or facts.data.task != SINGLE_LABEL:
+    if not request.several or facts.weights is None or not facts.data.task.closed_form:
         return False
     situation = _of_weights(request, facts)
     return bool(request.begun) or only_method(situation) is None

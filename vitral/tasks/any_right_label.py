@@ -33,7 +33,7 @@ from vitral.tasks.task import (
 
 
 @dataclass(frozen=True)
-class AnyLabelEvaluation(Result):
+class AnyRightLabelEvaluation(Result):
     """The scores of a classifier on one split of which images have several right labels.
 
     Attributes:
@@ -89,10 +89,10 @@ class AnyLabelEvaluation(Result):
 
 
 @dataclass(frozen=True)
-class AnyLabel(Task):
+class AnyRightLabel(Task):
     """An image has one class or more, and any of them is a right answer."""
 
-    name: ClassVar[str] = "any-label"
+    name: ClassVar[str] = "any-right-label"
     labelled: ClassVar[str] = "may have several right labels"
     headline: ClassVar[Figure] = Figure("top1", "accuracy, any right label")
 
@@ -114,6 +114,10 @@ class AnyLabel(Task):
         if len(named) < len(labels):
             raise DataError("An image has no right label, so that no answer can be right; leave it out.")
         return marked(named, num_classes)
+
+    def scoring(self, learned: Task) -> Task:
+        """Return this task for a classifier of one class an image: its answer may be any of the right labels."""
+        return self if learned.exclusive else learned
 
     def probabilities(self, logits: Logits) -> Probabilities:
         """Return the softmax: one answer is wanted."""
@@ -141,12 +145,12 @@ class AnyLabel(Task):
         *,
         class_names: Sequence[str],
         describe: Callable[[int], str],
-    ) -> AnyLabelEvaluation:
+    ) -> AnyRightLabelEvaluation:
         """Score predicted probabilities against all the right classes."""
         check_probabilities(probabilities.numpy())
         right = self.right(probabilities, targets)
         confidences, picked = probabilities.max(dim=1)
-        return AnyLabelEvaluation(
+        return AnyRightLabelEvaluation(
             num_examples=len(right),
             top1=float(right.double().mean()),
             top1_interval=wilson_interval(int(right.sum()), len(right)),
@@ -162,11 +166,11 @@ class AnyLabel(Task):
             ),
         )
 
-    def read(self, values: Mapping[str, Any]) -> AnyLabelEvaluation:
+    def read(self, values: Mapping[str, Any]) -> AnyRightLabelEvaluation:
         """Return the scores that `to_json` gave."""
         mistakes = tuple(Mistake(**mistake) for mistake in values["mistakes"])
-        fields = {field.name: values[field.name] for field in dataclasses.fields(AnyLabelEvaluation)}
-        return AnyLabelEvaluation(**{**with_tuples(fields), "mistakes": mistakes})
+        fields = {field.name: values[field.name] for field in dataclasses.fields(AnyRightLabelEvaluation)}
+        return AnyRightLabelEvaluation(**{**with_tuples(fields), "mistakes": mistakes})
 
 
-ANY_LABEL = AnyLabel()
+ANY_RIGHT_LABEL = AnyRightLabel()
