@@ -28,7 +28,7 @@ from tests.data.written import (
 )
 from vitral.data.loader import TrainingBatches, load_training
 from vitral.data.open import _expand, open_data
-from vitral.data.table import ParquetImages, parquet_cells
+from vitral.data.tables import ParquetImages, parquet_cells
 from vitral.errors import DataError
 from vitral.images.augment import Augmentation
 

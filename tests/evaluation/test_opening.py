@@ -11,8 +11,8 @@ from PIL import Image
 from tests.evaluation.test_compare import SHADES, shade_classifier
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
-from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet
+from vitral.data.splits import DRAWN_ANEW
 from vitral.data.subset import Subset
 from vitral.errors import DataError
 from vitral.evaluation.aspects import aspects

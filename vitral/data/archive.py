@@ -22,9 +22,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vitral.data.assemble import Listing, Opening
 from vitral.data.classes import Folder, arrange
 from vitral.data.folder import note_ours, ours_error
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL
 from vitral.data.stored import Entry, Handles, Store, Strings
 from vitral.errors import DataError, ImageError

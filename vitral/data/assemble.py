@@ -4,14 +4,12 @@ import math
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
-from vitral.data.classes import Reading
 from vitral.data.fingerprint import (
     fingerprint,
     former_fingerprint,
@@ -20,78 +18,22 @@ from vitral.data.fingerprint import (
     take_inventory,
     whole,
 )
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import members, part_name, part_notes
 from vitral.data.published.imagenet_classes import translated
-from vitral.data.share import SHARE, share_out
 from vitral.data.source import BadImage, DataSet
+from vitral.data.splits import make_splits
 from vitral.data.stored import Entry, Store, StoredImages
 from vitral.data.threads import in_threads
 from vitral.described import is_text
 from vitral.errors import DataError, ImageError, UnreadableImagesError, did_you_mean
-from vitral.events import Listener, Progress, ignore
+from vitral.events import Progress
 from vitral.images.augment import Augmentation
-from vitral.tasks.single_label import SINGLE_LABEL
-from vitral.tasks.task import Task
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
 CHECKED = 50_000  # up to so many images, all are decoded before training; of more, so many evenly spaced ones
 CHECKED_AFAR = 64  # of images that are read over a network
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """A reader's result.
-
-    Attributes:
-        title: the data's name in messages: a path or address.
-        name: short, for people and folder names.
-        store: where the images are.
-        entries: by split: "train", "validation", "test", or "all" for images in none.
-        class_names: in the order that the data itself declares; None for natural order.
-        task: what a label is.
-        notes: on the data, one line each.
-        shards: for each split the ends of its shards, where it is best read shard by shard.
-        remote: whether the images are read over a network.
-        bad: entries that are already known to be bad: name and reason.
-        bad_classes: their classes.
-        reading: which folder named the class, where folders are nested.
-        held_out: the share of the training images that become a validation split where the data have none; 0 for none.
-        base: what images' names begin with on this machine alone.
-        outside: how many images are in no class and were left out.
-    """
-
-    title: str
-    name: str
-    store: Store
-    entries: Mapping[str, list[Entry]]
-    class_names: tuple[str, ...] | None = None
-    task: Task = SINGLE_LABEL
-    notes: tuple[str, ...] = ()
-    shards: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    remote: bool = False
-    bad: tuple[BadImage, ...] = ()
-    bad_classes: frozenset[str] = frozenset()
-    reading: Reading | None = None
-    held_out: float = SHARE
-    base: str = ""
-    outside: int = 0
-
-
-@dataclass(frozen=True)
-class Opening:
-    """How a dataset is opened; see `open_data`."""
-
-    class_names: Sequence[str] | None = None
-    skip_bad_images: bool = False
-    trained_on: Collection[str] | None = None
-    listener: Listener = ignore
-    verify: bool = True
-    classes: Reading | None = None
-    hold_out: bool = True
-    part: Fraction | None = None
-    labelled: bool = True
-    checking_seconds: float | None = None
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -115,7 +57,7 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
     others = how.trained_on is not None and not set(map(whole, how.trained_on)) & set(fingerprints)
     held_out = listing.held_out if how.hold_out or "test" not in entries else 0.0
     order = _own_order(listing, entries, names)
-    splits = share_out(entries, order, notes, contents, whole=others, held_out=held_out)
+    splits = make_splits(entries, order, notes, contents, whole=others, held_out=held_out)
     if how.part is not None and "train" in splits:
         splits["train"] = _part(splits["train"], listing.base, how.part, notes)
     numbers = {name: number for number, name in enumerate(names)}

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 from vitral.data.columns import find_columns
 from vitral.data.open import tables_in
 from vitral.data.source import Source
-from vitral.data.table import TEXT_SUFFIXES, parquet_cells
+from vitral.data.tables import TEXT_SUFFIXES, parquet_cells
 from vitral.data.text_table import DELIMITERS, find_images
 from vitral.errors import DataError, did_you_mean, one_line
 

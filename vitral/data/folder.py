@@ -7,8 +7,9 @@ and every later use, is matched to them by name. In nested folders, `vitral.data
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import Listing, Opening, assemble
+from vitral.data.assemble import assemble
 from vitral.data.classes import Reading, arrange
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some, split_named
 from vitral.data.source import BadImage, DataSet
 from vitral.data.stored import Entry, Strings

@@ -4,16 +4,16 @@ Classes of more than COUNT images are kept, 500 in the paper; of each the first 
 50 there, and the others are trained on. Images stay as they are: what size the network sees them at is the recipe's.
 """
 
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import from_home, look_at
 
 PREFIX = "frequent:"
 FORM = f"{PREFIX}COUNT:SOURCE, such as {PREFIX}500:imagenet21k/"
@@ -35,9 +35,10 @@ class Frequent:
     source: str
 
 
-def is_frequent(spec: str) -> bool:
-    """Tell whether a name of data is spelled like the frequent classes of others."""
-    return spec.startswith(PREFIX) and look_at(spec) is None
+def divide_frequent(spec: str) -> tuple[str, str, str]:
+    """Return what stands before the source in the name of frequent classes, "frequent:500:", the source, and nothing."""
+    count, colon, source = spec.removeprefix(PREFIX).partition(":")
+    return f"{PREFIX}{count}{colon}", source, ""
 
 
 def read_frequent(spec: str) -> Frequent:
@@ -51,8 +52,7 @@ def read_frequent(spec: str) -> Frequent:
         raise DataError(
             f"'{spec:.200}' does not name the frequent classes of data; write {FORM}, with a count of at least 10."
         )
-    source = match[2]
-    return Frequent(int(match[1]), str(from_home(source)) if source.startswith("~") else source)
+    return Frequent(int(match[1]), os.path.expanduser(match[2]))
 
 
 def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:

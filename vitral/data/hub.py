@@ -10,11 +10,11 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 
 from vitral.data.address import find
-from vitral.data.assemble import Listing
 from vitral.data.columns import CLASSES, IMAGES, UNREAD
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry
-from vitral.data.table import class_names, list_tables, split_of_file
+from vitral.data.tables import class_names, list_tables, split_of_file
 from vitral.errors import DataError, ImageError, one_line
 from vitral.tasks.registry import task_of
 
@@ -63,7 +63,7 @@ def is_saved(folder: Path) -> bool:
     return any((folder / name).is_file() for name in SAVED)
 
 
-def list_hub(spec: str, *, labelled: bool = True) -> Listing:
+def list_hub(spec: str, how: Opening) -> Listing:
     """Return the images of "hf:OWNER/NAME" or "hf:OWNER/NAME:CONFIG", downloaded whole into the cache of `datasets`.
 
     Raises:
@@ -77,7 +77,7 @@ def list_hub(spec: str, *, labelled: bool = True) -> Listing:
             loaded = datasets.load_dataset(name, config or None)
     except Exception as error:  # the library raises many types, some of its own
         raise DataError(f"'{spec}' cannot be fetched from the Hub ({one_line(error)}).") from error
-    return _list(spec, name.split("/")[-1], loaded, labelled=labelled)
+    return _list(spec, name.split("/")[-1], loaded, labelled=how.labelled)
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def list_saved(folder: Path, *, labelled: bool = True) -> Listing:
     return _list(str(folder), folder.resolve().name, loaded, labelled=labelled)
 
 
-def list_stream(spec: str, *, labelled: bool = True) -> Listing:
+def list_stream(spec: str, how: Opening) -> Listing:
     """Return the images of "hf-stream:OWNER/NAME" or "hf-stream:OWNER/NAME:CONFIG", read from the Hub as they are needed.
 
     The Hub keeps every dataset as Parquet files too; their row groups are the shards.
@@ -123,7 +123,7 @@ def list_stream(spec: str, *, labelled: bool = True) -> Listing:
     """
     name, _, config = spec.removeprefix(STREAM).partition(":")
     root = f"hf://datasets/{name}@~parquet/{config or 'default'}"
-    return list_parquet_tree(spec, root, name.split("/")[-1], labelled=labelled)
+    return list_parquet_tree(spec, root, name.split("/")[-1], labelled=how.labelled)
 
 
 def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True) -> Listing:

@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitral.advice import argument
 from vitral.data.batch import Batch
-from vitral.data.kept import KeptImages
+from vitral.data.image_cache import CachedImages
 from vitral.data.sampling import Indices, batch_indices, batch_passes
 from vitral.data.source import Source
 from vitral.errors import DataError, ImageError, PluginError
@@ -120,9 +120,9 @@ class TrainingBatches:
         self.fill = fill
         self._images = self._read()
 
-    def _read(self) -> list[Source | KeptImages]:
+    def _read(self) -> list[Source | CachedImages]:
         return [
-            KeptImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
+            CachedImages(self.source, how, self.image_size) if how.decode == "kept" else self.source
             for how in (self.augmentation, *self.more)
         ]
 
@@ -148,7 +148,7 @@ class TrainingBatches:
 
     def open(self) -> list[str]:
         """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""
-        kept = [line for images in self._images if isinstance(images, KeptImages) for line in images.open()]
+        kept = [line for images in self._images if isinstance(images, CachedImages) for line in images.open()]
         return kept + [line for batches in self.extra.values() for line in batches.open()]
 
     def indices(self, step: int) -> Indices:

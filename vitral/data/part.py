@@ -6,17 +6,19 @@ validation and test images are those of the whole, also where the validation ima
 """
 
 import hashlib
+import os
 import re
 import unicodedata
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from vitral.data.fingerprint import of_part
+from vitral.data.listing import Opening
 from vitral.data.source import DataSet
 from vitral.data.subset import Subset
 from vitral.errors import DataError
-from vitral.paths import from_home, look_at
+from vitral.paths import look_at
 from vitral.tasks.task import classes_of
 
 PREFIX = "part:"
@@ -45,10 +47,25 @@ def is_part(spec: str) -> bool:
     return spec.startswith(PREFIX) and look_at(spec) is None
 
 
-def divided(spec: str) -> tuple[str, str]:
-    """Return what stands before the source in the name of a share, "part:10%:", and the source."""
+def divide_part(spec: str) -> tuple[str, str, str]:
+    """Return what stands before the source in the name of a share, "part:10%:", the source, and nothing."""
     share, colon, source = spec.removeprefix(PREFIX).partition(":")
-    return f"{PREFIX}{share}{colon}", source
+    return f"{PREFIX}{share}{colon}", source, ""
+
+
+def open_part(spec: str, how: Opening, open_source: Callable[[str, Opening], DataSet]) -> DataSet:
+    """Open part:SHARE:SOURCE.
+
+    Args:
+        spec: That name.
+        how: See `open_data`.
+        open_source: Opens the source.
+
+    Raises:
+        DataError: it is not of that form, or there is no such source.
+    """
+    part = read_part(spec)
+    return open_source(part.source, replace(how, part=part.share))
 
 
 def read_part(spec: str) -> Part:
@@ -57,7 +74,7 @@ def read_part(spec: str) -> Part:
     Raises:
         DataError: it is not of that form, or the share is not above 0 and at most 1.
     """
-    before, source = divided(spec)
+    before, source, _ = divide_part(spec)
     said = before.removeprefix(PREFIX).removesuffix(":")
     share = _share(said)
     if share is None:
@@ -68,7 +85,7 @@ def read_part(spec: str) -> Part:
         raise DataError(f"'{spec:.200}' does not say of which data; write {FORM}.")
     if is_part(source):
         raise DataError(f"'{spec:.200}' is a share of a share; write one alone, {FORM}.")
-    return Part(share, str(from_home(source)) if source.startswith("~") else source)
+    return Part(share, os.path.expanduser(source))
 
 
 def _share(text: str) -> Fraction | None:

@@ -24,11 +24,11 @@ import numpy as np
 
 from vitral.data.address import address_errors, is_address, open_address
 from vitral.data.archive import UNREADABLE, headers, regular
-from vitral.data.assemble import Listing
 from vitral.data.columns import UNREAD
+from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
 from vitral.data.stored import Entry, Handles, Strings
-from vitral.data.table import split_of_file
+from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
 from vitral.files import write_file

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vitral.data.assemble import Listing
 from vitral.data.columns import CLASSES, IMAGES, UNREAD, Columns, find_columns, in_order, known_column, split_of_row
 from vitral.data.folder import Files
+from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, names_in, split_named
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry

@@ -7,10 +7,9 @@ from itertools import chain
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.assemble import Opening
 from vitral.data.image_files import Arrange, Unlabelled, files_in, of_file, read_ahead, require
-from vitral.data.open import is_built_in, is_data_name, list_data, open_data
-from vitral.data.part import is_part
+from vitral.data.listing import Opening
+from vitral.data.open import is_data_name, is_opened_whole, list_data, open_data
 from vitral.data.source import BadImage, Source
 from vitral.data.stored import Store, StoredImages
 from vitral.errors import DataError, ImageError
@@ -82,7 +81,7 @@ def _of_folder(folder: Path, listener: Listener, arrange: Arrange) -> Iterator[U
 
 
 def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
-    if is_built_in(spec) or is_part(spec):
+    if is_opened_whole(spec):
         data = open_data(spec, skip_bad_images=True, verify=False, listener=listener)
         if any(source.endless for source in data.splits.values()):
             raise DataError(f"'{spec}' is endless; name a file or a folder.")

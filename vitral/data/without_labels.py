@@ -4,18 +4,19 @@ A folder or an archive may hold its images in whatever sub-folders; of any other
 with splits the test images are left out: what is to be scored later is not learned from, not even without labels.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from vitral.data.archive import archive_images, is_archive
-from vitral.data.assemble import Listing, Opening
 from vitral.data.folder import list_images
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL
-from vitral.data.share import SHARE
+from vitral.data.splits import HELD_OUT
 from vitral.data.stored import Entry
 from vitral.errors import DataError
-from vitral.paths import from_home, is_folder, is_regular, look_at
+from vitral.paths import is_folder, is_regular, look_at
 from vitral.tasks.unlabelled import CLASS, UNLABELLED
 
 PREFIX = f"{CLASS}:"
@@ -39,7 +40,7 @@ def source_in(spec: str) -> str:
         raise DataError(
             f"'{spec:.200}' does not say which images; write {PREFIX}FOLDER, or {PREFIX} and any other data."
         )
-    return str(from_home(source)) if source.startswith("~") else source
+    return os.path.expanduser(source)
 
 
 def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing:
@@ -92,5 +93,5 @@ def _without_labels(listing: Listing, spec: str) -> Listing:
         shards={"train": ends} if ends else {},
         bad_classes=frozenset({CLASS}),
         reading=None,
-        held_out=min(SHARE, MOST_HELD_OUT / len(train)),
+        held_out=min(HELD_OUT, MOST_HELD_OUT / len(train)),
     )

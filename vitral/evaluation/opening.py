@@ -12,8 +12,8 @@ from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import side_by_side
 from vitral.data.open import open_data
-from vitral.data.share import DRAWN_ANEW
 from vitral.data.source import DataSet, Source
+from vitral.data.splits import DRAWN_ANEW
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
 from vitral.events import Listener, Message

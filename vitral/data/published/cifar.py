@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from vitral.data.archive import Member, TarImages
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.published.tree import Tree, counted
 from vitral.data.stored import Entry, JoinedStores, Store
 from vitral.errors import DataError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.matlab import read_matlab, whole_numbers
 from vitral.data.published.tree import Tree, counted

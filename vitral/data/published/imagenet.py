@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import some, split_named
 from vitral.data.published.imagenet_classes import COUNT, in_words_of, synsets
 from vitral.data.published.matlab import read_matlab, whole_numbers

@@ -5,7 +5,7 @@ A line is "Abyssinian_100 1 1 1": the image, the number of its breed, and two fi
 
 from pathlib import Path
 
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.tree import Tree, counted
 from vitral.data.stored import Entry

@@ -4,8 +4,8 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import Listing, Opening
 from vitral.data.folder import Files
+from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry
 from vitral.data.vtab.listed import evenly, size_notes
 from vitral.data.vtab.tasks import VtabTask

@@ -6,7 +6,7 @@ Their order is not known to be TFDS's, so that the official 800 and 200 images c
 import hashlib
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.names import natural_key
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry

@@ -7,7 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry
 from vitral.data.vtab.examples import parse
 from vitral.data.vtab.listed import evenly, label_of, parts, size_notes

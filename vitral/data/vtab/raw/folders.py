@@ -5,7 +5,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitral.data.assemble import Listing
+from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets

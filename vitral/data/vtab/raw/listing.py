@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.published.tree import counted
 from vitral.data.stored import Entry, Store
 from vitral.data.vtab.listed import evenly, label_of, parts, size_notes

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vitral.data.assemble import AUGMENTATION, Listing, Opening, assemble
+from vitral.data.assemble import AUGMENTATION, assemble
+from vitral.data.listing import Listing, Opening
 from vitral.data.source import DataSet
 from vitral.data.vtab.lists import LISTS, list_folder
 from vitral.data.vtab.prepared import find
@@ -79,6 +80,12 @@ def read_spec(spec: str) -> Spec:
             f"the tasks are {', '.join(task.name for task in TASKS)}."
         )
     return Spec(from_home(root), task_named(name), both)
+
+
+def divide_vtab(spec: str) -> tuple[str, str, str]:
+    """Return "vtab:", the folder in a name such as vtab:ROOT:TASK, and ":TASK"."""
+    root = spec.removeprefix(PREFIX).removesuffix(f":{BOTH}").rpartition(":")[0]
+    return PREFIX, root, spec[len(PREFIX) + len(root) :]
 
 
 def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> DataSet:

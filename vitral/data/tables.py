@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitral.data.address import address_errors, is_address, open_address
-from vitral.data.assemble import Listing
 from vitral.data.columns import UNREAD, Columns, find_columns, in_order, split_of_row
+from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from vitral.data.assemble import Listing, Opening
+from vitral.data.listing import Listing, Opening
 from vitral.data.published.cifar import CIFAR10, CIFAR100, CIFAR100_COARSE, Form, list_cifar
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.imagenet import list_imagenet, list_imagenet_real, list_imagenet_v2
@@ -36,11 +36,6 @@ SIGNS = {
     "imagelabels.mat": "flowers102",
     "annotations/trainval.txt": "pets",
 }
-
-
-def is_published(spec: str) -> bool:
-    """Tell whether a name is of a published dataset, with or without where it is."""
-    return spec.partition(":")[0] in PUBLISHED
 
 
 def refuse_unnamed(path: Path, files: Iterable[Found]) -> None:

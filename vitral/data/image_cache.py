@@ -26,7 +26,7 @@ HEAD, ALIGNED = (
 MEMORY, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
 
-class KeptImages:
+class CachedImages:
     """The images of a source as `kept_shape` has them, each decoded when it is first asked for.
 
     What is returned depends on the image alone: one that is not kept, for want of memory or for being larger than those that
@@ -121,8 +121,8 @@ class KeptImages:
         return shrunk(pixels, kept_shape(whole, self._augmentation, self._size)), whole
 
 
-def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> KeptImages:
-    return KeptImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
+def _for_another_process(source: Source, augmentation: Augmentation, size: tuple[int, int], limit: int) -> CachedImages:
+    return CachedImages(source, augmentation, size, limit=limit // (os.cpu_count() or 1))
 
 
 def _given_back() -> int:
