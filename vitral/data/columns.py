@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from vitral.data.names import ALL, split_named
-from vitral.errors import DataError
+from vitral.errors import DataError, did_you_mean
 
 IMAGES = (
     *("image", "img", "picture", "path", "file", "filename", "file_name", "filepath"),  # codespell:ignore picture
@@ -56,6 +56,16 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
     if labelled and classes is None:
         raise DataError(f"'{title}' has no column of classes (its columns: {have}); name one of them 'label'.")
     return Columns(image, classes, known_column(names, SPLIT))
+
+
+def check_column(title: str, column: str, names: Sequence[str]) -> None:
+    """Refuse a column that a table does not have.
+
+    Raises:
+        DataError: it does not.
+    """
+    if column not in names:
+        raise DataError(f"'{title}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
 
 
 def split_of_row(name: str | None, split: str, table: str, row: str) -> str:

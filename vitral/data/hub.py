@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 # HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
@@ -13,7 +15,7 @@ from vitral.data.address import find
 from vitral.data.columns import CLASSES, IMAGES, UNREAD
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, split_named
-from vitral.data.stored import Entry
+from vitral.data.stored import Entry, located
 from vitral.data.tables import class_names, list_tables, split_of_file
 from vitral.errors import DataError, ImageError, one_line
 from vitral.tasks.registry import task_of
@@ -28,9 +30,7 @@ class HubImages:
 
     def __init__(self, title: str, parts: list[Any], column: str) -> None:
         self._title, self._parts, self._column = title, parts, column
-        self._firsts = [0]
-        for part in parts:
-            self._firsts.append(self._firsts[-1] + len(part))
+        self._ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
 
     def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path.
@@ -38,7 +38,7 @@ class HubImages:
         Raises:
             ImageError: the row holds neither.
         """
-        part, row = self._find(index)
+        part, row = located(self._ends, index)
         value = self._parts[part][row][self._column]
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
@@ -50,12 +50,8 @@ class HubImages:
 
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""
-        part, row = self._find(index)
+        part, row = located(self._ends, index)
         return f"{self._title} {self._parts[part].split or 'rows'}[{row}]"
-
-    def _find(self, index: int) -> tuple[int, int]:
-        part = next(number for number, end in enumerate(self._firsts[1:]) if index < end)
-        return part, index - self._firsts[part]
 
 
 def is_saved(folder: Path) -> bool:

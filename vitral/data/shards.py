@@ -27,7 +27,7 @@ from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.columns import UNREAD
 from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, NAMES_LIMIT, common_folder, listed_names, names_in, natural_key
-from vitral.data.stored import Entry, Handles, Strings
+from vitral.data.stored import Entry, Handles, Strings, located
 from vitral.data.tables import split_of_file
 from vitral.errors import DataError, ImageError, StorageError, one_line
 from vitral.events import Listener, Progress
@@ -76,9 +76,9 @@ class ShardImages:
         Raises:
             ImageError: the shard cannot be read, or is shorter than it was.
         """
-        shard, size = self._shard(index), int(self._sizes[index])
+        size = int(self._sizes[index])
         try:
-            file = self._handles.get(self._shards[shard])
+            file = self._handles.get(self._shard(index))
             file.seek(int(self._offsets[index]))
             data: bytes = file.read(size)
         except Exception as error:  # each file system raises its own types
@@ -89,10 +89,10 @@ class ShardImages:
 
     def name(self, index: int) -> str:
         """Return shard and example, such as "train-000.tar:000001"."""
-        return f"{self._shards[self._shard(index)]}:{self._names[index]}"
+        return f"{self._shard(index)}:{self._names[index]}"
 
-    def _shard(self, index: int) -> int:
-        return int(np.searchsorted(self._ends, index, side="right"))
+    def _shard(self, index: int) -> str:
+        return self._shards[located(self._ends, index)[0]]
 
 
 def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labelled: bool = True) -> Listing:

@@ -45,6 +45,17 @@ class Entry(NamedTuple):
     size: int
 
 
+def located(ends: Int64[np.ndarray, " lists"], index: int) -> tuple[int, int]:
+    """Return in which of several lists an item of all of them is, and its index there.
+
+    Args:
+        ends: The number of items up to the end of each list.
+        index: The item's index in all of them.
+    """
+    number = int(np.searchsorted(ends, index, side="right"))
+    return number, index - (0 if number == 0 else int(ends[number - 1]))
+
+
 class JoinedStores:
     """Several stores as one: the images of each after those of the one before.
 
@@ -67,8 +78,8 @@ class JoinedStores:
         return store.name(own)
 
     def _find(self, index: int) -> tuple[Store, int]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return self._stores[number], index - (0 if number == 0 else int(self._ends[number - 1]))
+        number, own = located(self._ends, index)
+        return self._stores[number], own
 
 
 class Strings:

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from vitral.data.source import Source
+from vitral.data.stored import located
 from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.task import Label, classes_of
 
@@ -106,8 +107,8 @@ class Joined:
         return source.describe(offset)
 
     def _find(self, index: int) -> tuple[Source, int]:
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return self._sources[number], index - (0 if number == 0 else int(self._ends[number - 1]))
+        number, offset = located(self._ends, index)
+        return self._sources[number], offset
 
 
 def spread_over(source: Source, most: int) -> Subset:
@@ -115,20 +116,14 @@ def spread_over(source: Source, most: int) -> Subset:
     return Subset(source, np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(np.int64)))
 
 
-class Renumbered:
-    """A source whose classes have other numbers.
+class _Changed:
+    """A source as it is, for those that change one thing of it."""
 
-    Args:
-        source: images and labels.
-        numbers: the new number of each class.
-    """
-
-    def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
-        self._source, self._numbers = source, numbers
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self.endless, self.shards = source.endless, source.shards
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._source)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
@@ -138,84 +133,6 @@ class Renumbered:
     def encoded(self, index: int) -> bytes | Path | None:
         """Return an image as it is stored."""
         return self._source.encoded(index)
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        label = self._source.label(index)
-        if isinstance(label, int):
-            return int(self._numbers[label])
-        return tuple(sorted(self._numbers[list(label)].tolist())) if isinstance(label, tuple) else label
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
-        labels = self._source.labels()
-        return np.where(labels < 0, labels, self._numbers[labels])
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
-
-
-class Relabelled:
-    """A source whose images have other labels.
-
-    Args:
-        source: images.
-        labels: the class of each, in order.
-    """
-
-    def __init__(self, source: Source, labels: Int64[np.ndarray, " examples"]) -> None:
-        self._source, self._labels = source, labels
-        self.endless, self.shards = source.endless, source.shards
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
-
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(index, shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(index)
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return int(self._labels[index])
-
-    def labels(self) -> Int64[np.ndarray, " examples"]:
-        """Return the classes in order."""
-        return self._labels
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
-
-
-class Redrawn:
-    """A source whose images are changed, and nothing else.
-
-    Args:
-        source: images and labels.
-        draw: from an image and its index to the changed one; what worker processes can be sent.
-    """
-
-    def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:
-        self._source, self._draw = source, draw
-        self.endless, self.shards = source.endless, source.shards
-
-    def __len__(self) -> int:
-        """Return how many images there are."""
-        return len(self._source)
-
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels, changed."""
-        return self._draw(self._source.image(index, shrink), index)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return None: a changed image is not stored."""
-        return None
 
     def label(self, index: int) -> Label:
         """Return the label of an image."""
@@ -228,3 +145,70 @@ class Redrawn:
     def describe(self, index: int) -> str:
         """Return what the source calls the image."""
         return self._source.describe(index)
+
+
+class Renumbered(_Changed):
+    """A source whose classes have other numbers.
+
+    Args:
+        source: Images and labels.
+        numbers: The new number of each class.
+    """
+
+    def __init__(self, source: Source, numbers: Int64[np.ndarray, " classes"]) -> None:
+        super().__init__(source)
+        self._numbers = numbers
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image, renumbered."""
+        label = self._source.label(index)
+        if isinstance(label, int):
+            return int(self._numbers[label])
+        return tuple(sorted(self._numbers[list(label)].tolist())) if isinstance(label, tuple) else label
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the classes in order, renumbered."""
+        labels = self._source.labels()
+        return np.where(labels < 0, labels, self._numbers[labels])
+
+
+class Relabelled(_Changed):
+    """A source whose images have other labels.
+
+    Args:
+        source: The images.
+        labels: The class of each image, in order.
+    """
+
+    def __init__(self, source: Source, labels: Int64[np.ndarray, " examples"]) -> None:
+        super().__init__(source)
+        self._labels = labels
+
+    def label(self, index: int) -> Label:
+        """Return the new label of an image."""
+        return int(self._labels[index])
+
+    def labels(self) -> Int64[np.ndarray, " examples"]:
+        """Return the new classes in order."""
+        return self._labels
+
+
+class Redrawn(_Changed):
+    """A source whose images are changed, and nothing else.
+
+    Args:
+        source: Images and labels.
+        draw: From an image and its index to the changed image; it can be sent to worker processes.
+    """
+
+    def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:
+        super().__init__(source)
+        self._draw = draw
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels, changed."""
+        return self._draw(self._source.image(index, shrink), index)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return None: a changed image is not stored."""
+        return None

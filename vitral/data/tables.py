@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from vitral.data.address import address_errors, is_address, open_address
-from vitral.data.columns import UNREAD, Columns, find_columns, in_order, split_of_row
+from vitral.data.columns import UNREAD, Columns, check_column, find_columns, in_order, split_of_row
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
-from vitral.data.text_table import LIST_SUFFIX, is_list, list_text
-from vitral.errors import DataError, ImageError, did_you_mean, one_line
+from vitral.data.text_table import LIST_SUFFIX, is_list, list_text, text_column
+from vitral.errors import DataError, ImageError, one_line
 from vitral.paths import Walk, refuse_endless
 from vitral.tasks.registry import task_of
 
@@ -168,25 +168,27 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     )
 
 
-def parquet_cells(path: str, column: str) -> list[tuple[str, object]]:
-    """Return the name of the image of each row of a Parquet file, as `list_tables` has it, and the row's cell of a column.
+def column_of(path: str, column: str) -> list[tuple[str, str]]:
+    """Return the name of the image of each row of a table, as `list_tables` has it, and the row's cell of a column as text.
 
     Raises:
-        DataError: the file cannot be read, or has no such column.
+        DataError: the table cannot be read, or has no such column.
     """
-    cells: list[tuple[str, object]] = []
+    if path.lower().endswith(TEXT_SUFFIXES):
+        return text_column(Path(path), column)
+    cells: list[tuple[str, str]] = []
     with _parquet(path) as opened:
         table = pq.ParquetFile(opened)
         names = table.schema_arrow.names
-        if column not in names:
-            raise DataError(f"'{path}' has no column '{column}', only {', '.join(names)}.{did_you_mean(column, names)}")
+        check_column(path, column, names)
         columns = find_columns(path, names)
         declared = _declared_names(table.schema_arrow, columns.classes)
         for group in range(table.num_row_groups):
             rows = _group_rows(table, group, columns, path, declared)
             values = table.read_row_group(group, columns=[column]).column(0).to_pylist()
+            texts = ("" if value is None else str(value).strip() for value in values)
             named = (_row_name(own, path, row) for row, (own, _, _) in enumerate(rows, len(cells)))
-            cells += zip(named, values, strict=True)
+            cells += zip(named, texts, strict=True)
     return cells
 
 

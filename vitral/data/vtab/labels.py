@@ -17,16 +17,6 @@ VEHICLES = 3  # KITTI's types below it are a car, a van and a truck
 FEWEST_OBJECTS = 3  # in an image of CLEVR
 
 
-def feature(name: str) -> Label:
-    """Return a label that is stored as such."""
-    return partial(_stored, name)
-
-
-def binned(name: str, width: float) -> Label:
-    """Return a stored value, counted from 0, in bins of so many values."""
-    return partial(_binned, name, width)
-
-
 def _stored(name: str, example: Example) -> int:
     return int(_of(example, name)[0])
 
@@ -55,6 +45,25 @@ def kitti_distance(example: Example) -> int:
 
 def _bin(value: float, thresholds: tuple[float, ...]) -> int:
     return bisect.bisect_left(thresholds, value) - 1
+
+
+OF_OBJECTS: dict[str, Label] = {
+    "clevr_count": clevr_count,
+    "clevr_distance": clevr_distance,
+    "kitti_distance": kitti_distance,
+}
+
+
+def label_named(name: str, width: float | None = None) -> Label:
+    """Return a label by its name: one that is made of objects, or else a stored feature.
+
+    Args:
+        name: The label or the feature.
+        width: How many stored values, counted from 0, are one class; None where each is one.
+    """
+    if name in OF_OBJECTS:
+        return OF_OBJECTS[name]
+    return partial(_stored, name) if width is None else partial(_binned, name, width)
 
 
 def _of(example: Example, name: str) -> list[float]:

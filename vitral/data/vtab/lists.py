@@ -26,7 +26,7 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
     folder = root / task.folder
     if not any((folder / name).is_file() for name in LISTS.values()):
         return None
-    names = task.names or tuple(str(number) for number in range(task.classes))
+    names = task.numbered
     entries: dict[str, list[Entry]] = {}
     paths: list[str] = []
     for split, name in LISTS.items():

@@ -75,7 +75,7 @@ def _names(folder: Path, task: VtabTask) -> tuple[str, ...]:
         names = ()
     if len(set(names)) == len(names) == task.classes:
         return names
-    return task.names or tuple(str(number) for number in range(task.classes))
+    return task.numbered
 
 
 def _named(entries: list[Entry], names: tuple[str, ...], folder: Path) -> list[Entry]:

@@ -18,6 +18,7 @@ from vitral.errors import DataError, ImageError
 from vitral.events import Progress
 from vitral.images.decode import read_image
 
+IMAGE = "image"  # the feature that holds the image, in all of the datasets
 SHOWN = 100  # records between two lines of progress
 
 
@@ -28,16 +29,15 @@ class ExampleImages:
         paths: the files' paths.
         files: their records.
         located: of each image its record.
-        feature: that holds the image.
-        scale: what pixel values are multiplied by.
+        scale: The factor by which pixel values are multiplied.
     """
 
     def __init__(
-        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[Location], *, feature: str, scale: int
+        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[Location], *, scale: int = 1
     ) -> None:
         self._paths, self._files = [path.name for path in paths], list(files)
         self._located = np.array([(one.file, one.index) for one in located], dtype=np.int64)
-        self._feature, self._scale = feature, scale
+        self._scale = scale
 
     def read(self, index: int) -> bytes:
         """Return an image's encoded bytes.
@@ -47,11 +47,11 @@ class ExampleImages:
         """
         file, record = self._located[index].tolist()
         try:
-            values = parse(self._files[file].read(record)).get(self._feature)
+            values = parse(self._files[file].read(record)).get(IMAGE)
         except DataError as error:
             raise ImageError(f"'{self.name(index)}' cannot be read: {error}.") from error
         if not values:
-            raise ImageError(f"'{self.name(index)}' has no feature '{self._feature}' that holds an image.")
+            raise ImageError(f"'{self.name(index)}' has no feature '{IMAGE}' that holds an image.")
         return bytes(values[0]) if self._scale == 1 else scaled(values[0], self._scale)
 
     def name(self, index: int) -> str:
@@ -83,11 +83,11 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     located = {split: prepared.locate(part) for split, part in parts(task).items()}
     notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
     located["test"] = evenly(located["test"], most_test)
-    names = task.names or prepared.names() or tuple(str(number) for number in range(task.classes))
+    names = task.names or prepared.names() or task.numbered
     if len(names) != task.classes:
         raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
     everything = [one for some in located.values() for one in some]
-    store = ExampleImages(prepared.paths, prepared.files, everything, feature=task.image, scale=task.scale)
+    store = ExampleImages(prepared.paths, prepared.files, everything, scale=task.scale)
     entries: dict[str, list[Entry]] = {}
     index = 0
     for split, some in located.items():

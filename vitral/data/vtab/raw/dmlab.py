@@ -41,7 +41,7 @@ def read_dmlab(folder: Path) -> RawDataset:
                 labels.append(label)
                 located.append(Location(len(files) - 1, index))
         splits[split] = labelled(keys, range(first, len(located)), labels)
-    return RawDataset(store=ExampleImages(paths, files, located, feature="image", scale=1), splits=splits)
+    return RawDataset(store=ExampleImages(paths, files, located), splits=splits)
 
 
 def _key_and_label(path: Path, file: TFRecords, index: int) -> tuple[bytes, Any]:
