@@ -49,7 +49,7 @@ def chosen(files: Sequence[str], share: Fraction) -> set[str]:
 def test_shares_are_nested_and_about_as_large_as_they_say() -> None:
     smaller: set[str] = set()
     for text in SHARES:
-        share = read_part(f"part:{text}:photos").share
+        share = read_part(f"part:{text}:photos")[0]
         larger = chosen(NAMES, share)
         assert smaller <= larger
         for label in "abcd":  # five standard deviations of a fair draw
@@ -174,7 +174,7 @@ def test_the_path_in_a_share_is_the_sources(tmp_path: Path) -> None:
         assert path_in(f"{before}here") == "here"
         assert seen_from_here(f"{before}here", str(tmp_path)) == f"{before}{tmp_path / 'here'}"
     assert path_in("part:10%:~/photos") == str(Path.home() / "photos")
-    assert read_part("part:10%:~/photos").source == str(Path.home() / "photos")
+    assert read_part("part:10%:~/photos")[1] == str(Path.home() / "photos")
 
 
 @pytest.mark.parametrize(

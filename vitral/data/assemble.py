@@ -20,7 +20,7 @@ from vitral.data.fingerprint import (
 )
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
-from vitral.data.part import members, part_name, part_notes
+from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
 from vitral.data.source import BadImage, DataSet
 from vitral.data.splits import make_splits
@@ -87,9 +87,9 @@ def assemble(listing: Listing, how: Opening) -> DataSet:
 
 def _part(images: list[Entry], base: str, share: Fraction, notes: list[str]) -> list[Entry]:
     """Return a share of the training images, and note what it is."""
-    named = ((image.name.removeprefix(base).lstrip("/"), image.classes) for image in images)
-    chosen, bare = members(named, share)
-    notes += part_notes(share, chosen=len(chosen), images=len(images), bare=bare)
+    named = [(image.name.removeprefix(base).lstrip("/"), image.classes) for image in images]
+    chosen, more = chosen_part(named, share)
+    notes += more
     return [images[index] for index in chosen]
 
 

@@ -7,12 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from vitral import distributed
-from vitral.data.stored import Store
+from vitral.data.stored import Entry, Store
 from vitral.data.threads import in_threads
 from vitral.errors import VitralError
 
@@ -22,33 +21,7 @@ HASHED = 50_000  # up to so many images, all are hashed; of more, so many evenly
 DIGEST_BYTES = 16
 
 Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them
-
-
-class Listed(Protocol):
-    """An image of a listing."""
-
-    @property
-    def store_index(self) -> int:
-        """Its index in the store."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """Its name in the store."""
-        ...
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Its classes."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Its size in bytes."""
-        ...
-
-
-Splits = Mapping[str, Sequence[Listed]]
+Splits = Mapping[str, Sequence[Entry]]
 
 
 def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, str]:
@@ -121,7 +94,7 @@ def changes(before: Inventory, now: Inventory) -> list[str]:
     return phrases
 
 
-def _line(split: str, image: Listed, contents: Mapping[int, str]) -> str:
+def _line(split: str, image: Entry, contents: Mapping[int, str]) -> str:
     return json.dumps([split, image.name, sorted(image.classes), image.size, contents.get(image.store_index)])
 
 

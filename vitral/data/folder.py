@@ -7,16 +7,14 @@ and every later use, is matched to them by name. In nested folders, `vitral.data
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from vitral.data.assemble import assemble
-from vitral.data.classes import Reading, arrange
+from vitral.data.classes import arrange
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some, split_named
-from vitral.data.source import BadImage, DataSet
+from vitral.data.source import BadImage
 from vitral.data.stored import Entry, Strings
 from vitral.errors import DataError
-from vitral.events import Listener, ignore
 from vitral.images.decode import EXTENSIONS
-from vitral.paths import Walk, is_folder, look_at, walk
+from vitral.paths import Walk, walk
 
 
 class Files:
@@ -35,28 +33,6 @@ class Files:
         return str(self._root / self._paths[index])
 
 
-def open_folder(
-    folder: Path,
-    *,
-    class_names: Sequence[str] | None = None,
-    classes: Reading | None = None,
-    skip_bad_images: bool = False,
-    trained_on: str | None = None,
-    listener: Listener = ignore,
-) -> DataSet:
-    """Read a folder's classes and splits, and decode every image once to make sure that it can be read.
-
-    Nothing in the folder is ever written. The arguments are those of `open_data`.
-
-    Raises:
-        DataError: the folder is not a dataset, or its classes do not match `class_names`.
-        ImageError: images cannot be read; the first are named, all are counted.
-    """
-    trained = None if trained_on is None else (trained_on,)
-    how = Opening(class_names, skip_bad_images, trained, listener, classes=classes)
-    return assemble(list_folder(folder, how=how), how)
-
-
 def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Listing:
     """Return the images of a folder by split.
 
@@ -66,12 +42,8 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
         how: which folder names a class.
 
     Raises:
-        DataError: it is not a folder, cannot be read, or was written by Vitral.
+        DataError: it cannot be read, or was written by Vitral.
     """
-    if look_at(folder) is None:
-        raise DataError(f"The folder '{folder}' does not exist.")
-    if not is_folder(folder):
-        raise DataError(f"'{folder}' is a file; give the folder that holds one sub-folder per class.")
     walked = walk(folder) if walked is None else walked
     _refuse(folder, walked)
     paths = [file for file in walked.files if _is_image(file.path)]

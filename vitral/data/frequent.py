@@ -8,7 +8,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, natural_key
@@ -22,27 +22,14 @@ TENTH = 10
 List = Callable[[str, Opening], Listing]
 
 
-@dataclass(frozen=True)
-class Frequent:
-    """What is to be opened.
-
-    Attributes:
-        count: images that a class must have more of.
-        source: what they are of, as `open_data` takes it.
-    """
-
-    count: int
-    source: str
-
-
 def divide_frequent(spec: str) -> tuple[str, str, str]:
     """Return what stands before the source in the name of frequent classes, "frequent:500:", the source, and nothing."""
     count, colon, source = spec.removeprefix(PREFIX).partition(":")
     return f"{PREFIX}{count}{colon}", source, ""
 
 
-def read_frequent(spec: str) -> Frequent:
-    """Read frequent:COUNT:SOURCE.
+def _read(spec: str) -> tuple[int, str]:
+    """Return the count and the source of frequent:COUNT:SOURCE.
 
     Raises:
         DataError: it is not of that form, or the count is below 10.
@@ -52,7 +39,7 @@ def read_frequent(spec: str) -> Frequent:
         raise DataError(
             f"'{spec:.200}' does not name the frequent classes of data; write {FORM}, with a count of at least 10."
         )
-    return Frequent(int(match[1]), os.path.expanduser(match[2]))
+    return int(match[1]), os.path.expanduser(match[2])
 
 
 def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
@@ -67,22 +54,18 @@ def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
         DataError: there is no such source, it has splits of its own or several classes an image, or too few classes are
             frequent.
     """
-    asked = read_frequent(spec)
-    listing = list_labelled(asked.source, how)
+    count, source = _read(spec)
+    listing = list_labelled(source, how)
     if not listing.task.exclusive or set(listing.entries) - {"train", ALL}:
         why = "splits of its own" if listing.task.exclusive else "several classes an image"
-        raise DataError(
-            f"'{asked.source}' has {why}, so its frequent classes cannot be taken; name it without '{PREFIX}'."
-        )
+        raise DataError(f"'{source}' has {why}, so its frequent classes cannot be taken; name it without '{PREFIX}'.")
     by_class: dict[str, list[Entry]] = defaultdict(list)
     for entry in (entry for images in listing.entries.values() for entry in images):
         by_class[entry.classes[0]].append(entry)
-    kept = {name: images for name, images in by_class.items() if len(images) > asked.count}
+    kept = {name: images for name, images in by_class.items() if len(images) > count}
     if len(kept) < listing.task.fewest_classes:
-        raise DataError(
-            f"'{asked.source}' has {len(kept)} classes of more than {asked.count:,} images; take a lower count."
-        )
-    held = asked.count // TENTH
+        raise DataError(f"'{source}' has {len(kept)} classes of more than {count:,} images; take a lower count.")
+    held = count // TENTH
     ordered = {name: sorted(images, key=lambda entry: natural_key(entry.name)) for name, images in kept.items()}
     left_out = sum(map(len, by_class.values())) - sum(map(len, kept.values()))
     return replace(
@@ -98,7 +81,7 @@ def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
         bad_classes=frozenset(kept) & listing.bad_classes,
         notes=(
             *listing.notes,
-            f"{len(kept):,} of {len(by_class):,} classes have more than {asked.count:,} images and are kept; the others' "
+            f"{len(kept):,} of {len(by_class):,} classes have more than {count:,} images and are kept; the others' "
             f"{left_out:,} are left out. Of each class the first {held:,} by name are the validation split.",
         ),
     )

@@ -16,8 +16,8 @@ from vitral.data.columns import CLASSES, IMAGES, UNREAD
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, split_named
 from vitral.data.stored import Entry, located
-from vitral.data.tables import class_names, list_tables, split_of_file
-from vitral.errors import DataError, ImageError, one_line
+from vitral.data.tables import class_names, content_of, list_tables, split_of_file
+from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
@@ -39,14 +39,8 @@ class HubImages:
             ImageError: the row holds neither.
         """
         part, row = located(self._ends, index)
-        value = self._parts[part][row][self._column]
-        if isinstance(value, dict):
-            value = value.get("bytes") or value.get("path")
-        if isinstance(value, bytes) and value:
-            return value
-        if isinstance(value, str) and value:
-            return Path(value)
-        raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
+        content = content_of(self._parts[part][row][self._column], self.name(index))
+        return content if isinstance(content, bytes) else Path(content)
 
     def name(self, index: int) -> str:
         """Return the dataset with split and row, such as "hf:owner/name train[17]"."""

@@ -9,8 +9,8 @@ import hashlib
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from vitral.data.fingerprint import of_part
@@ -27,19 +27,6 @@ NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 SHARE = re.compile(rf"({NUMBER})\s*(%?)|(\d{{1,18}})\s*/\s*(\d{{1,18}})", re.ASCII)
 BITS = 64  # of a hash
 PERSON = b"vitral part"  # sets these hashes apart from others of the same names
-
-
-@dataclass(frozen=True)
-class Part:
-    """What is to be opened.
-
-    Attributes:
-        share: of the training images, above 0 and at most 1.
-        source: what they are of, as `open_data` takes it.
-    """
-
-    share: Fraction
-    source: str
 
 
 def is_part(spec: str) -> bool:
@@ -64,12 +51,12 @@ def open_part(spec: str, how: Opening, open_source: Callable[[str, Opening], Dat
     Raises:
         DataError: it is not of that form, or there is no such source.
     """
-    part = read_part(spec)
-    return open_source(part.source, replace(how, part=part.share))
+    share, source = read_part(spec)
+    return open_source(source, replace(how, part=share))
 
 
-def read_part(spec: str) -> Part:
-    """Read part:SHARE:SOURCE.
+def read_part(spec: str) -> tuple[Fraction, str]:
+    """Return the share of part:SHARE:SOURCE, above 0 and at most 1, and the source.
 
     Raises:
         DataError: it is not of that form, or the share is not above 0 and at most 1.
@@ -85,7 +72,7 @@ def read_part(spec: str) -> Part:
         raise DataError(f"'{spec:.200}' does not say of which data; write {FORM}.")
     if is_part(source):
         raise DataError(f"'{spec:.200}' is a share of a share; write one alone, {FORM}.")
-    return Part(share, os.path.expanduser(source))
+    return share, os.path.expanduser(source)
 
 
 def _share(text: str) -> Fraction | None:
@@ -132,23 +119,17 @@ def part_name(name: str, share: Fraction) -> str:
     return f"{name}-{share.numerator}-of-{share.denominator}"
 
 
-def part_notes(share: Fraction, *, chosen: int, images: int, bare: int) -> list[str]:
-    """Return what a share is, a line each.
-
-    Args:
-        share: of the training images.
-        chosen: how many it has.
-        images: how many there are.
-        bare: classes of which it has one by exception.
-    """
+def chosen_part(images: Sequence[tuple[str, Iterable[Hashable]]], share: Fraction) -> tuple[list[int], list[str]]:
+    """Return the indices of a share's images, see `members`, and what the share is, a line each."""
+    chosen, bare = members(images, share)
     notes = [
-        f"{float(100 * share):.4g} % of the training images are learned from, {chosen:,} of {images:,}, chosen by a hash of "
-        "their names; validation and test images are those of the whole."
+        f"{float(100 * share):.4g} % of the training images are learned from, {len(chosen):,} of {len(images):,}, chosen by a "
+        "hash of their names; validation and test images are those of the whole."
     ]
     if bare:
         classes = "1 class keeps" if bare == 1 else f"{bare:,} classes keep"
         notes.append(f"{classes} one training image that is beyond the share: no class is left without.")
-    return notes
+    return chosen, notes
 
 
 def cut(data: DataSet, share: Fraction) -> DataSet:
@@ -162,9 +143,8 @@ def cut(data: DataSet, share: Fraction) -> DataSet:
         return data  # it is for scoring
     if train.endless:
         raise DataError(f"'{data.name}' is endless, so that it has no share; train on it for fewer steps instead.")
-    named = ((train.describe(index), classes_of(train.label(index))) for index in range(len(train)))
-    chosen, bare = members(named, share)
-    notes = part_notes(share, chosen=len(chosen), images=len(train), bare=bare)
+    named = [(train.describe(index), classes_of(train.label(index))) for index in range(len(train))]
+    chosen, notes = chosen_part(named, share)
     return replace(
         data,
         name=part_name(data.name, share),

@@ -78,10 +78,7 @@ class ParquetImages:
             ImageError: its row is empty or its row group damaged.
         """
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        value = self._group(number)[index - int(self._firsts[number])].as_py()
-        content = _content(value)
-        if content is None:
-            raise ImageError(f"'{self.name(index)}' is empty; remove the row.")
+        content = content_of(self._group(number)[index - int(self._firsts[number])].as_py(), self.name(index))
         return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content
 
     def name(self, index: int) -> str:
@@ -115,10 +112,16 @@ def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
     return open(path, "rb")
 
 
-def _content(value: Any) -> bytes | str | None:  # noqa: ANN401  # any cell
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    return value if isinstance(value, bytes | str) and value else None
+def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
+    """Return the bytes of an image, or its path, from its cell in a table.
+
+    Raises:
+        ImageError: there is neither; the message gives the image's name.
+    """
+    value = cell.get("bytes") or cell.get("path") if isinstance(cell, dict) else cell
+    if isinstance(value, bytes | str) and value:
+        return value
+    raise ImageError(f"'{name}' is empty; remove the row.")
 
 
 def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, labelled: bool) -> Listing:

@@ -86,7 +86,7 @@ def _of_data(spec: str, listener: Listener) -> Iterator[Unlabelled]:
         if any(source.endless for source in data.splits.values()):
             raise DataError(f"'{spec}' is endless; name a file or a folder.")
         for source in data.splits.values():
-            yield from (_of_source(source, index) for index in range(len(source)))
+            yield from _of_source(source)
         yield from _bad(data.bad_images)
         return
     listing = list_data(spec, Opening(listener=listener, labelled=False))
@@ -100,13 +100,13 @@ def _bad(images: Sequence[BadImage]) -> Iterator[Unlabelled]:
 
 
 def _of_store(store: Store, indices: Sequence[int]) -> Iterator[Unlabelled]:
-    source = StoredImages(store, indices, [0] * len(indices))
+    return _of_source(StoredImages(store, indices, [0] * len(indices)))
+
+
+def _of_source(source: Source) -> Iterator[Unlabelled]:
     for index in range(len(source)):
-        yield Unlabelled(source.describe(index), partial(source.image, index), partial(_fetch, source, index))
-
-
-def _of_source(source: Source, index: int) -> Unlabelled:
-    return Unlabelled(source.describe(index), partial(source.image, index))
+        fetch = partial(_fetch, source, index) if isinstance(source, StoredImages) else None
+        yield Unlabelled(source.describe(index), partial(source.image, index), fetch)
 
 
 def _fetch(source: StoredImages, index: int) -> Callable[[], Pixels]:

@@ -145,9 +145,7 @@ def list_cifar(form: Form, path: Path) -> Listing:
 
 
 def _one(tree: Tree, form: Form, file: str) -> int:
-    return tree.one(
-        re.escape(file), named=f"'{file}'", advice=f"unpack {form.archive}.tar.gz there, the binary version"
-    )
+    return tree.one(file, f"unpack {form.archive}.tar.gz there, the binary version")
 
 
 def _refuse_pickles(form: Form, path: Path) -> None:

@@ -112,9 +112,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
     images = [index for index, _ in _validation(tree).values()]
     if not images:
         raise tree.incomplete("validation images", "put ILSVRC2012_img_val.tar there, or unpack it there")
-    index = tree.one(
-        re.escape(REAL), named=f"'{REAL}'", advice="fetch it from github.com/google-research/reassessed-imagenet"
-    )
+    index = tree.one(REAL, "fetch it from github.com/google-research/reassessed-imagenet")
     labels = _real_labels(tree.content(index), f"'{REAL}' in '{path}'")
     _same_length(len(labels), len(images), REAL, path)
     entries = [
@@ -218,8 +216,8 @@ def _same_length(labels: int, images: int, file: str, path: Path) -> None:
 
 def _ground_truth(tree: Tree) -> list[str]:
     """Return the class of each validation image, in order, from the devkit's numbers, which are not the official indices."""
-    file = tree.one(re.escape(TRUTH), named=f"labels of the validation images ('{TRUTH}')", advice=DEVKIT)
-    meta = tree.one(rf"(?:data/)?{re.escape(META)}", named=f"'{META}'", advice=DEVKIT)
+    file = tree.one(TRUTH, DEVKIT, named=f"labels of the validation images ('{TRUTH}')")
+    meta = tree.one(META, DEVKIT)
     numbers = _devkit_numbers(read_matlab(io.BytesIO(tree.content(meta)), f"'{META}' in '{tree.title}'"), tree)
     lines = tree.lines(file)
     if wrong := [(place, line) for place, line in enumerate(lines, 1) if line not in numbers]:

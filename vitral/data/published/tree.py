@@ -67,18 +67,19 @@ class Tree:
         whole = re.compile(f"(?:.*?/)??(?:{pattern})", re.IGNORECASE)  # the pattern gets as much of the path as it can
         return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
 
-    def one(self, pattern: str, *, named: str, advice: str) -> int:
-        """Return the index of the one file of which the end of the path matches.
+    def one(self, path: str, advice: str, *, named: str = "") -> int:
+        """Return the index of the one file whose path ends so.
 
         Args:
-            pattern: of the path's end.
-            named: the file, in messages.
-            advice: what to do where there is none.
+            path: The end of the path, from a folder's or the file's name on.
+            advice: The step to take where there is no such file.
+            named: The file in messages; its path if empty.
 
         Raises:
             DataError: there is none, or several.
         """
-        indices = [index for index, _ in self.matching(pattern)]
+        named = named or f"'{path}'"
+        indices = [index for index, _ in self.matching(re.escape(path))]
         if not indices:
             raise self.incomplete(named, advice)
         if len(indices) > 1:

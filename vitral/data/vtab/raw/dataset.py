@@ -89,7 +89,7 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     Raises:
         DataError: it is missing, there several times, or cannot be opened.
     """
-    path = tree.store.read(tree.one(name.replace(".", r"\."), named=f"'{name}'", advice=advice))
+    path = tree.store.read(tree.one(name, advice))
     assert isinstance(path, Path)
     try:
         path.open("rb").close()

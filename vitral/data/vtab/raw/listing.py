@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from vitral.data.listing import Listing, Opening
+from vitral.data.published import flowers, pets
 from vitral.data.published.tree import counted
 from vitral.data.stored import Entry, Store
 from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
@@ -49,9 +50,9 @@ FORMS = {
         "Oxford Flowers 102",
         read_flowers,
         ("jpg", "*/jpg", "102flowers.t*", "setid.mat"),
-        {"train": 1020, "validation": 1020, "test": 6149},
+        flowers.PUBLISHED,
     ),
-    "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), {"train": 3680, "test": 3669}),
+    "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), pets.PUBLISHED),
     "sun397": Form(
         "SUN397",
         read_sun397,

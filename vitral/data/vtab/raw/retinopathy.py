@@ -41,7 +41,7 @@ def read_retinopathy(folder: Path) -> RawDataset:
 
 
 def _rows(tree: Tree, file: str, usage: str | None) -> list[tuple[str, int]]:
-    lines = tree.lines(tree.one(file.replace(".", r"\."), named=f"'{file}'", advice=f"put {file} there"))
+    lines = tree.lines(tree.one(file, f"put {file} there"))
     try:
         rows = list(csv.DictReader(lines))
         return [(row["image"], int(row["level"])) for row in rows if usage is None or row["Usage"] == usage]

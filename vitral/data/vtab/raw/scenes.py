@@ -35,7 +35,7 @@ def _clevr(tree: Tree, name: str) -> RawSplit:
     images = sorted((match[1], index) for index, match in tree.matching(rf"images/{name}/([^/]+\.png)"))
     if not images:
         raise tree.incomplete(f"images in 'images/{name}'", advice)
-    file = tree.one(rf"scenes/CLEVR_{name}_scenes\.json", named=f"'scenes/CLEVR_{name}_scenes.json'", advice=advice)
+    file = tree.one(f"scenes/CLEVR_{name}_scenes.json", advice)
     scenes = _scenes(tree, file)
     if len(scenes) != len(images):
         raise DataError(
@@ -104,9 +104,7 @@ def read_kitti(folder: Path) -> RawDataset:
 def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
     """Return the numbers of each split's images: those of some videos, drawn by NumPy with a fixed seed."""
     order, lines = (
-        tree.lines(
-            tree.one(rf"mapping/{name}\.txt", named=f"'mapping/{name}.txt'", advice="put devkit_object.zip there")
-        )
+        tree.lines(tree.one(f"mapping/{name}.txt", "put devkit_object.zip there"))
         for name in ("train_rand", "train_mapping")
     )
     try:
