@@ -69,11 +69,7 @@ class ZipImages:
         self._handles = Handles(zipfile.ZipFile)
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: they are damaged.
-        """
+        """Return an image's bytes. See `Store`."""
         try:
             archive: zipfile.ZipFile = self._handles.get(str(self._path))
             return archive.read(self._names[index])
@@ -105,11 +101,7 @@ class TarImages:
         self._handles = Handles(_open_bytes) if handles is None else handles
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: the archive is cut short.
-        """
+        """Return an image's bytes. See `Store`."""
         size = int(self._sizes[index])
         # By offset, without moving the file's position: several threads may read at once.
         data = os.pread(self._handles.get(str(self._path)).fileno(), size, int(self._offsets[index]))

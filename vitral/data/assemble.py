@@ -10,14 +10,7 @@ import numpy as np
 
 from vitral import distributed
 from vitral.advice import argument, function
-from vitral.data.fingerprint import (
-    fingerprint,
-    former_fingerprint,
-    hash_contents,
-    of_part,
-    take_inventory,
-    whole,
-)
+from vitral.data.fingerprint import fingerprint, former_fingerprint, hash_contents, of_part, take_inventory, whole
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name

@@ -36,7 +36,6 @@ class Batch:
     extra: Mapping[str, "Batch"] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return how many images are learned from."""
         return len(self.images) - self.partner
 
     @property

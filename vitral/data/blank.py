@@ -21,7 +21,6 @@ class BlankImages:
     shards: tuple[int, ...] = ()
 
     def __len__(self) -> int:
-        """Return how many indices there are."""
         return EPOCH
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:

@@ -30,7 +30,6 @@ class DigitSource:
         self._rows = rows
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._labels)
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:

@@ -201,7 +201,6 @@ class GeneratedImages:
         self.endless = endless
 
     def __len__(self) -> int:
-        """Return how many indices there are."""
         return self.preset.num_classes * self.instances
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:

@@ -33,11 +33,7 @@ class HubImages:
         self._ends = np.cumsum([len(part) for part in parts], dtype=np.int64)
 
     def read(self, index: int) -> bytes | Path:
-        """Return an image's bytes, or its path.
-
-        Raises:
-            ImageError: the row holds neither.
-        """
+        """Return an image's bytes, or its path. See `Store`."""
         part, row = located(self._ends, index)
         content = content_of(self._parts[part][row][self._column], self.name(index))
         return content if isinstance(content, bytes) else Path(content)

@@ -52,7 +52,6 @@ class CachedImages:
         return _for_another_process, (self._source, self._augmentation, self._size, self._limit)
 
     def __len__(self) -> int:
-        """Return how many of the images are kept, from the first on."""
         return len(self._ready)
 
     def open(self) -> list[str]:

@@ -71,11 +71,7 @@ class ShardImages:
         self._handles = Handles(_open)
 
     def read(self, index: int) -> bytes:
-        """Return an image's bytes.
-
-        Raises:
-            ImageError: the shard cannot be read, or is shorter than it was.
-        """
+        """Return an image's bytes. See `Store`."""
         size = int(self._sizes[index])
         try:
             file = self._handles.get(self._shard(index))

@@ -157,7 +157,6 @@ class StoredImages:
         self.shards = shards
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._indices)
 
     def encoded(self, index: int) -> bytes | Path:

@@ -12,15 +12,44 @@ from vitral.images.decode import Pixels, Shrink
 from vitral.tasks.task import Label, classes_of
 
 
-class Subset:
+class _Selection:
+    """Images of other sources, each as its own source has it; further classes change one thing of them."""
+
+    endless: bool = False
+    shards: tuple[int, ...] = ()
+
+    def _find(self, index: int) -> tuple[Source, int]:
+        """Return the source of an image, and its index there."""
+        raise NotImplementedError
+
+    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
+        """Return an image as RGB pixels."""
+        source, own = self._find(index)
+        return source.image(own, shrink)
+
+    def encoded(self, index: int) -> bytes | Path | None:
+        """Return an image as it is stored."""
+        source, own = self._find(index)
+        return source.encoded(own)
+
+    def label(self, index: int) -> Label:
+        """Return the label of an image."""
+        source, own = self._find(index)
+        return source.label(own)
+
+    def describe(self, index: int) -> str:
+        """Return its own source's name of the image."""
+        source, own = self._find(index)
+        return source.describe(own)
+
+
+class Subset(_Selection):
     """Some images of a finite source, in a given order.
 
     Args:
-        source: the whole source.
-        indices: its images to use.
+        source: The whole source.
+        indices: The images to use, by their indices in the source.
     """
-
-    endless = False
 
     def __init__(self, source: Source, indices: Sequence[int] | Int64[np.ndarray, " examples"]) -> None:
         self._source = source
@@ -35,20 +64,10 @@ class Subset:
         return tuple(int(end) for end in np.unique(ends) if end)
 
     def __len__(self) -> int:
-        """Return how many images there are."""
         return len(self._indices)
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(int(self._indices[index]), shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(int(self._indices[index]))
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(int(self._indices[index]))
+    def _find(self, index: int) -> tuple[Source, int]:
+        return self._source, int(self._indices[index])
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
@@ -57,58 +76,28 @@ class Subset:
             return np.array(first, dtype=np.int64)
         return self._source.labels()[self._indices]
 
-    def describe(self, index: int) -> str:
-        """Return the whole source's name of the image."""
-        return self._source.describe(int(self._indices[index]))
 
-
-class Joined:
+class Joined(_Selection):
     """Finite sources with the same classes, one after another."""
-
-    endless = False
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
         self._ends = np.cumsum([len(source) for source in self._sources])
         begins = [0, *self._ends[:-1].tolist()]
-        sharded = all(source.shards for source in self._sources)
-        self.shards: tuple[int, ...] = (
-            tuple(begin + end for begin, source in zip(begins, self._sources, strict=True) for end in source.shards)
-            if sharded
-            else ()
-        )
+        if all(source.shards for source in self._sources):
+            pairs = zip(begins, self._sources, strict=True)
+            self.shards = tuple(begin + end for begin, source in pairs for end in source.shards)
 
     def __len__(self) -> int:
-        """Return how many images there are in all."""
         return int(self._ends[-1])
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        source, offset = self._find(index)
-        return source.image(offset, shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        source, offset = self._find(index)
-        return source.encoded(offset)
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        source, offset = self._find(index)
-        return source.label(offset)
+    def _find(self, index: int) -> tuple[Source, int]:
+        number, own = located(self._ends, index)
+        return self._sources[number], own
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
         return np.concatenate([source.labels() for source in self._sources])
-
-    def describe(self, index: int) -> str:
-        """Return its own source's name of the image."""
-        source, offset = self._find(index)
-        return source.describe(offset)
-
-    def _find(self, index: int) -> tuple[Source, int]:
-        number, offset = located(self._ends, index)
-        return self._sources[number], offset
 
 
 def spread_over(source: Source, most: int) -> Subset:
@@ -116,7 +105,7 @@ def spread_over(source: Source, most: int) -> Subset:
     return Subset(source, np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(np.int64)))
 
 
-class _Changed:
+class _Changed(_Selection):
     """A source as it is, for those that change one thing of it."""
 
     def __init__(self, source: Source) -> None:
@@ -126,25 +115,12 @@ class _Changed:
     def __len__(self) -> int:
         return len(self._source)
 
-    def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as RGB pixels."""
-        return self._source.image(index, shrink)
-
-    def encoded(self, index: int) -> bytes | Path | None:
-        """Return an image as it is stored."""
-        return self._source.encoded(index)
-
-    def label(self, index: int) -> Label:
-        """Return the label of an image."""
-        return self._source.label(index)
+    def _find(self, index: int) -> tuple[Source, int]:
+        return self._source, index
 
     def labels(self) -> Int64[np.ndarray, " examples"]:
         """Return the classes in order."""
         return self._source.labels()
-
-    def describe(self, index: int) -> str:
-        """Return what the source calls the image."""
-        return self._source.describe(index)
 
 
 class Renumbered(_Changed):

@@ -72,11 +72,7 @@ class ParquetImages:
         self._group = functools.lru_cache(maxsize=kept)(self._read_group)
 
     def read(self, index: int) -> bytes | Path:
-        """Return an image's bytes, or its path.
-
-        Raises:
-            ImageError: its row is empty or its row group damaged.
-        """
+        """Return an image's bytes, or its path. See `Store`."""
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
         content = content_of(self._group(number)[index - int(self._firsts[number])].as_py(), self.name(index))
         return content if isinstance(content, bytes) else Path(self._files[self._groups[number][0]]).parent / content

@@ -96,11 +96,7 @@ class Bitmaps:
         self._planes = planes
 
     def read(self, index: int) -> bytes:
-        """Return an image as a bitmap.
-
-        Raises:
-            ImageError: its file is cut short.
-        """
+        """Return an image as a bitmap. See `Store`."""
         planes = self._planes.read(index)
         assert isinstance(planes, bytes)
         return HEADER + np.frombuffer(planes, dtype=np.uint8).reshape(3, -1)[::-1].T.tobytes()

@@ -40,11 +40,7 @@ class ExampleImages:
         self._scale = scale
 
     def read(self, index: int) -> bytes:
-        """Return an image's encoded bytes.
-
-        Raises:
-            ImageError: its record cannot be read, or has no image.
-        """
+        """Return an image's encoded bytes. See `Store`."""
         file, record = self._located[index].tolist()
         try:
             values = parse(self._files[file].read(record)).get(IMAGE)

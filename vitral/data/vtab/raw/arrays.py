@@ -56,11 +56,7 @@ class MatrixImages:
         self._handles = Handles(_open)
 
     def read(self, index: int) -> bytes:
-        """Return an image as a PNG file.
-
-        Raises:
-            ImageError: the file is cut short.
-        """
+        """Return an image as a PNG file. See `Store`."""
         size = self._shape[0] * self._shape[1]
         data = os.pread(self._handles.get(str(self._path)).fileno(), size, self._offset + index * self._step)
         if len(data) != size:
@@ -85,11 +81,7 @@ class Hdf5Images:
         self._handles = Handles(open_hdf5)
 
     def read(self, index: int) -> bytes:
-        """Return an image as a PNG file.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return an image as a PNG file. See `Store`."""
         try:
             return encoded(np.asarray(self._handles.get(str(self._path))[self._variable][index], dtype=np.uint8))
         except (OSError, DataError, KeyError, ValueError) as error:

@@ -110,11 +110,7 @@ class ConvertedImages:
         self._images, self._convert = images, convert
 
     def read(self, index: int) -> bytes:
-        """Return the encoded bytes of a converted image.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
+        """Return the encoded bytes of a converted image. See `Store`."""
         content = _content_of(self._images, index)
         try:
             return self._convert(content)

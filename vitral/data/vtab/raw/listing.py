@@ -47,10 +47,7 @@ FORMS = {
     "cifar100": Form("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), {"train": 50_000, "test": 10_000}),
     "dtd": Form("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
     "oxford_flowers102": Form(
-        "Oxford Flowers 102",
-        read_flowers,
-        ("jpg", "*/jpg", "102flowers.t*", "setid.mat"),
-        flowers.PUBLISHED,
+        "Oxford Flowers 102", read_flowers, ("jpg", "*/jpg", "102flowers.t*", "setid.mat"), flowers.PUBLISHED
     ),
     "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), pets.PUBLISHED),
     "sun397": Form(
@@ -61,10 +58,7 @@ FORMS = {
     ),
     "svhn_cropped": Form("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
     "patch_camelyon": Form(
-        "PatchCamelyon",
-        read_camelyon,
-        ("camelyonpatch_*",),
-        {"train": 262_144, "validation": 32_768, "test": 32_768},
+        "PatchCamelyon", read_camelyon, ("camelyonpatch_*",), {"train": 262_144, "validation": 32_768, "test": 32_768}
     ),
     "eurosat": Form("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
     "resisc45": Form("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),

@@ -18,10 +18,7 @@ from vitral.data.vtab.raw.dataset import RawDataset, by_class, joined, plain
 from vitral.errors import DataError
 
 SVHN = "fetch train_32x32.mat and test_32x32.mat"
-NORB = {
-    "train": "smallnorb-5x46789x9x18x6x2x96x96-training",
-    "test": "smallnorb-5x01235x9x18x6x2x96x96-testing",
-}
+NORB = {"train": "smallnorb-5x46789x9x18x6x2x96x96-training", "test": "smallnorb-5x01235x9x18x6x2x96x96-testing"}
 NORB_KINDS: dict[int, np.dtype[Any]] = {
     507333717: np.dtype("<u1"),
     507333716: np.dtype("<i4"),
