@@ -31,8 +31,7 @@ from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_p
 from vitral.events import Listener
 from vitral.inference.batching import collect
 from vitral.progress import show
-from vitral.tasks.calibration import expected_calibration_error, reliability
-from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
 from vitral.tasks.shown import NO_VALUE, Table
 
 STEP = 1e-6  # to which a threshold is rounded down

@@ -4,10 +4,9 @@ Beyer et al., "Are we done with ImageNet?" (arXiv 2006.07159): the share of the 
 which the most probable class is one of the labels.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -28,7 +27,6 @@ from vitral.tasks.task import (
     marked,
     several_classes,
     surest_mistakes,
-    with_tuples,
 )
 
 
@@ -95,6 +93,7 @@ class AnyRightLabel(Task):
     name: ClassVar[str] = "any-right-label"
     labelled: ClassVar[str] = "may have several right labels"
     headline: ClassVar[Figure] = Figure("top1", "accuracy, any right label")
+    result: ClassVar[type[Result]] = AnyRightLabelEvaluation
 
     def label(self, classes: Sequence[int]) -> Label:
         """Return the classes, ascending, each once."""
@@ -118,10 +117,6 @@ class AnyRightLabel(Task):
     def scoring(self, learned: Task) -> Task:
         """Return this task for a classifier of one class an image: its answer may be any of the right labels."""
         return self if learned.exclusive else learned
-
-    def probabilities(self, logits: Logits) -> Probabilities:
-        """Return the softmax: one answer is wanted."""
-        return logits.float().softmax(dim=-1)
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Return the mean negative logarithm of the probability that the right classes have together."""
@@ -165,12 +160,6 @@ class AnyRightLabel(Task):
                 describe=describe,
             ),
         )
-
-    def read(self, values: Mapping[str, Any]) -> AnyRightLabelEvaluation:
-        """Return the scores that `to_json` gave."""
-        mistakes = tuple(Mistake(**mistake) for mistake in values["mistakes"])
-        fields = {field.name: values[field.name] for field in dataclasses.fields(AnyRightLabelEvaluation)}
-        return AnyRightLabelEvaluation(**{**with_tuples(fields), "mistakes": mistakes})
 
 
 ANY_RIGHT_LABEL = AnyRightLabel()

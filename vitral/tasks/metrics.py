@@ -1,20 +1,19 @@
 """How good is a single-label classifier: accuracy with its interval, classes, confusion, calibration, surest mistakes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from vitral.notebook import table
-from vitral.tasks.calibration import ReliabilityBin, expected_calibration_error, reliability
 from vitral.tasks.chance import Z_95, Standing
 from vitral.tasks.shown import (
     ConfusionMatrix,
     Drawing,
+    ReliabilityBin,
     ReliabilityDiagram,
     Table,
     Tile,
@@ -23,11 +22,13 @@ from vitral.tasks.shown import (
     percent,
     worst_first,
 )
-from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes, with_tuples
+from vitral.tasks.task import Mistake, Result, check_probabilities, surest_mistakes
 
-MAX_CONFUSED, MAX_EXAMPLES = 24, 3
+MAX_CONFUSED = 24  # pairs of classes
+MAX_EXAMPLES = 3  # of a pair of classes
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
+RELIABILITY_BINS = 15
 SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other image
 
 
@@ -215,19 +216,6 @@ class Evaluation(Result):
             foldable=True,
         )
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Evaluation":
-        """Return the scores that `to_json` gave, also after a way through a file."""
-        nested = {
-            "confusion": tuple(tuple(cell) for cell in values["confusion"]),
-            "confused": tuple(
-                Confusion(**{**pair, "examples": tuple(pair["examples"])}) for pair in values["confused"]
-            ),
-            "reliability": tuple(ReliabilityBin(**bin) for bin in values["reliability"]),
-            "mistakes": tuple(Mistake(**mistake) for mistake in values["mistakes"]),
-        }
-        return cls(**{**with_tuples(values), **nested})
-
 
 def left_out(count: int) -> str:
     """Return what stands below a table of classes of which some have no room; nothing if all are there."""
@@ -358,3 +346,44 @@ def _confused(
         share = count / int((truth == row).sum())
         confused.append(Confusion(class_names[row], class_names[column], count, share, examples))
     return tuple(confused)
+
+
+def reliability(
+    confidences: Float[np.ndarray, " examples"],
+    correct: Bool[np.ndarray, " examples"],
+    *,
+    num_bins: int = RELIABILITY_BINS,
+) -> tuple[ReliabilityBin, ...]:
+    """Sort images into bins of equal width by their top probability.
+
+    Args:
+        confidences: the top probability of each image, 0 to 1.
+        correct: whether each image's predicted class is right.
+        num_bins: bins between 0 and 1.
+    """
+    edges = np.linspace(0.0, 1.0, num_bins + 1)
+    # Compared with exactly the edges that are shown, so that a probability on an edge falls into the expected bin.
+    bins = np.searchsorted(edges[1:-1], confidences, side="left")
+    return tuple(
+        _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])
+        for index in range(num_bins)
+    )
+
+
+def _bin(
+    low: float, high: float, confidences: Float[np.ndarray, " members"], correct: Bool[np.ndarray, " members"]
+) -> ReliabilityBin:
+    if not len(confidences):
+        return ReliabilityBin(low, high, 0, None, None)
+    return ReliabilityBin(low, high, len(confidences), float(confidences.mean()), float(correct.mean()))
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """Return the mean distance between confidence and accuracy over the bins, weighted by their images, 0 to 1."""
+    total = sum(bin.count for bin in bins)
+    gaps = (
+        bin.count * abs(bin.confidence - bin.accuracy)
+        for bin in bins
+        if bin.confidence is not None and bin.accuracy is not None
+    )
+    return sum(gaps) / total if total else 0.0

@@ -1,8 +1,8 @@
 """An image may have several labels, or none: each is a decision of its own, scored by average precision, F1, exact matches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -25,7 +25,6 @@ from vitral.tasks.task import (
     check_probabilities,
     marked,
     several_classes,
-    with_tuples,
 )
 
 THRESHOLD = 0.5  # the probability from which a label counts as given
@@ -73,11 +72,6 @@ class MultiLabelEvaluation(Result):
                 ("Exactly right", f"{self.exact_match:.1%}"),
             ],
         )
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "MultiLabelEvaluation":
-        """Return the scores that `to_json` gave."""
-        return cls(**with_tuples(values))
 
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
@@ -177,6 +171,7 @@ class MultiLabel(Task):
     noun: ClassVar[str] = "labels"
     meaning: ClassVar[str] = "each is a probability of its own"
     headline: ClassVar[Figure] = Figure("map", "mean average precision")
+    result: ClassVar[type[Result]] = MultiLabelEvaluation
     objectives: ClassVar[tuple[str, ...]] = ("sigmoid",)
     fewest_classes: ClassVar[int] = 1
 
@@ -225,10 +220,6 @@ class MultiLabel(Task):
     ) -> MultiLabelEvaluation:
         """Score predicted probabilities against the labels, 0 or 1 each."""
         return evaluate_multi_label(probabilities, targets, class_names=class_names)
-
-    def read(self, values: Mapping[str, Any]) -> MultiLabelEvaluation:
-        """Return the scores that `to_json` gave."""
-        return MultiLabelEvaluation.from_json(values)
 
 
 MULTI_LABEL = MultiLabel()

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vitral.tasks.calibration import ReliabilityBin
-
 NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
 SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of a share says something
@@ -64,6 +62,25 @@ class ConfusionMatrix:
     cells: tuple[tuple[int, int, int], ...]
     support: tuple[int, ...]
     recall: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ReliabilityBin:
+    """The images whose top probability is above `low` and at most `high`.
+
+    Attributes:
+        low: lower bound of the bin, 0 to 1, excluded except in the first bin.
+        high: upper bound, 0 to 1, included.
+        count: images in the bin.
+        confidence: their mean top probability; None in an empty bin.
+        accuracy: the fraction of them that is right; None in an empty bin.
+    """
+
+    low: float
+    high: float
+    count: int
+    confidence: float | None
+    accuracy: float | None
 
 
 @dataclass(frozen=True)

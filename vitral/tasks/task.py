@@ -4,7 +4,8 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import repeat
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -136,6 +137,22 @@ class Result(ABC):
         assert dataclasses.is_dataclass(self)
         return dataclasses.asdict(self)
 
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the scores that `to_json` gave, also after a way through a file."""
+        return _typed(cls, values)
+
+
+def _typed(kind: Any, value: Any) -> Any:  # noqa: ANN401  # whatever a field is
+    """Return a JSON value as a field's type has it: lists as tuples, objects as dataclasses."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        kinds = get_type_hints(kind)
+        return kind(**{each.name: _typed(kinds[each.name], value[each.name]) for each in dataclasses.fields(kind)})
+    if get_origin(kind) is not tuple:
+        return value
+    first, *others = get_args(kind)
+    return tuple(map(_typed, repeat(first) if others == [...] else (first, *others), value))
+
 
 class Task(ABC):
     """What a label is, and everything that follows from it.
@@ -146,6 +163,7 @@ class Task(ABC):
         noun: what the classes are called, in the plural.
         meaning: what the probabilities of an image are to one another.
         headline: the figure by which networks are compared.
+        result: The class of its scores.
         objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
         exclusive: Whether each image has exactly one of the classes, so that features can be scored by their neighbours, and
             a sure answer that differs from the label makes the label doubtful.
@@ -164,6 +182,7 @@ class Task(ABC):
     noun: ClassVar[str] = "classes"
     meaning: ClassVar[str] = "they add up to 1"
     headline: ClassVar[Figure]
+    result: ClassVar[type[Result]]
     objectives: ClassVar[tuple[str, ...]] = (OWN_LOSS,)
     exclusive: ClassVar[bool] = False
     closed_form: ClassVar[bool] = False
@@ -190,9 +209,9 @@ class Task(ABC):
             DataError: a label is not of the task's form.
         """
 
-    @abstractmethod
     def probabilities(self, logits: Logits) -> Probabilities:
-        """Return what a network's answer means: a probability for each class, float32."""
+        """Return what a network's answer means: a probability for each class, float32; by default the softmax."""
+        return logits.float().softmax(dim=-1)
 
     @abstractmethod
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
@@ -234,9 +253,9 @@ class Task(ABC):
             ModelError: a probability is not finite, as damaged weights give it.
         """
 
-    @abstractmethod
     def read(self, values: Mapping[str, Any]) -> Result:
         """Return the result that its `to_json` gave, also after a way through a file."""
+        return self.result.from_json(values)
 
     def scoring(self, learned: "Task") -> "Task":
         """Return the task by which a classifier that learned another task is scored on data of this one: the classifier's."""
@@ -322,8 +341,3 @@ def surest_mistakes(
         )
         for index in surest[wrong[surest]][:MAX_MISTAKES].tolist()
     )
-
-
-def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result's values as its class has them: what was a list in JSON is a tuple."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

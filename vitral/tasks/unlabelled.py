@@ -1,8 +1,8 @@
 """Nothing is known of an image: what networks learn from without labels, and what is said of one that has learned so."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from jaxtyping import Bool, Float
@@ -11,7 +11,7 @@ from torch import Tensor
 from vitral.advice import argument, function
 from vitral.errors import DataError, ModelError
 from vitral.tasks.shown import Table
-from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task, with_tuples
+from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
 
 CLASS = "unlabelled"  # the one class of a network that knows none
 NOTHING_SCORED = (
@@ -63,6 +63,7 @@ class Unlabelled(Task):
     name: ClassVar[str] = CLASS
     labelled: ClassVar[str] = "have no labels"
     headline: ClassVar[Figure] = Figure("images", "images", is_share=False)
+    result: ClassVar[type[Result]] = Unscored
     fewest_classes: ClassVar[int] = 1
     scored: ClassVar[bool] = False
 
@@ -77,10 +78,6 @@ class Unlabelled(Task):
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
         """Return the number of the one class that stands for none (batch,)."""
         return torch.zeros(len(labels), dtype=torch.int64)
-
-    def probabilities(self, logits: Logits) -> Probabilities:
-        """Return the softmax."""
-        return logits.float().softmax(dim=-1)
 
     def loss(self, logits: Logits, targets: Targets, *, label_smoothing: float = 0.0) -> Float[Tensor, ""]:
         """Refuse to learn labels that are not there.
@@ -108,10 +105,6 @@ class Unlabelled(Task):
     ) -> Unscored:
         """Return how many images there are."""
         return Unscored(len(targets), tuple(class_names))
-
-    def read(self, values: Mapping[str, Any]) -> Unscored:
-        """Return what `to_json` gave."""
-        return Unscored(**with_tuples(values))
 
 
 UNLABELLED = Unlabelled()
