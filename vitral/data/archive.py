@@ -8,7 +8,6 @@ import atexit
 import bz2
 import gzip
 import lzma
-import os
 import shutil
 import struct
 import tarfile
@@ -26,7 +25,7 @@ from vitral.data.classes import Folder, arrange
 from vitral.data.folder import note_ours, ours_error
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL
-from vitral.data.stored import Entry, Handles, Store, Strings
+from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import BESIDE_RECIPE, MARK_LIMIT, MARKS, RECIPE, is_hidden, is_ours
@@ -98,14 +97,12 @@ class TarImages:
         self._names = Strings([member.name for member in members])
         self._offsets = np.array([member.offset for member in members], dtype=np.int64)
         self._sizes = np.array([member.size for member in members], dtype=np.int64)
-        self._handles = Handles(_open_bytes) if handles is None else handles
+        self._handles = Handles(open_binary) if handles is None else handles
 
     def read(self, index: int) -> bytes:
         """Return an image's bytes. See `Store`."""
-        size = int(self._sizes[index])
-        # By offset, without moving the file's position: several threads may read at once.
-        data = os.pread(self._handles.get(str(self._path)).fileno(), size, int(self._offsets[index]))
-        if len(data) != size:
+        data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._sizes[index]))
+        if data is None:
             raise ImageError(f"'{self.name(index)}' is cut short: the archive ends before it; fetch it again.")
         return data
 
@@ -116,10 +113,6 @@ class TarImages:
     def location(self, index: int) -> tuple[Path, int]:
         """Return the uncompressed file and the offset of a member's first byte in it."""
         return self._path, int(self._offsets[index])
-
-
-def _open_bytes(path: str) -> BinaryIO:
-    return open(path, "rb")
 
 
 def is_archive(path: Path) -> bool:
@@ -178,7 +171,7 @@ def open_tars(paths: Sequence[Path]) -> list[tuple[Sequence[Member], TarImages]]
     Raises:
         DataError: one is not a tar file, damaged, or cut short.
     """
-    handles = Handles(_open_bytes)
+    handles = Handles(open_binary)
     listed = [(path, tar_members(path, path)) for path in paths]
     return [(members, TarImages(path, path, members, handles)) for path, members in listed]
 

@@ -43,12 +43,7 @@ def _read(spec: str) -> tuple[int, str]:
 
 
 def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
-    """Return the images of frequent:COUNT:SOURCE.
-
-    Args:
-        spec: that name.
-        how: see `open_data`.
-        list_labelled: returns the images of other names.
+    """Return the images of frequent:COUNT:SOURCE; see `Prefix.select`.
 
     Raises:
         DataError: there is no such source, it has splits of its own or several classes an image, or too few classes are

@@ -21,7 +21,8 @@ from vitral.errors import DataError, one_line
 from vitral.tasks.registry import task_of
 
 PATIENCE_SECONDS = 10.0  # for the Hub's first answer
-HUB, STREAM = "hf:", "hf-stream:"
+HUB = "hf:"
+STREAM = "hf-stream:"
 SAVED = ("dataset_info.json", "dataset_dict.json")
 
 

@@ -19,11 +19,10 @@ from vitral.images.keep import decoding_factor, kept_shape, shrunk
 SHARE = 0.25  # of the free memory that kept images may take
 PROBES = 16  # images that are looked at for the size of those kept
 ROOM = 1.5  # where these differ, for an image larger than any of them, as a share of the largest
-HEAD, ALIGNED = (
-    16,
-    16,
-)  # bytes before an image, for its kept and its whole height and width; what a slot is a multiple of
-MEMORY, CONTROL_GROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
+HEAD = 16  # bytes before an image, for its kept and its whole height and width
+ALIGNED = 16  # bytes that the room of an image is a multiple of
+MEMORY = Path("/proc/meminfo")
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 class CachedImages:

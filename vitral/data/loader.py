@@ -1,7 +1,6 @@
 """Batches for training, by step, and for evaluation, in order; independent of the number of worker processes."""
 
 import contextlib
-import copy
 import functools
 import os
 import re
@@ -10,7 +9,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import repeat
 from types import FrameType
 from typing import Any
@@ -62,62 +61,52 @@ class Prepared:
     indices: Int64[Tensor, " batch"]
 
 
+@dataclass(eq=False, repr=False)
 class TrainingBatches:
     """The training images as batches by step: batch `t` is a pure function of (seed, t).
 
     Each image's view is a function of (seed, t, its position in the batch) alone, so it does not depend on how many
     processes share a batch, nor on how many workers prepare it.
 
-    Args:
-        source: images and labels.
-        batch_size: images per step, over all processes.
-        image_size: height and width, pixels.
-        augmentation: how the images vary.
-        seed: of order and augmentation.
-        task: what a label is.
-        num_classes: of the labels; a single-label task does not need it.
-        rank: which of the processes that share a batch this is.
-        world: the number of processes; each has a contiguous part of the batch.
-        partner: also return the image before the first, with which mixing mixes it.
-        labelled: whether the source's labels are read; if not, each is -1.
-        more: augmentations of further views of the same images.
-        extra: batches of further sources by name, which come with these.
-        fill: timm's RandAugment's colour for what is beyond the edge: red, green, blue, 0 to 255.
+    Attributes:
+        source: Images and labels.
+        batch_size: The number of images per step, over all processes.
+        image_size: Height and width, pixels.
+        augmentation: How the images vary.
+        seed: The seed of order and augmentation.
+        task: The task, which says what a label is.
+        num_classes: The number of classes; a single-label task does not need it.
+        rank: The index of this process among those that share a batch.
+        world: The number of processes; each has a contiguous part of the batch.
+        partner: Whether the image before the first is also returned, with which mixing mixes it.
+        labelled: Whether the source's labels are read; if not, each is -1.
+        more: The augmentations of further views of the same images.
+        extra: Batches of further sources by name, which come with these.
+        fill: The colour that timm's RandAugment fills in beyond the edge: red, green, blue, 0 to 255.
 
     Raises:
         DataError: the batch is not divisible by the number of processes.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        *,
-        batch_size: int,
-        image_size: tuple[int, int],
-        augmentation: Augmentation,
-        seed: int,
-        task: Task = SINGLE_LABEL,
-        num_classes: int = 0,
-        rank: int = 0,
-        world: int = 1,
-        partner: bool = False,
-        labelled: bool = True,
-        more: Sequence[Augmentation] = (),
-        extra: Mapping[str, "TrainingBatches"] | None = None,
-        fill: Colour = GREY,
-    ) -> None:
-        if batch_size % world:
-            raise DataError(f"A batch of {batch_size} images cannot be shared by {world} processes evenly.")
-        self.source = source
-        self.batch_size = batch_size
-        self.image_size = image_size
-        self.augmentation = augmentation
-        self.seed = seed
-        self.task, self.num_classes = task, num_classes
-        self.rank, self.world = rank, world
-        self.partner, self.labelled = partner, labelled
-        self.more, self.extra = tuple(more), dict(extra or {})
-        self.fill = fill
+    source: Source
+    _: KW_ONLY
+    batch_size: int
+    image_size: tuple[int, int]
+    augmentation: Augmentation
+    seed: int
+    task: Task = SINGLE_LABEL
+    num_classes: int = 0
+    rank: int = 0
+    world: int = 1
+    partner: bool = False
+    labelled: bool = True
+    more: Sequence[Augmentation] = ()
+    extra: Mapping[str, "TrainingBatches"] = field(default_factory=dict)
+    fill: Colour = GREY
+
+    def __post_init__(self) -> None:
+        if self.batch_size % self.world:
+            raise DataError(f"A batch of {self.batch_size} images cannot be shared by {self.world} processes evenly.")
         self._images = self._read()
 
     def _read(self) -> list[Source | CachedImages]:
@@ -139,12 +128,8 @@ class TrainingBatches:
         augmentation, *more = views or (self.augmentation, *self.more)
         if (image_size, augmentation, more) == (self.image_size, self.augmentation, list(self.more)):
             return self
-        other = copy.copy(self)
-        other.image_size = image_size
-        other.augmentation, other.more = augmentation, tuple(more)
-        other.extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
-        other._images = other._read()
-        return other
+        extra = {name: batches.at(image_size) for name, batches in self.extra.items()}
+        return replace(self, image_size=image_size, augmentation=augmentation, more=tuple(more), extra=extra)
 
     def open(self) -> list[str]:
         """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""

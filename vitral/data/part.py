@@ -41,16 +41,7 @@ def divide_part(spec: str) -> tuple[str, str, str]:
 
 
 def open_part(spec: str, how: Opening, open_source: Callable[[str, Opening], DataSet]) -> DataSet:
-    """Open part:SHARE:SOURCE.
-
-    Args:
-        spec: That name.
-        how: See `open_data`.
-        open_source: Opens the source.
-
-    Raises:
-        DataError: it is not of that form, or there is no such source.
-    """
+    """Open part:SHARE:SOURCE; see `Prefix.open`."""
     share, source = read_part(spec)
     return open_source(source, replace(how, part=share))
 

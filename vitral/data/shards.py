@@ -22,7 +22,7 @@ from typing import Any
 import fsspec
 import numpy as np
 
-from vitral.data.address import address_errors, is_address, open_address
+from vitral.data.address import address_errors, is_address, open_address, open_anywhere
 from vitral.data.archive import UNREADABLE, headers, regular
 from vitral.data.columns import UNREAD
 from vitral.data.listing import Listing
@@ -34,7 +34,7 @@ from vitral.events import Listener, Progress
 from vitral.files import write_file
 from vitral.images.decode import EXTENSIONS
 from vitral.layout import cache
-from vitral.paths import Walk, is_regular, refuse_endless
+from vitral.paths import Walk, is_regular
 from vitral.tasks.registry import task_of
 
 LABELS = (".cls", ".txt", ".json")
@@ -68,7 +68,7 @@ class ShardImages:
         self._offsets = np.array([example.offset for example in every], dtype=np.int64)
         self._sizes = np.array([example.size for example in every], dtype=np.int64)
         self._ends = np.cumsum([len(listed) for listed in examples])
-        self._handles = Handles(_open)
+        self._handles = Handles(open_anywhere)
 
     def read(self, index: int) -> bytes:
         """Return an image's bytes. See `Store`."""
@@ -158,13 +158,6 @@ def shard_files(folder: Path, walked: Walk) -> list[str]:
     return sorted(filter(is_regular, paths), key=natural_key)
 
 
-def _open(shard: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    if is_address(shard):
-        return open_address(shard)
-    refuse_endless(shard, DataError)
-    return open(shard, "rb")
-
-
 def _index(shard: str) -> list[Example]:
     if not is_address(shard):
         return _read_index(shard)
@@ -184,7 +177,7 @@ def _read_index(shard: str) -> list[Example]:
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, tuple[str, str]] = {}
     try:
-        with _open(shard) as file:
+        with open_anywhere(shard) as file:
             for info in headers(file):
                 if not regular(info) or PurePosixPath(info.name).name.startswith("."):
                     continue

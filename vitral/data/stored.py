@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Int64
@@ -101,6 +101,11 @@ class Strings:
         return self._bytes[start : self._ends[index]].tobytes().decode(errors="surrogateescape")
 
 
+def open_binary(path: str) -> BinaryIO:
+    """Open a file to read bytes."""
+    return open(path, "rb")
+
+
 class Handles:
     """Open files by name, separately for each thread and process, since a file has only one position.
 
@@ -122,6 +127,11 @@ class Handles:
                 opened.pop(next(iter(opened))).close()
             opened[name] = self._opener(name)
         return opened[name]
+
+    def bytes_at(self, path: Path, offset: int, size: int) -> bytes | None:
+        """Return bytes of a local file, without moving its position; None where it ends before them."""
+        data = os.pread(self.get(str(path)).fileno(), size, offset)
+        return data if len(data) == size else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Handles, (self._opener, self._most)  # open files are not sent

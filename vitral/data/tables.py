@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from vitral.data.address import address_errors, is_address, open_address
+from vitral.data.address import is_address, open_anywhere
 from vitral.data.columns import UNREAD, Columns, check_column, find_columns, in_order, split_of_row
 from vitral.data.listing import Listing
 from vitral.data.names import ALL, common_folder, split_named
 from vitral.data.stored import Entry, Strings
 from vitral.data.text_table import LIST_SUFFIX, is_list, list_text, text_column
 from vitral.errors import DataError, ImageError, one_line
-from vitral.paths import Walk, refuse_endless
+from vitral.paths import Walk
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
@@ -92,20 +92,12 @@ class ParquetImages:
     def _read_group(self, number: int) -> pa.ChunkedArray:
         file, group, _ = self._groups[number]
         try:
-            with _open(self._files[file]) as opened:
+            with open_anywhere(self._files[file]) as opened:
                 return pq.ParquetFile(opened).read_row_group(group, columns=[self._column]).column(0).combine_chunks()
         except Exception as error:  # file systems and damaged files raise many types
             raise ImageError(
                 f"'{self._files[file]}', row group {group}, cannot be read ({one_line(error)})."
             ) from error
-
-
-def _open(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
-    if is_address(path):
-        with address_errors(path):
-            return open_address(path)
-    refuse_endless(path, DataError)
-    return open(path, "rb")
 
 
 def content_of(cell: Any, name: str) -> bytes | str:  # noqa: ANN401  # any cell
@@ -213,7 +205,7 @@ def _is_list(kind: pa.DataType) -> bool:
 def _parquet(path: str) -> Any:  # noqa: ANN401  # fsspec's own file
     opened = None
     try:
-        opened = _open(path)
+        opened = open_anywhere(path)
         pq.ParquetFile(opened)
     except DataError:
         raise

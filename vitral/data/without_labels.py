@@ -44,12 +44,7 @@ def source_in(spec: str) -> str:
 
 
 def list_without_labels(spec: str, how: Opening, list_labelled: List) -> Listing:
-    """Return the images of unlabelled:SOURCE.
-
-    Args:
-        spec: that name.
-        how: see `open_data`.
-        list_labelled: returns the images of other names, with their labels.
+    """Return the images of unlabelled:SOURCE; see `Prefix.select`.
 
     Raises:
         DataError: there is no such source, it holds no images, or they are to be scored.

@@ -255,8 +255,7 @@ def evaluate_probabilities(
         descriptions: one line an image, such as its path.
 
     Raises:
-        DataError: there are no images.
-        ModelError: a probability is not finite, as damaged weights give it.
+        VitralError: see `check_probabilities`.
     """
     values, truth = probabilities.numpy(), labels.numpy()
     assert values.shape[1] == len(class_names), "one column a class"

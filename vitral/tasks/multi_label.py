@@ -134,12 +134,7 @@ def evaluate_multi_label(
     *,
     class_names: Sequence[str],
 ) -> MultiLabelEvaluation:
-    """Score predicted probabilities against the labels, 0 or 1 each.
-
-    Raises:
-        DataError: there are no images.
-        ModelError: a probability is not finite, as damaged weights give it.
-    """
+    """Score predicted probabilities against the labels, 0 or 1 each; see `Task.score`."""
     from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
 
     values, truth = probabilities.double().numpy(), labels.numpy() > 0

@@ -21,11 +21,12 @@ FILE = re.compile(
     rf"(?P<name>.+)-(?P<split>[a-z_]+)\.(?P<kind>{'|'.join(KINDS)})-(?P<number>\d{{5}})-of-(?P<of>\d{{5}})"
 )
 SLICE = re.compile(r"(?P<split>\w+)(?:\[(?P<first>\d+%?)?:(?P<last>\d+%?)?\])?")
-INFO, NAMES = "dataset_info.json", "label.labels.txt"
+INFO = "dataset_info.json"
+NAMES = "label.labels.txt"
 
 
 @dataclass(frozen=True)
-class Location:
+class RecordPlace:
     """A record: the number of its file among those that are open, and its index there."""
 
     file: int
@@ -33,7 +34,7 @@ class Location:
 
 
 @dataclass
-class Prepared:
+class PreparedDataset:
     """A prepared dataset.
 
     Attributes:
@@ -52,7 +53,7 @@ class Prepared:
         """Tell whether it is of a major version."""
         return int(self.version.split(".")[0]) == major
 
-    def locate(self, part: str) -> list[Location]:
+    def locate(self, part: str) -> list[RecordPlace]:
         """Return the records of a part of a split, such as "train[:800]", opening no more files than it takes.
 
         Raises:
@@ -70,7 +71,7 @@ class Prepared:
                 break
             file = self._open(paths[number], lengths[number])
             located += [
-                Location(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))
+                RecordPlace(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))
             ]
         return located
 
@@ -145,7 +146,7 @@ def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
     return first, last
 
 
-def find(root: Path, dataset: str, version: int) -> Prepared | None:
+def find(root: Path, dataset: str, version: int) -> PreparedDataset | None:
     """Return a prepared dataset below TFDS's folder: the newest of a major version, else the newest; None if there is none."""
     folder = root / dataset
     if not folder.is_dir():
@@ -157,7 +158,7 @@ def find(root: Path, dataset: str, version: int) -> Prepared | None:
     if not versions:
         return None
     newest = max(wanted or versions)
-    return Prepared(versions[newest], ".".join(map(str, newest)))
+    return PreparedDataset(versions[newest], ".".join(map(str, newest)))
 
 
 def _kind(path: Path) -> str:

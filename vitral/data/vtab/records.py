@@ -12,11 +12,11 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Int64
 
-from vitral.data.stored import Handles
+from vitral.data.stored import Handles, open_binary
 from vitral.errors import DataError, ImageError, one_line
 
-LENGTH, CHECKSUM = 8, 4
-TFRECORD, ARRAY_RECORD = "tfrecord", "array_record"
+LENGTH = 8  # bytes of a record's length
+CHECKSUM = 4  # bytes
 
 
 class Records(Protocol):
@@ -48,21 +48,18 @@ class TFRecords:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._offsets, self._lengths = _index(path)
-        self._handles = Handles(_open)
+        self._handles = Handles(open_binary)
 
     def __len__(self) -> int:
         return len(self._offsets)
 
     def read(self, index: int) -> bytes:
         """See `Records`."""
-        length = int(self._lengths[index])
         try:
-            file = self._handles.get(str(self._path))
-            file.seek(int(self._offsets[index]))
-            data: bytes = file.read(length)
+            data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._lengths[index]))
         except OSError as error:
             raise ImageError(f"'{self._path}', record {index}, cannot be read ({one_line(error)}).") from error
-        if len(data) != length:
+        if data is None:
             raise ImageError(f"'{self._path}', record {index}, is cut short; prepare the dataset again.")
         return data
 
@@ -94,11 +91,7 @@ class ArrayRecords:
         return bytes(data)
 
 
-KINDS: dict[str, Callable[[Path], Records]] = {TFRECORD: TFRecords, ARRAY_RECORD: ArrayRecords}
-
-
-def _open(path: str) -> Any:  # noqa: ANN401
-    return open(path, "rb")
+KINDS: dict[str, Callable[[Path], Records]] = {"tfrecord": TFRecords, "array_record": ArrayRecords}
 
 
 def _index(path: Path) -> tuple[Int64[np.ndarray, " records"], Int64[np.ndarray, " records"]]:

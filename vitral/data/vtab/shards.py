@@ -15,7 +15,8 @@ from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
 from vitral.reading import text_of
 
-TRAIN, VALIDATION = 800, 200
+TRAIN = 800  # images
+VALIDATION = 200
 PREFIXES = ("wds_vtab-", "wds_")  # Sun397 has the second
 NAMES = "classnames.txt"
 

@@ -11,7 +11,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry
 from vitral.data.vtab.examples import parse
 from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
-from vitral.data.vtab.prepared import Location, Prepared, find
+from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
 from vitral.data.vtab.records import Records
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, ImageError
@@ -33,7 +33,7 @@ class ExampleImages:
     """
 
     def __init__(
-        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[Location], *, scale: int = 1
+        self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1
     ) -> None:
         self._paths, self._files = [path.name for path in paths], list(files)
         self._located = np.array([(one.file, one.index) for one in located], dtype=np.int64)
@@ -100,7 +100,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
 
 
-def _notes(prepared: Prepared, task: VtabTask) -> tuple[str, ...]:
+def _notes(prepared: PreparedDataset, task: VtabTask) -> tuple[str, ...]:
     images = f"images of {task.name}, from TFDS {task.dataset} {prepared.version}."
     if prepared.is_of(task.version):
         return (f"VTAB-1k's official {images}",)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from vitral.data.listing import Listing, Opening
-from vitral.data.published import flowers, pets
+from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
 from vitral.data.stored import Entry, Store
 from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
@@ -27,7 +27,7 @@ ORDER = "order by TFDS's rule, not compared with TFDS itself"
 
 
 @dataclass(frozen=True)
-class Form:
+class RawForm:
     """How a dataset is given out.
 
     Attributes:
@@ -44,40 +44,42 @@ class Form:
 
 
 FORMS = {
-    "cifar100": Form("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), {"train": 50_000, "test": 10_000}),
-    "dtd": Form("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
-    "oxford_flowers102": Form(
+    "cifar100": RawForm("CIFAR-100", read_cifar100, ("cifar-100-*", "train.bin"), cifar.PUBLISHED),
+    "dtd": RawForm("DTD", read_dtd, ("dtd*", "labels/train1.txt"), {"train": 1880, "validation": 1880, "test": 1880}),
+    "oxford_flowers102": RawForm(
         "Oxford Flowers 102", read_flowers, ("jpg", "*/jpg", "102flowers.t*", "setid.mat"), flowers.PUBLISHED
     ),
-    "oxford_iiit_pet": Form("Oxford-IIIT Pet", read_pets, ("annotations*",), pets.PUBLISHED),
-    "sun397": Form(
+    "oxford_iiit_pet": RawForm("Oxford-IIIT Pet", read_pets, ("annotations*",), pets.PUBLISHED),
+    "sun397": RawForm(
         "SUN397",
         read_sun397,
         ("SUN397*", "sun397_tfds_tr.txt"),
         {"train": 76_128, "validation": 10_875, "test": 21_750},
     ),
-    "svhn_cropped": Form("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
-    "patch_camelyon": Form(
+    "svhn_cropped": RawForm("SVHN", read_svhn, ("*_32x32.mat",), {"train": 73_257, "test": 26_032}),
+    "patch_camelyon": RawForm(
         "PatchCamelyon", read_camelyon, ("camelyonpatch_*",), {"train": 262_144, "validation": 32_768, "test": 32_768}
     ),
-    "eurosat": Form("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
-    "resisc45": Form("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),
-    "diabetic_retinopathy_detection": Form(
+    "eurosat": RawForm("EuroSAT", read_eurosat, ("2750", "EuroSAT.zip"), {"train": 27_000}),
+    "resisc45": RawForm("NWPU-RESISC45", read_resisc45, ("NWPU-RESISC45*",), {"train": 31_500}),
+    "diabetic_retinopathy_detection": RawForm(
         "Diabetic Retinopathy Detection",
         read_retinopathy,
         ("trainLabels.csv", "retinopathy_solution.csv"),
         {"train": 35_126, "validation": 10_906, "test": 42_670},
     ),
-    "clevr": Form("CLEVR", read_clevr, ("CLEVR_v1.0*", "scenes"), {"train": 70_000, "validation": 15_000}),
-    "dmlab": Form("DMLab", read_dmlab, ("dmlab-*.tfrecord*",), {"train": 65_550, "validation": 22_628, "test": 22_735}),
-    "dsprites": Form("dSprites", read_dsprites, ("dsprites_*.hdf5",), {"train": 737_280}),
-    "kitti": Form(
+    "clevr": RawForm("CLEVR", read_clevr, ("CLEVR_v1.0*", "scenes"), {"train": 70_000, "validation": 15_000}),
+    "dmlab": RawForm(
+        "DMLab", read_dmlab, ("dmlab-*.tfrecord*",), {"train": 65_550, "validation": 22_628, "test": 22_735}
+    ),
+    "dsprites": RawForm("dSprites", read_dsprites, ("dsprites_*.hdf5",), {"train": 737_280}),
+    "kitti": RawForm(
         "KITTI",
         read_kitti,
         ("data_object_*", "devkit_object*", "training"),
         {"train": 6347, "validation": 423, "test": 711},
     ),
-    "smallnorb": Form("smallNORB", read_smallnorb, ("smallnorb-*",), {"train": 24_300, "test": 24_300}),
+    "smallnorb": RawForm("smallNORB", read_smallnorb, ("smallnorb-*",), {"train": 24_300, "test": 24_300}),
 }
 CALTECH101 = "caltech101"
 CALTECH101_MARKS = ("101_ObjectCategories*", "caltech-101*", "caltech101/*/*.jpg")

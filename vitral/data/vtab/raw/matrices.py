@@ -23,9 +23,11 @@ NORB_KINDS: dict[int, np.dtype[Any]] = {
     507333717: np.dtype("<u1"),
     507333716: np.dtype("<i4"),
 }  # by the number that a file begins with
-ELEVATION, AZIMUTH = 1, 2  # columns of the labels
+ELEVATION = 1  # the column of the labels
+AZIMUTH = 2
 DSPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.hdf5"
-ORIENTATION, X_POSITION = 3, 4
+ORIENTATION = 3  # the column of the labels
+X_POSITION = 4
 CAMELYON = {"train": "train", "validation": "valid", "test": "test"}
 
 
@@ -63,7 +65,7 @@ def read_svhn(folder: Path) -> RawDataset:
         _same_length(path, len(labels), images.shape[-1])
         if labels.min() < 1 or labels.max() > 10:
             raise DataError(f"'{path}' has labels outside of 1 to 10; {SVHN} again.")
-        store = ArrayImages(str(path), np.moveaxis(images, -1, 0))
+        store = ArrayImages(path, np.moveaxis(images, -1, 0))
         parts[split] = (store, range(len(labels)), _columns({"label": labels.astype(np.int64) % 10}))
     return joined(parts)
 

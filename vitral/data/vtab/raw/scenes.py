@@ -17,7 +17,8 @@ KITTI_TYPES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist",
 NO_OBJECT = "DontCare"
 FIELDS = 15  # of a line on an object: type, truncation, occlusion, angle, box, size, location, rotation
 LOCATION = slice(11, 14)
-SEED, SHARE = 123, 10  # of the draw of videos, and how many of 100 go to the test, and to validation
+SEED = 123  # of the draw of videos
+HELD_OUT = 10  # percent of the videos that go to the test, and as many to validation
 
 
 def read_clevr(folder: Path) -> RawDataset:
@@ -115,7 +116,7 @@ def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
         ) from error
     videos = sorted(set(of))
     draw = np.random.RandomState(SEED)
-    count = max(1, SHARE * len(videos) // 100)
+    count = max(1, HELD_OUT * len(videos) // 100)
     test = set(draw.choice(videos, count, replace=False).tolist())
     validation = set(draw.choice([video for video in videos if video not in test], count, replace=False).tolist())
     split = ["test" if video in test else "validation" if video in validation else "train" for video in of]
