@@ -12,6 +12,7 @@ from pathlib import Path
 from vitral.advice import argument
 from vitral.errors import StorageError
 from vitral.files import LONGEST_NAME, OUR_PREFIX, foreign_files, kind_of
+from vitral.paths import look_at
 
 SEARCHED = 1 << 16  # bytes at a file's beginning and end that are searched for its mark
 ADVICE = f"choose another name, or add {argument('overwrite', True)}"
@@ -136,7 +137,7 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
     """
     resolved = target.resolve()
     for source in map(Path, inputs):
-        if not _exists(source):
+        if look_at(source) is None:
             continue
         origin = source.resolve()
         same = origin == resolved or os.path.samefile(source, target)
@@ -145,13 +146,6 @@ def refuse_inputs(target: Path, inputs: Iterable[str | Path], *, ours: bool = Fa
             raise StorageError(
                 f"'{target}' is an input of this command, or part of one; choose another path to write to."
             )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):
-        return False
 
 
 def has_mark(path: Path, mark: bytes) -> bool:

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Callable
 from functools import partial
 
-from vitral.data.vtab.examples import Example
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError
 
 Label = Callable[[Example], int]

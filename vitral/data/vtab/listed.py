@@ -1,20 +1,24 @@
-"""What all readers of a task do with its images: take its parts, thin out those to score on, and check labels."""
+"""What all readers of a task do with its images: thin out those to score on, and check labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from vitral.data.vtab.examples import Example
+from vitral.data.listing import Listing
+from vitral.data.stored import Entry, Store
+from vitral.data.vtab.records import Example
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 
 Image = TypeVar("Image")
 
 
-def parts(task: VtabTask) -> dict[str, str]:
-    """Return a task's images to train, validate and score on, in TFDS's words."""
-    return {"train": task.train, "validation": task.validation, "test": task.test}
+def task_listing(
+    task: VtabTask, store: Store, entries: Mapping[str, list[Entry]], names: tuple[str, ...], notes: tuple[str, ...]
+) -> Listing:
+    """Return the images of a task as a reader finds them."""
+    return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
 
 
 def evenly(images: Sequence[Image], most: int | None) -> list[Image]:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from vitral.data.folder import Files
 from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes
+from vitral.data.vtab.listed import evenly, size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
@@ -41,14 +41,7 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
             entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))
             paths.append(str(folder / image))
     source = f"The images of {task.name} in the lists of vtab-1k, which its authors took from TFDS."
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=Files(Path(), paths),
-        entries=entries,
-        class_names=names,
-        notes=(source, *notes),
-    )
+    return task_listing(task, Files(Path(), paths), entries, names, (source, *notes))
 
 
 def _status(folder: Path, image: str, name: str) -> os.stat_result:

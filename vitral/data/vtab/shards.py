@@ -10,7 +10,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.names import natural_key
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes
+from vitral.data.vtab.listed import evenly, size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
 from vitral.reading import text_of
@@ -42,22 +42,12 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     if len(train) < TRAIN + VALIDATION:
         raise DataError(f"'{folder}' has {len(train)} images to train on; VTAB-1k takes {TRAIN + VALIDATION}.")
     drawn = sorted(train, key=_draw)
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=listing.store,
-        entries={
-            "train": drawn[:TRAIN],
-            "validation": drawn[TRAIN : TRAIN + VALIDATION],
-            "test": evenly(test, most_test),
-        },
-        class_names=names,
-        notes=(
-            f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
-            f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly.",
-            *size_notes(task, len(test)),
-        ),
+    entries = {"train": drawn[:TRAIN], "validation": drawn[TRAIN : TRAIN + VALIDATION], "test": evenly(test, most_test)}
+    note = (
+        f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
+        f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly."
     )
+    return task_listing(task, listing.store, entries, names, (note, *size_notes(task, len(test))))
 
 
 def shards_of(root: Path, task: VtabTask) -> Path | None:

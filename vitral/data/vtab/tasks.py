@@ -54,6 +54,11 @@ class VtabTask:
     crop: bool = True
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The images to train, validate and score on, in TFDS's words."""
+        return {"train": self.train, "validation": self.validation, "test": self.test}
+
+    @property
     def numbered(self) -> tuple[str, ...]:
         """The names of the classes, or their numbers where the task has no names."""
         return self.names or tuple(str(number) for number in range(self.classes))

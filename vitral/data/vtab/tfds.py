@@ -9,10 +9,9 @@ import numpy as np
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.stored import Entry
-from vitral.data.vtab.examples import parse
-from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
+from vitral.data.vtab.listed import evenly, label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
-from vitral.data.vtab.records import Records
+from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, ImageError
 from vitral.events import Progress
@@ -76,7 +75,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     prepared = find(root, task.dataset, task.version)
     if prepared is None:
         return None
-    located = {split: prepared.locate(part) for split, part in parts(task).items()}
+    located = {split: prepared.locate(part) for split, part in task.parts.items()}
     notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
     located["test"] = evenly(located["test"], most_test)
     names = task.names or prepared.names() or task.numbered
@@ -97,7 +96,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
             index += 1
             if index % SHOWN == 0 or index == len(everything):
                 how.listener(Progress("read labels", index, len(everything)))
-    return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
+    return task_listing(task, store, entries, names, notes)
 
 
 def _notes(prepared: PreparedDataset, task: VtabTask) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a reader of raw files returns: images by split, with their keys and the features that labels are made of."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,13 @@ import cv2
 import numpy as np
 from jaxtyping import Shaped
 
+from vitral.data.listing import Listing
 from vitral.data.published.tree import Tree
-from vitral.data.stored import JoinedStores, Store, named
-from vitral.data.vtab.examples import Example
-from vitral.data.vtab.raw.order import Key
+from vitral.data.stored import Entry, JoinedStores, Store, named
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
+
+Key = str | bytes | int  # of an image: what TFDS orders a split by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,26 @@ def by_class(keys: Sequence[Key], indices: Sequence[int], classes: Sequence[str]
     """Return a split whose labels are names of classes."""
     numbers = {name: number for number, name in enumerate(names)}
     return labelled(keys, indices, [numbers[name] for name in classes])
+
+
+def of_listing(listing: Listing, key: Callable[[int, Entry], Key]) -> RawDataset:
+    """Return a dataset that is also read by its name.
+
+    Args:
+        listing: The images of its splits.
+        key: From an image's number in its split and its entry to its key.
+    """
+    names = listing.class_names or ()
+    splits = {
+        split: by_class(
+            [key(number, image) for number, image in enumerate(images)],
+            [image.store_index for image in images],
+            [image.classes[0] for image in images],
+            names,
+        )
+        for split, images in listing.entries.items()
+    }
+    return RawDataset(store=listing.store, splits=splits, names=names)
 
 
 def joined(
@@ -140,3 +163,29 @@ def _content_of(store: Store, index: int) -> bytes:
         return content if isinstance(content, bytes) else content.read_bytes()
     except OSError as error:
         raise ImageError(f"'{store.name(index)}' cannot be read ({one_line(error)}).") from error
+
+
+def in_order(split: str, keys: Sequence[Key]) -> list[int]:
+    """Return the indices of a split's images in TFDS's order: by the md5 of the split's name and the image's key.
+
+    The rule is that of tensorflow/datasets, core/hashing.py. No subset that TFDS itself made was compared with it here.
+
+    Args:
+        split: the name under which TFDS generates it, such as "validation".
+        keys: of each image.
+    """
+    salt = hashlib.md5(split.encode(), usedforsecurity=False)
+
+    def position(index: int) -> bytes:
+        hashed = salt.copy()
+        hashed.update(_bytes(keys[index]))
+        return hashed.digest()  # the first byte counts most, so that bytes compare as the integer does
+
+    return sorted(range(len(keys)), key=position)
+
+
+def _bytes(key: Key) -> bytes:
+    """Return a key as it is hashed: an integer as decimal text, a path with '/' on every system."""
+    if isinstance(key, bytes):
+        return key
+    return str(key).replace("\\", "/").encode()

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from vitral.data.vtab.examples import parse
 from vitral.data.vtab.prepared import RecordPlace
 from vitral.data.vtab.raw.dataset import RawDataset, RawSplit, labelled
-from vitral.data.vtab.records import TFRecords
+from vitral.data.vtab.records import TFRecords, parse
 from vitral.data.vtab.tfds import ExampleImages
 from vitral.errors import DataError
 

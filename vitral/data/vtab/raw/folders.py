@@ -5,12 +5,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from vitral.data.listing import Listing
 from vitral.data.names import some
 from vitral.data.published.flowers import list_flowers
 from vitral.data.published.pets import list_pets
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded
+from vitral.data.stored import Entry
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, RawSplit, by_class, decoded, of_listing
 from vitral.images.decode import read_image
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
@@ -24,7 +24,7 @@ def read_flowers(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    return _of_listing(list_flowers(folder))
+    return of_listing(list_flowers(folder), _file_name)
 
 
 def read_pets(folder: Path) -> RawDataset:
@@ -33,21 +33,11 @@ def read_pets(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    return _of_listing(list_pets(folder))
+    return of_listing(list_pets(folder), _file_name)
 
 
-def _of_listing(listing: Listing) -> RawDataset:
-    names = listing.class_names or ()
-    splits = {
-        split: by_class(
-            [one.name.rpartition("/")[2] for one in images],
-            [one.store_index for one in images],
-            [one.classes[0] for one in images],
-            names,
-        )
-        for split, images in listing.entries.items()
-    }
-    return RawDataset(store=listing.store, splits=splits, names=names)
+def _file_name(number: int, image: Entry) -> str:
+    return image.name.rpartition("/")[2]
 
 
 def read_dtd(folder: Path) -> RawDataset:

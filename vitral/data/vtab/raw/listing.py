@@ -10,13 +10,12 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
 from vitral.data.stored import Entry, Store
-from vitral.data.vtab.listed import evenly, label_of, parts, size_notes
+from vitral.data.vtab.listed import evenly, label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import bounds
-from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset
+from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, in_order
 from vitral.data.vtab.raw.dmlab import read_dmlab
 from vitral.data.vtab.raw.folders import read_dtd, read_eurosat, read_flowers, read_pets, read_resisc45, read_sun397
 from vitral.data.vtab.raw.matrices import read_camelyon, read_cifar100, read_dsprites, read_smallnorb, read_svhn
-from vitral.data.vtab.raw.order import in_order
 from vitral.data.vtab.raw.retinopathy import read_retinopathy
 from vitral.data.vtab.raw.scenes import read_clevr, read_kitti
 from vitral.data.vtab.tasks import VtabTask
@@ -142,7 +141,7 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
     orders = {split: whole_split(data, split, folder) for split in form.published}
     entries: dict[str, list[Entry]] = {}
     notes = counted(orders, form.published, form.title)
-    for name, part in parts(task).items():
+    for name, part in task.parts.items():
         split = part.partition("[")[0]
         first, last = bounds(part, len(orders[split]), folder)
         numbers = orders[split][first:last]
@@ -151,14 +150,7 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
             numbers = evenly(numbers, most_test)
         entries[name] = [_entry(data, split, number, task, names) for number in numbers]
     source = f"VTAB-1k's images of {task.name}, from the files of {form.title}'s authors; {ORDER}."
-    return Listing(
-        title=task.name,
-        name=task.name,
-        store=images_of(data, task),
-        entries=entries,
-        class_names=names,
-        notes=(source, *notes),
-    )
+    return task_listing(task, images_of(data, task), entries, names, (source, *notes))
 
 
 def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tuple[str, ...]) -> Entry:

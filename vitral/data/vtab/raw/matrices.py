@@ -12,9 +12,9 @@ from jaxtyping import Int32, Shaped
 from vitral.data.published.cifar import CIFAR100, list_cifar
 from vitral.data.published.matlab import read_matlab
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.examples import Example
 from vitral.data.vtab.raw.arrays import ArrayImages, Hdf5Images, MatrixImages, open_hdf5
-from vitral.data.vtab.raw.dataset import RawDataset, by_class, joined, plain
+from vitral.data.vtab.raw.dataset import RawDataset, joined, of_listing, plain
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError
 
 SVHN = "fetch train_32x32.mat and test_32x32.mat"
@@ -37,15 +37,7 @@ def read_cifar100(folder: Path) -> RawDataset:
     Raises:
         DataError: a file is missing or damaged.
     """
-    listing = list_cifar(CIFAR100, folder)
-    names = listing.class_names or ()
-    splits = {
-        split: by_class(
-            range(len(images)), [one.store_index for one in images], [one.classes[0] for one in images], names
-        )
-        for split, images in listing.entries.items()
-    }
-    return RawDataset(store=listing.store, splits=splits, names=names)
+    return of_listing(list_cifar(CIFAR100, folder), lambda number, image: number)
 
 
 def read_svhn(folder: Path) -> RawDataset:

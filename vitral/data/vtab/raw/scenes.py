@@ -8,8 +8,8 @@ import numpy as np
 
 from vitral.data.names import some
 from vitral.data.published.tree import Tree
-from vitral.data.vtab.examples import Example
 from vitral.data.vtab.raw.dataset import RawDataset, RawSplit
+from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
 
 CLEVR_SPLITS = {"train": "train", "validation": "val"}  # the third has no scenes
