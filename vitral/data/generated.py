@@ -179,26 +179,30 @@ def noise_table() -> Float32[np.ndarray, " samples"]:
     return (0.4 * (left + blend * (right - left))).astype(np.float32)
 
 
+@dataclass(eq=False)
 class GeneratedImages:
     """A split of generated images: index i is instance i // classes of class i % classes.
 
-    Args:
-        name: of the preset.
-        seed: of classes and images.
-        first_instance: where this split's instances begin.
-        instances: images per class.
-        endless: whether it is sampled at random, for training.
+    Attributes:
+        name: The name of the preset.
+        seed: The seed of classes and images.
+        first_instance: The number of the split's first instance.
+        instances: The number of images per class.
+        endless: Whether the split is sampled at random, for training.
+        shards: Empty, see `Source`.
     """
 
+    name: str
+    seed: int
+    first_instance: int
+    instances: int
+    endless: bool
     shards: tuple[int, ...] = ()
 
-    def __init__(self, name: str, *, seed: int, first_instance: int, instances: int, endless: bool) -> None:
-        self.preset = PRESETS[name]
-        self.name = name
-        self.seed = seed
-        self.first_instance = first_instance
-        self.instances = instances
-        self.endless = endless
+    @property
+    def preset(self) -> Preset:
+        """The preset."""
+        return PRESETS[self.name]
 
     def __len__(self) -> int:
         return self.preset.num_classes * self.instances

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitral.errors import DataError
 from vitral.tasks.metrics import SMALLEST_PROBABILITY, wilson_interval
-from vitral.tasks.shown import Table, Tile, fitting_digits, images_of, percent
+from vitral.tasks.shown import Tile, fitting_digits, images_of, percent
 from vitral.tasks.task import (
     Figure,
     Label,
@@ -69,10 +69,6 @@ class AnyRightLabelEvaluation(Result):
             f"{self.num_examples} images with {self.labels} right labels, {len(self.class_names)} classes",
             f"accuracy, any right label  {self.top1:.2%}  (95 % interval {low:.2%} to {high:.2%})",
         )
-
-    def tables(self) -> tuple[Table, ...]:
-        """Return nothing: an image of several classes belongs into no one class's row."""
-        return ()
 
     def tiles(self, split: str) -> tuple[Tile, ...]:
         """Return the accuracy."""

@@ -95,13 +95,13 @@ class Result(ABC):
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
 
-    @abstractmethod
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
+        return (self.sentence("scored"),)
 
-    @abstractmethod
     def tables(self) -> tuple[Table, ...]:
         """Return the tables that terminal and report show, such as one of every class."""
+        return ()
 
     def announcement(self, split: str) -> str:
         """Return what a training command says of its result, one line."""

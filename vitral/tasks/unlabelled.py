@@ -10,7 +10,6 @@ from torch import Tensor
 
 from vitral.advice import argument, function
 from vitral.errors import DataError, ModelError
-from vitral.tasks.shown import Table
 from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
 
 CLASS = "unlabelled"  # the one class of a network that knows none
@@ -42,14 +41,6 @@ class Unscored(Result):
     def sentence(self, split: str) -> str:
         """Return that nothing was scored."""
         return NOTHING_SCORED
-
-    def lines(self) -> tuple[str, ...]:
-        """Return that nothing was scored."""
-        return (NOTHING_SCORED,)
-
-    def tables(self) -> tuple[Table, ...]:
-        """Return none."""
-        return ()
 
     def lead(self, split: str) -> str:
         """Return that nothing was scored."""
