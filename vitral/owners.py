@@ -14,10 +14,10 @@ class Owner:
     """A process, identified even after its number has been reused.
 
     Attributes:
-        machine: a hash of host name and process namespace.
-        boot: a hash of the machine's boot id.
-        pid: the process's number.
-        started: when it began, in clock ticks since boot; 0 where the system does not say.
+        machine: A hash of host name and process namespace.
+        boot: A hash of the machine's boot id.
+        pid: The process's number.
+        started: The time at which it began, in clock ticks since boot; 0 where the system does not say.
     """
 
     machine: str

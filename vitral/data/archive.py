@@ -86,10 +86,10 @@ class TarImages:
     """Images in an uncompressed tar file, read by their offsets.
 
     Args:
-        title: the archive as the user knows it.
-        path: the uncompressed file.
-        members: the files in it.
-        handles: open files that are shared with other tars; None for its own.
+        title: The archive as the user knows it.
+        path: The uncompressed file.
+        members: The files in the archive.
+        handles: Open files that are shared with other tars; None for its own.
     """
 
     def __init__(self, title: Path, path: Path, members: Sequence[Member], handles: Handles | None = None) -> None:
@@ -147,8 +147,8 @@ def open_archive(path: Path, *, nested: bool = False) -> tuple[Sequence[Member],
     """Return the regular files of an archive, and what reads them.
 
     Args:
-        path: a .zip or .tar file, which may be compressed.
-        nested: whether a tar in a tar stands for the files in it, as in ImageNet's: "n01440764.tar" for "n01440764/...".
+        path: A .zip or .tar file, which may be compressed.
+        nested: Whether a tar in a tar stands for the files in it, as in ImageNet's: "n01440764.tar" for "n01440764/...".
 
     Raises:
         DataError: it is not an archive, damaged, or a bomb.

@@ -42,9 +42,9 @@ def find_columns(title: str, names: Sequence[str], *, labelled: bool = True) -> 
     """Return which columns contain what.
 
     Args:
-        title: the table's name in messages.
-        names: of its columns.
-        labelled: whether the classes are read.
+        title: The table's name in messages.
+        names: The names of its columns.
+        labelled: Whether the classes are read.
 
     Raises:
         DataError: there is no column of images, or of classes that are to be read.
@@ -72,10 +72,10 @@ def split_of_row(name: str | None, split: str, table: str, row: str) -> str:
     """Return the split of a row: the one that it names, unless its file determines the split.
 
     Args:
-        name: what the row has in the column of splits, "" for nothing; None where there is no such column.
-        split: that the file determines, or "all".
-        table: the file's name in messages.
-        row: the row's.
+        name: The row's cell in the column of splits, "" if it is empty; None where there is no such column.
+        split: The split that the file determines, or "all".
+        table: The file's name in messages.
+        row: The row's name in messages.
 
     Raises:
         DataError: it names something that is not a split, or nothing.

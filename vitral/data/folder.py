@@ -37,9 +37,9 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
     """Return the images of a folder by split.
 
     Args:
-        folder: the data.
-        walked: its content, if already known.
-        how: which folder names a class.
+        folder: The folder of the data.
+        walked: The folder's content, if it is already known.
+        how: The way to open the data, which tells the folder that names a class.
 
     Raises:
         DataError: it cannot be read, or was written by Vitral.

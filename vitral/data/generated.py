@@ -32,16 +32,17 @@ class Ranges:
     """The ranges that a class draws its parameters from, each uniformly; lengths are pixels on a canvas of 512.
 
     Attributes:
-        vertices: corners of a contour (q).
-        orbits: contours of an image (K).
-        noise: strength of the noise (eta).
-        increment: how much an orbit grows (w).
-        radius: of the innermost ellipse (R).
-        frequency: of the two waves (n1, n2).
-        ellipse: stretch along each axis (ox, oy).
-        centre: fraction of the canvas, around its middle, in which an image's centre lies.
-        grey: level of a contour, 0 to 255, drawn for each image.
-        orbit_step: only every n-th orbit is drawn; on a small canvas they would cover one another.
+        vertices: The number of corners of a contour (q).
+        orbits: The number of contours of an image (K).
+        noise: The strength of the noise (eta).
+        increment: The growth of an orbit (w).
+        radius: The radius of the innermost ellipse (R).
+        frequency: The frequency of the two waves (n1, n2).
+        ellipse: The stretch along each axis (ox, oy).
+        centre: The fraction of the canvas, around its middle, in which an image's centre lies.
+        grey: The level of a contour, 0 to 255, drawn for each image.
+        orbit_step: The step from one orbit that is drawn to the next; on a small canvas all of them would cover one
+            another.
     """
 
     vertices: tuple[int, int] = (200, 1000)

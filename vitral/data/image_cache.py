@@ -33,10 +33,10 @@ class CachedImages:
     process that is started otherwise keeps its own, in its part of the memory.
 
     Args:
-        source: the images.
-        augmentation: how views are made of them.
-        size: height and width of the views, pixels.
-        limit: bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
+        source: The images.
+        augmentation: The views that are made of them.
+        size: The height and width of the views, pixels.
+        limit: The bytes of memory to take; None for a quarter of what is free, shared by the processes of a job.
     """
 
     def __init__(

@@ -19,9 +19,10 @@ class Unlabelled:
     """An image that is read when it is needed.
 
     Attributes:
-        name: for people: its path, or archive and member.
-        read: returns its RGB pixels, or raises ImageError.
-        fetch: reads the encoded image and returns what decodes it, or raises ImageError; None where nothing is encoded.
+        name: The image's name for people: its path, or archive and member.
+        read: Returns its RGB pixels, or raises ImageError.
+        fetch: Reads the encoded image and returns a function that decodes it, or raises ImageError; None where nothing is
+            encoded.
     """
 
     name: str
@@ -33,8 +34,8 @@ def files_in(folder: Path, arrange: Arrange) -> Iterator[Unlabelled]:
     """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
 
     Args:
-        folder: the folder.
-        arrange: puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
+        folder: The folder.
+        arrange: Puts paths in order, such as `sorted`; or `iter`, which has the names of one folder at a time in memory.
     """
     names = arrange(name for name in files_below(folder) if name.lower().endswith(EXTENSIONS))
     return (of_file(folder / name) for name in names)

@@ -18,9 +18,9 @@ class Levels:
     """Labels by their depth in a tree.
 
     Attributes:
-        nodes: the names of each level's labels, the top one first; those of one label alone are left out, as in the original.
-        places: for each class, in its order, and each of these levels the place in it of the class itself or of the label above
-            it there; None below the class.
+        nodes: The names of each level's labels, the top level first; levels of one label are left out, as in the original.
+        places: For each class, in its order, and each of these levels the index there of the class itself or of the label
+            above it; None below the class.
     """
 
     nodes: tuple[tuple[str, ...], ...]
@@ -58,9 +58,9 @@ def levels(above: Mapping[str, str | None], class_names: Sequence[str], title: s
     """Return the levels of a tree that some classes have a part in.
 
     Args:
-        above: what stands above each label.
-        class_names: of the data, in order.
-        title: of the tree, in messages.
+        above: The label above each label.
+        class_names: The classes of the data, in order.
+        title: The tree's name in messages.
 
     Raises:
         DataError: a class is not in the tree, labels stand above each other, or there is no level with two labels.

@@ -18,21 +18,21 @@ class Listing:
     """A reader's result.
 
     Attributes:
-        title: the data's name in messages: a path or address.
-        name: short, for people and folder names.
-        store: where the images are.
-        entries: by split: "train", "validation", "test", or "all" for images in none.
-        class_names: in the order that the data itself declares; None for natural order.
-        task: what a label is.
-        notes: on the data, one line each.
-        shards: for each split the ends of its shards, where it is best read shard by shard.
-        remote: whether the images are read over a network.
-        bad: entries that are already known to be bad: name and reason.
-        bad_classes: their classes.
-        reading: which folder named the class, where folders are nested.
-        held_out: the share of the training images that become a validation split where the data have none; 0 for none.
-        base: what images' names begin with on this machine alone.
-        outside: how many images are in no class and were left out.
+        title: The data's name in messages: a path or address.
+        name: A short name, for people and folder names.
+        store: The images.
+        entries: The images by split: "train", "validation", "test", or "all" for images in none.
+        class_names: The classes in the order that the data itself declares; None for natural order.
+        task: The task, which says what a label is.
+        notes: Notes on the data, one line each.
+        shards: The ends of each split's shards, where it is best read shard by shard.
+        remote: Whether the images are read over a network.
+        bad: The images that are already known to be bad, with their names and reasons.
+        bad_classes: The classes of those bad images.
+        reading: The folder that named the class, where folders are nested.
+        held_out: The share of the training images that become a validation split where the data have none; 0 for none.
+        base: The beginning of the images' names that is this machine's alone.
+        outside: The number of images in no class, which were left out.
     """
 
     title: str

@@ -51,9 +51,9 @@ class Prepared:
     """Images prepared for a model, with their labels.
 
     Attributes:
-        images: the model's input.
-        labels: as the task encodes them.
-        indices: positions in the source.
+        images: The model's input.
+        labels: The labels as the task encodes them.
+        indices: The positions of the images in the source.
     """
 
     images: Float32[Tensor, "batch 3 height width"]
@@ -72,7 +72,7 @@ class TrainingBatches:
         source: Images and labels.
         batch_size: The number of images per step, over all processes.
         image_size: Height and width, pixels.
-        augmentation: How the images vary.
+        augmentation: The changes by which the images vary.
         seed: The seed of order and augmentation.
         task: The task, which says what a label is.
         num_classes: The number of classes; a single-label task does not need it.
@@ -119,8 +119,9 @@ class TrainingBatches:
         """Return the same batches with their images, and those of further sources, at another size in pixels.
 
         Args:
-            image_size: height and width, pixels.
-            views: how the images vary in each view, those of further sources left out; none for as before.
+            image_size: The height and width, pixels.
+            views: The changes by which the images vary in each view, those of further sources left out; empty for as
+                before.
 
         Returns:
             These batches themselves where nothing differs, with the images that they have decoded.
@@ -246,14 +247,14 @@ def load_evaluation(
     communicate: a process without one in the last round gets images without labels and indices, which do not count.
 
     Args:
-        source: images and labels.
-        preprocessing: the model's.
-        batch_size: images per batch; the last batch has the rest.
-        workers: processes that decode; 0 decodes in this one.
-        limit: use only the first images, up to this number.
-        encode: makes a tensor of labels; class numbers if left out.
-        rank: which of the processes this is.
-        world: the number of processes.
+        source: Images and labels.
+        preprocessing: The model's preprocessing.
+        batch_size: The number of images per batch; the last batch has the rest.
+        workers: The number of processes that decode; 0 decodes in this one.
+        limit: The number of images to use, the first ones; None for all.
+        encode: Makes a tensor of labels; class numbers if left out.
+        rank: The index of this process.
+        world: The number of processes.
 
     Raises:
         ImageError: an image cannot be read.

@@ -73,18 +73,19 @@ def open_data(
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 
     Args:
-        spec: see above.
-        class_names: the order of the classes, as in a classifier; None takes the data's own.
-        classes: in nested folders, whether the innermost ("leaf") or outermost ("top") names the class, or all of them
-            together ("path"); None detects it, and a note says what was detected.
-        skip_bad_images: leave out images that cannot be read, and list them, instead of raising an error.
-        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or several
-            classifiers': data without splits are then split as for training if they are the same as one of these, otherwise
-            all of them are scored.
-        verify: whether images are decoded beforehand, to make sure that they can be read.
-        checking_seconds: that this may take; None for as long as it needs, and with `skip_bad_images` it takes that anyway.
-        hold_out: whether some training images become a validation split where the data have a test split alone.
-        listener: receives the progress of checking.
+        spec: The name, path or address; see above.
+        class_names: The classes in order, as in a classifier; None takes the data's own.
+        classes: In nested folders, the folder that names the class: the innermost ("leaf"), the outermost ("top"), or all
+            of them together ("path"); None detects it, and a note says what was detected.
+        skip_bad_images: Whether images that cannot be read are left out and listed, instead of an error.
+        trained_on: None to open data to train on. To evaluate, the fingerprint of the classifier's training data, or
+            several classifiers': data without splits are then split as for training if they are the same as one of these;
+            otherwise all of them are scored.
+        verify: Whether images are decoded beforehand, to make sure that they can be read.
+        checking_seconds: The time that decoding them may take; None for as long as it needs, and with `skip_bad_images` it
+            takes that anyway.
+        hold_out: Whether some training images become a validation split where the data have a test split alone.
+        listener: Receives the progress of checking.
 
     Raises:
         DataError: there is no such dataset, or its classes do not match `class_names`.
@@ -243,7 +244,7 @@ def tables_in(spec: str) -> list[str]:
     """Return the paths of the tables that local data are read from; none where folders or anything else are read.
 
     Args:
-        spec: the data's name, see `open_data`.
+        spec: The data's name, see `open_data`.
     """
     while (prefix := prefix_of(spec)) is not None:
         if not prefix.around:

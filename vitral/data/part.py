@@ -81,8 +81,8 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
     Such a class keeps its image of the least hash, which a larger share has, too.
 
     Args:
-        images: the name and the classes of each.
-        share: of them, above 0 and at most 1.
+        images: The name and the classes of each image.
+        share: The fraction of the images, above 0 and at most 1.
     """
     limit = share.numerator << BITS
     taken: set[int] = set()

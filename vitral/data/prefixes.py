@@ -47,7 +47,7 @@ class Prefix:
         images: Lists the images of a name, none of them decoded; other prefixes may select some of them.
         select: Lists some images of other data, which its last argument lists.
         open: Opens a name where listed images are not all there is to it; its last argument opens other data.
-        divide: Divides a name into what stands before the path or the name inside, that, and what follows.
+        divide: Divides a name into what stands before the path or the name inside, that path or name, and what follows.
         around: Whether the prefix stands before another name of data.
         known_alone: Whether the prefix without a colon is recognised, so that a message can say what is missing.
     """

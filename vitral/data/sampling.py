@@ -27,15 +27,16 @@ def batch_indices(
     one and the first of the next, so every example is seen equally often. An endless source is drawn from at random.
 
     Args:
-        num_examples: images in the source.
-        batch_size: images in the batch.
-        seed: of the shuffling.
-        step: which batch.
-        endless: whether to draw at random instead of going through epochs.
-        repeats: how often each example occurs in its epoch, mostly in one batch; the epoch keeps its length, so only a
-            fraction of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a batch are
-            kept apart, as they are on DeiT's many devices, so that MixUp and CutMix do not mix an example with itself.
-        shards: where shards end, in a source that is best read shard by shard: the shards are shuffled, and then the
+        num_examples: The number of images in the source.
+        batch_size: The number of images in the batch.
+        seed: The seed of the shuffling.
+        step: The number of the batch.
+        endless: Whether to draw at random instead of going through epochs.
+        repeats: The number of times that each example occurs in its epoch, mostly in one batch; the epoch keeps its length,
+            so only a fraction of the examples is seen in it (repeated augmentation; DeiT's samplers.py). The copies in a
+            batch are kept apart, as they are on DeiT's many devices, so that MixUp and CutMix do not mix an example with
+            itself.
+        shards: The ends of the shards, in a source that is best read shard by shard: the shards are shuffled, and then the
             examples within each window of shards.
     """
     if endless:

@@ -57,8 +57,8 @@ class ShardImages:
     """Images in tar files, read by offset; each process has its own file handles.
 
     Args:
-        shards: paths or addresses.
-        examples: the examples of each.
+        shards: Paths or addresses.
+        examples: The examples of each shard.
     """
 
     def __init__(self, shards: Sequence[str], examples: Sequence[Sequence[Example]]) -> None:
@@ -95,10 +95,10 @@ def list_shards(title: str, shards: Sequence[str], listener: Listener, *, labell
     """Return the images of shards, by the split that each shard's name begins with.
 
     Args:
-        title: the data's name in messages.
-        shards: paths or addresses.
-        listener: hears of the reading.
-        labelled: whether their classes are read.
+        title: The data's name in messages.
+        shards: Paths or addresses.
+        listener: Receives the progress of reading.
+        labelled: Whether the examples' classes are read.
 
     Raises:
         DataError: a shard cannot be read, or an example has no class that is to be read.

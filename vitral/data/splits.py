@@ -27,10 +27,10 @@ def stratified(labels: Indices, shares: Sequence[float], *, seed: int, purpose: 
     """Split examples class by class.
 
     Args:
-        labels: the class of each example.
-        shares: the fraction of each part but the first, which takes the rest.
-        seed: of the random choice.
-        purpose: what the split is for, so that two splits under one seed differ.
+        labels: The class of each example.
+        shares: The fraction of each part but the first, which takes the rest.
+        seed: The seed of the random choice.
+        purpose: The purpose of the split, so that two splits under one seed differ.
 
     Returns:
         The indices of each part, ascending. A class with as many examples as there are parts or more has at least one in
@@ -62,13 +62,13 @@ def make_splits(
     """Return the images by "train", "validation" and "test": the data's own splits, or stratified by class.
 
     Args:
-        entries: by split, or under "all" without splits.
-        names: of the classes, in the data's own order.
-        notes: decisions are added here.
-        contents: hashes of the images' bytes by store index; an image without one equals no other.
-        whole: whether data without splits are all for scoring, since they are not just as a classifier learned them; of a
-            validation split that is taken from their training images it is noted that it may have been learned.
-        held_out: the share of the training images for validation where there are no images for it; 0 for none.
+        entries: The images by split, or under "all" without splits.
+        names: The classes, in the data's own order.
+        notes: Notes on the data, to which decisions are added.
+        contents: Hashes of the images' bytes by store index; an image without a hash equals no other.
+        whole: Whether data without splits are all for scoring, because they are not just as a classifier learned them; a
+            note says of a validation split taken from their training images that it may have been learned.
+        held_out: The share of the training images for validation where there are no images for it; 0 for none.
     """
     splits = dict(entries)
     if ALL in entries and whole:

@@ -60,7 +60,7 @@ class JoinedStores:
     """Several stores as one: the images of each after those of the one before.
 
     Args:
-        stores: each with the number of its images.
+        stores: The stores, each with the number of its images.
     """
 
     def __init__(self, stores: Sequence[tuple[Store, int]]) -> None:
@@ -110,8 +110,8 @@ class Handles:
     """Open files by name, separately for each thread and process, since a file has only one position.
 
     Args:
-        opener: opens a name for reading; a module-level function, so that it can be sent to another process.
-        most: files that a thread keeps open at once.
+        opener: Opens a name for reading; a module-level function, so that it can be sent to another process.
+        most: The number of files that a thread keeps open at once.
     """
 
     def __init__(self, opener: Callable[[str], Any], most: int = 16) -> None:
@@ -147,10 +147,10 @@ class StoredImages:
     """A split: images of a store, with their labels.
 
     Args:
-        store: where the images are.
-        indices: their indices in it, in order.
-        labels: of each its class or its classes, or None.
-        shards: see `Source`.
+        store: The store that holds the images.
+        indices: The indices of the images in the store, in order.
+        labels: The label of each image: its class, its classes, or None.
+        shards: The ends of the shards, see `Source`.
     """
 
     endless = False

@@ -174,7 +174,7 @@ class Redrawn(_Changed):
 
     Args:
         source: Images and labels.
-        draw: From an image and its index to the changed image; it can be sent to worker processes.
+        draw: Returns the changed image from an image and its index; it can be sent to worker processes.
     """
 
     def __init__(self, source: Source, draw: Callable[[Pixels, int], Pixels]) -> None:

@@ -34,10 +34,10 @@ def list_tables(title: str, name: str, files: Mapping[str, Sequence[str]], *, la
     """Return the images of tables.
 
     Args:
-        title: the data's name in messages.
-        name: short, for people and folder names.
-        files: paths or addresses by split, or under "all" where a column may name the split.
-        labelled: whether their classes are read.
+        title: The data's name in messages.
+        name: A short name, for people and folder names.
+        files: Paths or addresses by split, or under "all" where a column may name the split.
+        labelled: Whether the images' classes are read.
 
     Raises:
         DataError: a table cannot be read, a column is missing, or there are no rows.
@@ -53,11 +53,11 @@ class ParquetImages:
     """Images in row groups of Parquet files, bytes or paths, the last few groups kept in memory.
 
     Args:
-        files: paths or addresses.
-        groups: for each row group its file's index, its index in the file, and the index of its first image.
-        column: the images' column.
-        kept: row groups that stay in memory.
-        names: of all images.
+        files: Paths or addresses.
+        groups: The index of each row group's file, its index in the file, and the index of its first image.
+        column: The images' column.
+        kept: The number of row groups that stay in memory.
+        names: The names of all images.
     """
 
     def __init__(

@@ -22,9 +22,9 @@ def list_unlabelled(spec: str, listener: Listener = ignore) -> list[Unlabelled]:
     """Return the images that a user names, none of them read yet; those of a folder in order of path.
 
     Args:
-        spec: an image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data` takes:
-            a table, shards, an address, hf:OWNER/NAME, "digits", all splits of it.
-        listener: receives the progress of listing.
+        spec: An image file; a folder or archive of images, in whatever sub-folders; or anything else that `open_data`
+            takes, with all its splits: a table, shards, an address, hf:OWNER/NAME, "digits".
+        listener: Receives the progress of listing.
 
     Raises:
         DataError: a dataset that cannot be read, or is endless.

@@ -35,12 +35,12 @@ class AnyRightLabelEvaluation(Result):
     """The scores of a classifier on one split of which images have several right labels.
 
     Attributes:
-        num_examples: images, each counted once; those without a label are none of them.
-        top1: share of images whose most probable class is one of the right ones, 0 to 1.
+        num_examples: The number of images with a label, each counted once.
+        top1: The share of images whose most probable class is one of the right ones, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
-        labels: right labels of all images together.
-        class_names: the classifier's classes, in order.
-        mistakes: at most 50, the most confident first; the truth names all the right classes.
+        labels: The number of right labels of all images together.
+        class_names: The classifier's classes, in order.
+        mistakes: At most 50 mistakes, the most confident first; the truth names all the right classes.
     """
 
     num_examples: int

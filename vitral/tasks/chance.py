@@ -14,9 +14,9 @@ class Standing:
     """A classifier's share of right answers compared with that of always naming the commonest class.
 
     Attributes:
-        share: of images that are classified right, 0 to 1.
-        low: the lower end of Wilson's 95 % interval of that share.
-        chance: the share of always naming the commonest class, 0 to 1.
+        share: The share of images that are classified right, 0 to 1.
+        low: The lower end of Wilson's 95 % interval of that share.
+        chance: The share of always naming the commonest class, 0 to 1.
     """
 
     share: float
@@ -58,7 +58,7 @@ class Standing:
         """Return what is to be said of it, in one sentence; empty if it is better than chance.
 
         Args:
-            split: that was scored: "test"; may be empty.
+            split: The split that was scored: "test"; may be empty.
         """
         images = images_of(split)
         always = f"where always naming one class gets {self.chance:.1%}"

@@ -37,11 +37,11 @@ class Confusion:
     """Images of one class that are taken for another.
 
     Attributes:
-        truth: the name of their class.
-        predicted: the name of the most probable class.
-        count: how many there are.
-        share: of the images of their class, 0 to 1.
-        examples: positions in the split of at most three of them, the most confident first.
+        truth: The name of the images' class.
+        predicted: The name of the most probable class.
+        count: The number of such images.
+        share: Their share of the images of their class, 0 to 1.
+        examples: The positions in the split of at most three of them, the most confident first.
     """
 
     truth: str
@@ -56,21 +56,22 @@ class Evaluation(Result):
     """The scores of a single-label classifier on one split.
 
     Attributes:
-        num_examples: images, each counted once.
-        top1: share of images whose most probable class is right, 0 to 1.
+        num_examples: The number of images, each counted once.
+        top1: The share of images whose most probable class is right, 0 to 1.
         top1_interval: Wilson's 95 % interval of `top1`.
-        top5: share whose class is among the five most probable; None with five classes or fewer, where it is always 1.
-        class_names: the classifier's classes, in order.
-        precision: by class; None for a class that is never predicted.
-        recall: by class; None for a class without images.
-        support: images by class.
-        confusion: the cells of the confusion matrix that are not empty, by true class, then by predicted class: the indices
+        top5: The share of images whose class is among the five most probable; None with five classes or fewer, where it is
+            always 1.
+        class_names: The classifier's classes, in order.
+        precision: The precision of each class; None for a class that is never predicted.
+        recall: The recall of each class; None for a class without images.
+        support: The number of images of each class.
+        confusion: The cells of the confusion matrix that are not empty, by true class, then by predicted class: the indices
             of the two in `class_names`, and the count. The whole matrix of 4,000 classes would take gigabytes.
-        confused: at most 24 pairs of classes, the most often confused first.
-        ece: expected calibration error over 15 bins, 0 to 1.
-        reliability: the bins.
-        nll: mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
-        mistakes: at most 50, the most confident first.
+        confused: At most 24 pairs of classes, the most often confused first.
+        ece: The expected calibration error over 15 bins, 0 to 1.
+        reliability: The bins of that error.
+        nll: The mean negative log-likelihood of the true class in nats, probabilities clipped at 1e-12.
+        mistakes: At most 50 mistakes, the most confident first.
     """
 
     num_examples: int
@@ -249,10 +250,10 @@ def evaluate_probabilities(
     """Score predicted probabilities against the true classes.
 
     Args:
-        probabilities: one row an image, summing to 1.
-        labels: the true classes, as columns of `probabilities`.
-        class_names: one name a column.
-        descriptions: one line an image, such as its path.
+        probabilities: The probabilities, one row an image, summing to 1.
+        labels: The true classes, as columns of `probabilities`.
+        class_names: The names of the classes, one a column.
+        descriptions: A line for each image, such as its path.
 
     Raises:
         VitralError: see `check_probabilities`.
@@ -356,9 +357,9 @@ def reliability(
     """Sort images into bins of equal width by their top probability.
 
     Args:
-        confidences: the top probability of each image, 0 to 1.
-        correct: whether each image's predicted class is right.
-        num_bins: bins between 0 and 1.
+        confidences: The top probability of each image, 0 to 1.
+        correct: Whether each image's predicted class is right.
+        num_bins: The number of bins between 0 and 1.
     """
     edges = np.linspace(0.0, 1.0, num_bins + 1)
     # Compared with exactly the edges that are shown, so that a probability on an edge falls into the expected bin.

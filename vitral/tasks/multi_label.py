@@ -35,14 +35,14 @@ class MultiLabelEvaluation(Result):
     """The scores of a multi-label classifier on one split.
 
     Attributes:
-        num_examples: images, each counted once.
-        class_names: the classifier's labels, in order.
-        mean_average_precision: mean over the labels that some image has, 0 to 1.
-        average_precision: by label; None for a label that no image has.
-        f1_micro: F1 over all decisions at a probability of 0.5.
-        f1_macro: mean of the labels' own F1.
-        exact_match: share of images whose labels are all right, and no other given.
-        support: images by label.
+        num_examples: The number of images, each counted once.
+        class_names: The classifier's labels, in order.
+        mean_average_precision: The mean over the labels that some image has, 0 to 1.
+        average_precision: The average precision of each label; None for a label that no image has.
+        f1_micro: The F1 score over all decisions at a probability of 0.5.
+        f1_macro: The mean of the labels' own F1 scores.
+        exact_match: The share of images whose labels are all right, and no other given.
+        support: The number of images of each label.
     """
 
     num_examples: int

@@ -31,10 +31,10 @@ class Figure:
     """The figure by which networks of a task are compared.
 
     Attributes:
-        name: in logs and among a classifier's scores: "top1".
-        title: for people: "accuracy".
-        more_is_better: whether the larger of two is the better.
-        is_share: whether it lies between 0 and 1 and is written as a percentage.
+        name: The figure's name in logs and among a classifier's scores: "top1".
+        title: The figure's name for people: "accuracy".
+        more_is_better: Whether the larger of two values is the better.
+        is_share: Whether the value lies between 0 and 1 and is written as a percentage.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Mistake:
     """An image that a classifier gets wrong.
 
     Attributes:
-        index: its position in the split.
-        description: its file, or its name in a built-in set.
-        truth: the name of its class.
-        predicted: the name of the most probable class.
-        probability: the probability of that class, 0 to 1.
+        index: The image's position in the split.
+        description: The image's file, or its name in a built-in set.
+        truth: The name of the image's class.
+        predicted: The name of the most probable class.
+        probability: The probability of that class, 0 to 1.
     """
 
     index: int
@@ -74,9 +74,9 @@ class Result(ABC):
     """The scores of a classifier on one split; a frozen dataclass of plain values, one class a task.
 
     Attributes:
-        num_examples: images, each counted once.
-        class_names: the classifier's classes, in order.
-        mistakes: the most confident mistakes first; empty where a task knows none.
+        num_examples: The number of images, each counted once.
+        class_names: The classifier's classes, in order.
+        mistakes: The most confident mistakes first; empty where a task knows none.
     """
 
     num_examples: int
@@ -158,13 +158,13 @@ class Task(ABC):
     """What a label is, and everything that follows from it.
 
     Attributes:
-        name: in classifier folders and recipes: "single-label".
-        labelled: what is said of its images: they "have one class each".
-        noun: what the classes are called, in the plural.
-        meaning: what the probabilities of an image are to one another.
-        headline: the figure by which networks are compared.
+        name: The task's name in classifier folders and recipes: "single-label".
+        labelled: A verb phrase about its images: they "have one class each".
+        noun: The word for its classes, in the plural.
+        meaning: The relation of an image's probabilities to one another.
+        headline: The figure by which networks are compared.
         result: The class of its scores.
-        objectives: the names of the losses that it can learn by, the one that fits by default first; "task" for `loss`.
+        objectives: The names of the losses that it can learn by, the default first; "task" for `loss`.
         exclusive: Whether each image has exactly one of the classes, so that features can be scored by their neighbours, and
             a sure answer that differs from the label makes the label doubtful.
         closed_form: Whether a first classifier of frozen features is fitted in closed form before the network is trained.
@@ -173,8 +173,8 @@ class Task(ABC):
         comparable: Whether each answer is right or wrong and scored as an `Evaluation`, so that two classifiers, or parts of
             the data, can be compared image by image.
         folder_version: The first version of the classifier folder that holds such a classifier.
-        fewest_classes: that a network can learn to tell.
-        scored: whether there are labels, by which a network can be scored.
+        fewest_classes: The fewest classes that a network can learn to tell apart.
+        scored: Whether there are labels, by which a network can be scored.
     """
 
     name: ClassVar[str]
@@ -218,9 +218,9 @@ class Task(ABC):
         """Return the mean loss that fits the task.
 
         Args:
-            logits: the network's answers.
-            targets: what `encode` gave, or shares of the classes where images were mixed.
-            label_smoothing: share of each label that is spread over all classes.
+            logits: The network's answers.
+            targets: The targets that `encode` gave, or shares of the classes where images were mixed.
+            label_smoothing: The share of each label that is spread over all classes.
         """
 
     @abstractmethod
@@ -243,10 +243,10 @@ class Task(ABC):
         """Score predicted probabilities.
 
         Args:
-            probabilities: one row an image.
-            targets: what `encode` gave.
-            class_names: one name a column.
-            describe: what a person would call an image, by its position.
+            probabilities: The probabilities, one row an image.
+            targets: The targets that `encode` gave.
+            class_names: The names of the classes, one a column.
+            describe: Returns a name for people of an image, from its position.
 
         Raises:
             DataError: there are no images.
@@ -323,12 +323,12 @@ def surest_mistakes(
     """Return at most 50 mistakes, the most confident first.
 
     Args:
-        wrong: which images are mistakes.
-        predicted: of each image the most probable class.
-        confidences: the probabilities of those, 0 to 1.
-        truth: what is right for an image, by its position.
-        class_names: one name a class.
-        describe: what a person would call an image, by its position.
+        wrong: Whether each image is a mistake.
+        predicted: The most probable class of each image.
+        confidences: The probabilities of those classes, 0 to 1.
+        truth: Returns what is right for an image, from its position.
+        class_names: The names of the classes.
+        describe: Returns a name for people of an image, from its position.
     """
     surest = np.argsort(-confidences, kind="stable")
     return tuple(

@@ -23,8 +23,8 @@ class Unscored(Result):
     """What is left of a score where there are no labels.
 
     Attributes:
-        num_examples: images.
-        class_names: the one that stands for none.
+        num_examples: The number of images.
+        class_names: The one class that stands for none.
     """
 
     num_examples: int

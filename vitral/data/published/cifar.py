@@ -26,15 +26,15 @@ class CifarForm:
     """How one of the datasets is given out.
 
     Attributes:
-        title: its name for people.
-        archive: the authors' archive, without suffix.
-        pickles: what the Python form is called, as patterns of paths.
-        train: the files of training images.
-        test: the file of test images.
-        names: the text with the class names.
-        labels: label bytes of a record.
-        label: which of them is the class.
-        classes: how many there are.
+        title: The dataset's name for people.
+        archive: The authors' archive, without suffix.
+        pickles: The names of the Python form, as patterns of paths.
+        train: The files of training images.
+        test: The file of test images.
+        names: The text with the class names.
+        labels: The number of label bytes of a record.
+        label: The index of the label byte that is the class.
+        classes: The number of classes.
     """
 
     title: str
@@ -79,7 +79,7 @@ class Bitmaps:
     """Images that are stored as planes of red, green and blue, given as bitmaps, which loses nothing.
 
     Args:
-        planes: the stored bytes.
+        planes: The stored bytes.
     """
 
     def __init__(self, planes: Store) -> None:

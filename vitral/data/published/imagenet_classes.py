@@ -33,7 +33,7 @@ def in_words_of(wanted: Collection[str] | None) -> tuple[str, ...]:
     """Return ImageNet's classes in the official order, by the names that a classifier has for them.
 
     Args:
-        wanted: the classifier's classes; None for the names of the authors' folders, which are WordNet's numbers.
+        wanted: The classifier's classes; None for the names of the authors' folders, which are WordNet's numbers.
 
     Raises:
         DataError: it is a classifier of something else.
@@ -56,9 +56,9 @@ def translated(
     """Return what a classifier calls ImageNet's classes that data call otherwise; nothing where they are not ImageNet's.
 
     Args:
-        names: the classes of the data's images, such as folders called by WordNet's numbers.
-        declared: all their classes in order, where the data say it, such as a Hugging Face dataset.
-        wanted: the classifier's classes.
+        names: The classes of the data's images, such as folders called by WordNet's numbers.
+        declared: All classes of the data in order, where the data say it, such as a Hugging Face dataset.
+        wanted: The classifier's classes.
     """
     if wanted is None or not names or set(names) <= set(wanted):
         return {}

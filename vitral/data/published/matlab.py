@@ -15,8 +15,8 @@ def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
     """Return the variables of a .mat file; nothing in it is run.
 
     Args:
-        content: its bytes.
-        where: what messages call it.
+        content: The bytes of the file.
+        where: The file's name in messages.
 
     Raises:
         DataError: it is not such a file, or damaged.

@@ -22,10 +22,10 @@ class Tree:
     """Files by index, with their paths below what the user named; an archive counts as the files in it.
 
     Attributes:
-        title: what the user named.
-        dataset: what it is to be, for messages: "CIFAR-10".
-        files: paths and sizes; the index of a file is also its index in the store.
-        store: reads them.
+        title: The folder or archive that the user named.
+        dataset: The dataset's name for people: "CIFAR-10".
+        files: Paths and sizes; the index of a file is also its index in the store.
+        store: The files' contents.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Tree:
         """List the files.
 
         Args:
-            path: a folder or an archive.
-            dataset: its name for people.
-            archives: the authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
-                to: one that has been unpacked beside is not opened.
-            tars: gives, of a folder's files, the paths of uncompressed tars that stand for the folder of their name.
+            path: A folder or an archive.
+            dataset: The dataset's name for people.
+            archives: The authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
+                to: an archive that has been unpacked beside is not opened.
+            tars: Returns, from a folder's files, the paths of uncompressed tars that stand for the folder of their name.
 
         Raises:
             DataError: there is nothing of that name, or an archive is damaged.
@@ -93,8 +93,8 @@ class Tree:
         """Return files by what tells them apart, such as an image's number.
 
         Args:
-            indices: of each file its key and its index.
-            named: such a file, in messages: "an image".
+            indices: The key and the index of each file.
+            named: Such a file, in messages: "an image".
 
         Raises:
             DataError: two files have one key.

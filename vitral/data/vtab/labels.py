@@ -59,7 +59,7 @@ def label_named(name: str, width: float | None = None) -> Label:
 
     Args:
         name: The label or the feature.
-        width: How many stored values, counted from 0, are one class; None where each is one.
+        width: The number of stored values, counted from 0, that are one class; None where each is one.
     """
     if name in OF_OBJECTS:
         return OF_OBJECTS[name]

@@ -45,10 +45,10 @@ def label_of(task: VtabTask, features: Callable[[], Example], image: str, *, adv
     """Return an image's class in a task.
 
     Args:
-        task: the task.
-        features: reads what the label is made of.
-        image: its name, for messages.
-        advice: what to do where it has no label, such as "fetch it again".
+        task: The task.
+        features: Returns the features that the label is made of.
+        image: The image's name, for messages.
+        advice: The step to take where it has no label, such as "fetch it again".
 
     Raises:
         DataError: its features give no label, or none of the task's.

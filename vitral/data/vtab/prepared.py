@@ -38,10 +38,10 @@ class PreparedDataset:
     """A prepared dataset.
 
     Attributes:
-        folder: of the version.
-        version: its number.
-        paths: the files that were opened so far.
-        files: their records.
+        folder: The folder of the version.
+        version: The number of the version.
+        paths: The files that were opened so far.
+        files: The records of those files.
     """
 
     folder: Path
@@ -131,9 +131,9 @@ def bounds(part: str, total: int, folder: Path) -> tuple[int, int]:
     """Return the first index of a part of a split, such as "train[:800]", and the one after the last.
 
     Args:
-        part: in TFDS's words.
-        total: images of the split.
-        folder: where they are, for messages.
+        part: A part of a split, in TFDS's words.
+        total: The number of images of the split.
+        folder: The folder of the images, for messages.
 
     Raises:
         DataError: the split has fewer images.

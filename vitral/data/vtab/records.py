@@ -46,7 +46,7 @@ class TFRecords:
     """The records of a TFRecord file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
         DataError: it cannot be read, or is cut short.
@@ -75,7 +75,7 @@ class ArrayRecords:
     """The records of an ArrayRecord file.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
         DataError: it cannot be read, or the library is not installed.

@@ -39,9 +39,9 @@ class Spec:
     """What is to be opened.
 
     Attributes:
-        root: the folder with the datasets.
-        task: of the 19.
-        both: whether the validation images are trained on, too.
+        root: The folder with the datasets.
+        task: One of the 19 tasks.
+        both: Whether the validation images are trained on, too.
     """
 
     root: Path
@@ -92,9 +92,9 @@ def open_task(spec: Spec, how: Opening, *, most_test: int | None = None) -> Data
     """Open a task.
 
     Args:
-        spec: which.
-        how: how a dataset is opened.
-        most_test: test images to take, evenly spaced among all; None for all.
+        spec: The task, and where its datasets are.
+        how: The way to open a dataset.
+        most_test: The number of test images to take, evenly spaced among all; None for all.
 
     Raises:
         DataError: the folder holds no such dataset, or an incomplete one.

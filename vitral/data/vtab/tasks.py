@@ -28,7 +28,7 @@ class VtabTask:
         shards: Its name among the WebDataset shards (wds_vtab-*).
         train: The 800 training images.
         test: The images to score on.
-        label: From an example to its class.
+        label: Returns an example's class.
         names: The names of the classes, where the dataset does not name them.
         scale: The factor by which the image's values are multiplied.
         flip: Whether a mirrored image keeps its class.

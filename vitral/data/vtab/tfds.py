@@ -25,9 +25,9 @@ class ExampleImages:
     """The images of examples.
 
     Args:
-        paths: the files' paths.
-        files: their records.
-        located: of each image its record.
+        paths: The files' paths.
+        files: The records of those files.
+        located: The record of each image.
         scale: The factor by which pixel values are multiplied.
     """
 

@@ -52,10 +52,10 @@ class MatrixImages(_NumberedImages):
     """Grey images in a file, one after the other, with a fixed step between.
 
     Args:
-        path: the file.
-        offset: of the first image, in bytes.
-        step: from one to the next, in bytes.
-        shape: height and width.
+        path: The file.
+        offset: The offset of the first image, in bytes.
+        step: The distance from one image to the next, in bytes.
+        shape: The height and width of an image.
     """
 
     def __init__(self, path: Path, *, offset: int, step: int, shape: tuple[int, int]) -> None:
@@ -76,8 +76,8 @@ class Hdf5Images(_NumberedImages):
     """Images in an HDF5 file.
 
     Args:
-        path: the file.
-        variable: the array in it, of images x height x width, with or without three colours.
+        path: The file.
+        variable: The array in it, of images x height x width, with or without three colours.
     """
 
     def __init__(self, path: Path, variable: str) -> None:

@@ -24,9 +24,9 @@ class RawSplit:
     """A split, in any order.
 
     Attributes:
-        keys: of each image what TFDS orders it by.
-        indices: of each image its index in the store.
-        features: from an image's number in the split to what its label is made of, under TFDS's names.
+        keys: The key of each image, by which TFDS orders them.
+        indices: The index of each image in the store.
+        features: Returns, from an image's number in the split, what its label is made of, under TFDS's names.
     """
 
     keys: Sequence[Key]
@@ -39,9 +39,9 @@ class RawDataset:
     """A dataset.
 
     Attributes:
-        store: reads the images of all splits.
-        splits: by the names under which TFDS generates them.
-        names: of the classes, in order; empty where the dataset does not name them.
+        store: The images of all splits.
+        splits: The splits, by the names under which TFDS generates them.
+        names: The names of the classes, in order; empty where the dataset does not name them.
     """
 
     store: Store
@@ -69,7 +69,7 @@ def of_listing(listing: Listing, key: Callable[[int, Entry], Key]) -> RawDataset
 
     Args:
         listing: The images of its splits.
-        key: From an image's number in its split and its entry to its key.
+        key: Returns an image's key from its number in its split and its entry.
     """
     names = listing.class_names or ()
     splits = {
@@ -90,8 +90,8 @@ def joined(
     """Return a dataset of which each split has a store of its own.
 
     Args:
-        parts: of each split its store, with the keys and the features of the images in it.
-        names: of the classes.
+        parts: The store of each split, with the keys and the features of the images in it.
+        names: The names of the classes.
     """
     splits, first = {}, 0
     for split, (_, keys, features) in parts.items():
@@ -105,9 +105,9 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     """Return the path of a file that must be there, unpacked.
 
     Args:
-        tree: of a folder, no archives.
-        name: the file's.
-        advice: what to do where it is missing.
+        tree: The files of a folder, without archives.
+        name: The file's name.
+        advice: The step to take where it is missing.
 
     Raises:
         DataError: it is missing, there several times, or cannot be opened.
@@ -125,8 +125,9 @@ class ConvertedImages:
     """Images that are converted as they are read.
 
     Args:
-        images: as they are given out.
-        convert: from the encoded bytes of an image to those of the converted one; what worker processes can be sent.
+        images: The images as the authors give them out.
+        convert: Returns the encoded bytes of the converted image from those of an image; it can be sent to worker
+            processes.
     """
 
     def __init__(self, images: Store, convert: Callable[[bytes], bytes]) -> None:
@@ -171,8 +172,8 @@ def in_order(split: str, keys: Sequence[Key]) -> list[int]:
     The rule is that of tensorflow/datasets, core/hashing.py. No subset that TFDS itself made was compared with it here.
 
     Args:
-        split: the name under which TFDS generates it, such as "validation".
-        keys: of each image.
+        split: The name under which TFDS generates it, such as "validation".
+        keys: The keys of the images.
     """
     salt = hashlib.md5(split.encode(), usedforsecurity=False)
 

@@ -30,10 +30,10 @@ class RawForm:
     """How a dataset is given out.
 
     Attributes:
-        title: its name for people.
-        read: its reader.
-        marks: patterns of paths below its folder, of which one at least is there.
-        published: how many images each split has.
+        title: The dataset's name for people.
+        read: The dataset's reader.
+        marks: Patterns of paths below its folder; one of them at least is there.
+        published: The number of images of each split.
     """
 
     title: str
@@ -105,9 +105,9 @@ def whole_split(data: RawDataset, split: str, folder: Path) -> list[int]:
     """Return the numbers of all images of a split, in TFDS's order.
 
     Args:
-        data: as its reader returns it.
-        split: TFDS's name of it.
-        folder: where it is, for messages.
+        data: The dataset as its reader returns it.
+        split: TFDS's name of the split.
+        folder: The dataset's folder, for messages.
 
     Raises:
         DataError: two images have the same key.
