@@ -1,4 +1,4 @@
-"""Which process owns a file, so that what a dead process left can be told from what a live one is working on."""
+"""The process that owns a file, so that the files of a dead process are known from those of a live one."""
 
 import functools
 import hashlib

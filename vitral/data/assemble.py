@@ -149,11 +149,11 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
             f"{len(bad)} of {len(every) + len(listing.bad)} images cannot be read: {named}{more}",
             advice=f"Fix or remove them, or continue without them by {argument('skip_bad_images', True)}.",
         )
-    kept = {
+    good = {
         split: [entry for entry in images if entry.store_index not in reasons]
         for split, images in listing.entries.items()
     }
-    return kept, bad
+    return good, bad
 
 
 def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[int, str], int]:

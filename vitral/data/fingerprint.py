@@ -48,7 +48,7 @@ def of_part(fingerprint: str, share: Fraction) -> str:
 
 
 def whole(fingerprint: str) -> str:
-    """Return the fingerprint of the data that a fingerprint is of, or of a share of whose training images."""
+    """Return the fingerprint of all data, from that of the data or of a share of their training images."""
     return fingerprint.partition(OF_SHARE)[0]
 
 
@@ -57,9 +57,9 @@ def share_of(fingerprint: str) -> str:
     return fingerprint.partition(OF_SHARE)[2] or "1"
 
 
-def same_data(one: str, other: str) -> bool:
+def same_data(fingerprint: str, other: str) -> bool:
     """Tell whether two fingerprints are known and of the same data, in whatever share of the training images."""
-    return bool(one) and whole(one) == whole(other)
+    return bool(fingerprint) and whole(fingerprint) == whole(other)
 
 
 def former_fingerprint(splits: Splits) -> str:

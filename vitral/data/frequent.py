@@ -57,26 +57,26 @@ def list_frequent(spec: str, how: Opening, list_labelled: List) -> Listing:
     by_class: dict[str, list[Entry]] = defaultdict(list)
     for entry in (entry for images in listing.entries.values() for entry in images):
         by_class[entry.classes[0]].append(entry)
-    kept = {name: images for name, images in by_class.items() if len(images) > count}
-    if len(kept) < listing.task.fewest_classes:
-        raise DataError(f"'{source}' has {len(kept)} classes of more than {count:,} images; take a lower count.")
-    held = count // TENTH
-    ordered = {name: sorted(images, key=lambda entry: natural_key(entry.name)) for name, images in kept.items()}
-    left_out = sum(map(len, by_class.values())) - sum(map(len, kept.values()))
+    frequent = {name: images for name, images in by_class.items() if len(images) > count}
+    if len(frequent) < listing.task.fewest_classes:
+        raise DataError(f"'{source}' has {len(frequent)} classes of more than {count:,} images; take a lower count.")
+    validation = count // TENTH
+    ordered = {name: sorted(images, key=lambda entry: natural_key(entry.name)) for name, images in frequent.items()}
+    left_out = sum(map(len, by_class.values())) - sum(map(len, frequent.values()))
     return replace(
         listing,
         entries={
-            "train": [entry for images in ordered.values() for entry in images[held:]],
-            "validation": [entry for images in ordered.values() for entry in images[:held]],
+            "train": [entry for images in ordered.values() for entry in images[validation:]],
+            "validation": [entry for images in ordered.values() for entry in images[:validation]],
         },
         class_names=None
         if listing.class_names is None
-        else tuple(name for name in listing.class_names if name in kept),
+        else tuple(name for name in listing.class_names if name in frequent),
         shards={},
-        bad_classes=frozenset(kept) & listing.bad_classes,
+        bad_classes=frozenset(frequent) & listing.bad_classes,
         notes=(
             *listing.notes,
-            f"{len(kept):,} of {len(by_class):,} classes have more than {count:,} images and are kept; the others' "
-            f"{left_out:,} are left out. Of each class the first {held:,} by name are the validation split.",
+            f"{len(frequent):,} of {len(by_class):,} classes have more than {count:,} images and are kept; the others' "
+            f"{left_out:,} are left out. Of each class the first {validation:,} by name are the validation split.",
         ),
     )

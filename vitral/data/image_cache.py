@@ -62,14 +62,14 @@ class CachedImages:
         sizes = [pixels.nbytes for pixels in self._probed()] or [0]
         largest = max(sizes) if max(sizes) == min(sizes) else int(ROOM * max(sizes))
         slot = -(-(HEAD + largest) // ALIGNED) * ALIGNED
-        kept = min(count, self._limit // (slot + 1))
-        if kept:
-            memory = np.frombuffer(mmap.mmap(-1, kept * (slot + 1)), np.uint8)  # pages not written to take no memory
-            self._slots, self._ready = memory[: kept * slot].reshape(kept, slot), memory[kept * slot :]
-        if kept == count:
+        room = min(count, self._limit // (slot + 1))
+        if room:
+            memory = np.frombuffer(mmap.mmap(-1, room * (slot + 1)), np.uint8)  # pages not written to take no memory
+            self._slots, self._ready = memory[: room * slot].reshape(room, slot), memory[room * slot :]
+        if room == count:
             return []
         return [
-            f"Images: decoded ones may take {self._limit / 2**30:.1f} GiB, which holds {kept:,} of {count:,}; the others are "
+            f"Images: decoded ones may take {self._limit / 2**30:.1f} GiB, which holds {room:,} of {count:,}; the others are "
             "decoded anew each time (augmentation.decode)."
         ]
 

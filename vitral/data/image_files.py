@@ -76,7 +76,7 @@ def _fetch_file(path: Path) -> Callable[[], Pixels]:
 
 
 def read_ahead(path: Path) -> None:
-    """Let the system read a file, so that what decodes it finds it in memory; why one cannot be read is told there."""
+    """Let the system read a file, so that decoding finds it in memory; an error in reading it is raised there."""
     if is_regular(path):
         with contextlib.suppress(OSError), open(path, "rb") as file:
             while file.read(CHUNK):

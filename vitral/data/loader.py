@@ -134,8 +134,8 @@ class TrainingBatches:
 
     def open(self) -> list[str]:
         """Take the memory of images that are kept decoded; return a line for each view for which it is too little."""
-        kept = [line for images in self._images if isinstance(images, CachedImages) for line in images.open()]
-        return kept + [line for batches in self.extra.values() for line in batches.open()]
+        lines = [line for images in self._images if isinstance(images, CachedImages) for line in images.open()]
+        return lines + [line for batches in self.extra.values() for line in batches.open()]
 
     def indices(self, step: int) -> Indices:
         """Return the positions in the source of the whole batch at `step`, counted from 0."""

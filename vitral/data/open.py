@@ -185,7 +185,7 @@ def path_in(spec: str) -> str:
 
 
 def seen_from_here(spec: str, where: str) -> str:
-    """Return a name of data that was said in the folder `where`, as it is said from here; one that holds no path stays."""
+    """Return a name of data that holds in the folder `where`, as it must be written here; a name without a path stays."""
     before, path, after = parts_of_name(spec)
     there = Path(where, path)
     return f"{before}{there}{after}" if path and look_at(there) is not None else spec

@@ -53,12 +53,14 @@ def read_part(spec: str) -> tuple[Fraction, str]:
         DataError: it is not of that form, or the share is not above 0 and at most 1.
     """
     before, source, _ = divide_part(spec)
-    said = before.removeprefix(PREFIX).removesuffix(":")
-    share = _share(said)
+    written = before.removeprefix(PREFIX).removesuffix(":")
+    share = _fraction(written)
     if share is None:
-        raise DataError(f"'{said:.40}' in '{spec:.200}' is no share; write {FORM}, {PREFIX}0.1:... or {PREFIX}1/16:...")
+        raise DataError(
+            f"'{written:.40}' in '{spec:.200}' is no share; write {FORM}, {PREFIX}0.1:... or {PREFIX}1/16:..."
+        )
     if not 0 < share <= 1:
-        raise DataError(f"The share '{said}' in '{spec:.200}' must be above 0 and at most 1, which is 100%.")
+        raise DataError(f"The share '{written}' in '{spec:.200}' must be above 0 and at most 1, which is 100%.")
     if not source.strip():
         raise DataError(f"'{spec:.200}' does not say of which data; write {FORM}.")
     if is_part(source):
@@ -66,7 +68,7 @@ def read_part(spec: str) -> tuple[Fraction, str]:
     return share, os.path.expanduser(source)
 
 
-def _share(text: str) -> Fraction | None:
+def _fraction(text: str) -> Fraction | None:
     match = SHARE.fullmatch(text.strip())
     if match is None or (match[4] is not None and not int(match[4])):
         return None
@@ -94,9 +96,9 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
         for label in classes:
             mine = (value, name, index)
             least[label] = min(least.get(label, mine), mine)
-    kept = {index for _, _, index in least.values()}
+    least_of_all = {index for _, _, index in least.values()}
     bare = sum(index not in taken for _, _, index in least.values())
-    return sorted(taken | kept), bare
+    return sorted(taken | least_of_all), bare
 
 
 def _hash(name: str) -> int:

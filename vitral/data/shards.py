@@ -228,7 +228,7 @@ def _classes(example: Example, declared: tuple[str, ...] | None, shard: str) -> 
             raise DataError(f"'{where}.cls' must hold the number of a class, not '{example.label.strip()[:40]}'.")
         return (declared[value] if declared else str(value),), False
     if isinstance(value, Mapping) and isinstance(value.get("labels"), list):
-        return tuple(_named(one, declared) for one in value["labels"]), True
+        return tuple(_named(label, declared) for label in value["labels"]), True
     if isinstance(value, Mapping) and isinstance(value.get("label"), str | int):
         return (_named(value["label"], declared),), False
     raise DataError(f'\'{where}.json\' has neither "label" nor "labels".')

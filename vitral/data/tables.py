@@ -24,7 +24,7 @@ from vitral.paths import Walk
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
-GROUPS_KEPT = 10  # row groups in each process's memory beyond that: those of a window of shards, and two more
+MOST_GROUPS = 10  # row groups in each process's memory beyond that: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LIST_DEPTH = 2  # folder levels that are searched for lists of images
@@ -56,20 +56,25 @@ class ParquetImages:
         files: Paths or addresses.
         groups: The index of each row group's file, its index in the file, and the index of its first image.
         column: The images' column.
-        kept: The number of row groups that stay in memory.
+        most_groups: The number of row groups that stay in memory.
         names: The names of all images.
     """
 
     def __init__(
-        self, files: Sequence[str], groups: Sequence[tuple[int, int, int]], column: str, kept: int, names: Sequence[str]
+        self,
+        files: Sequence[str],
+        groups: Sequence[tuple[int, int, int]],
+        column: str,
+        most_groups: int,
+        names: Sequence[str],
     ) -> None:
         self._files = list(files)
         self._groups = list(groups)
         self._firsts = np.array([first for _, _, first in groups], dtype=np.int64)
         self._column = column
         self._names = Strings(names)
-        self._kept = kept
-        self._group = functools.lru_cache(maxsize=kept)(self._read_group)
+        self._most_groups = most_groups
+        self._group = functools.lru_cache(maxsize=most_groups)(self._read_group)
 
     def read(self, index: int) -> bytes | Path:
         """Return an image's bytes, or its path. See `Store`."""
@@ -87,7 +92,7 @@ class ParquetImages:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._group = functools.lru_cache(maxsize=self._kept)(self._read_group)
+        self._group = functools.lru_cache(maxsize=self._most_groups)(self._read_group)
 
     def _read_group(self, number: int) -> pa.ChunkedArray:
         file, group, _ = self._groups[number]
@@ -149,7 +154,7 @@ def _list_parquet(title: str, name: str, files: Mapping[str, Sequence[str]], *, 
     return Listing(
         title=title,
         name=name,
-        store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else GROUPS_KEPT, names),
+        store=ParquetImages(listed, groups, columns.image, len(groups) if random_access else MOST_GROUPS, names),
         entries=in_order(entries),
         class_names=declared,
         task=task_of(several=several),
@@ -257,7 +262,7 @@ def class_names(value: Any, declared: tuple[str, ...] | None, where: str) -> tup
         DataError: a number beyond the declared names.
     """
     if isinstance(value, list):
-        return tuple(name for one in value for name in class_names(one, declared, where))
+        return tuple(name for item in value for name in class_names(item, declared, where))
     if declared is not None and isinstance(value, int):
         if not 0 <= value < len(declared):
             raise DataError(f"'{where}' has the class number {value}, but declares only {len(declared)} names.")

@@ -22,13 +22,13 @@ def in_threads(apply: Callable[[Item], Result], items: Sequence[Item]) -> Genera
     The first items tell how long one takes: only if that is long enough are the others shared out among threads.
 
     Raises:
-        Exception: whatever the function raised, when it is that item's turn; what has not begun by then is left out.
+        Exception: whatever the function raised, when it is that item's turn; items that have not begun by then are left out.
     """
     seconds: list[float] = []
     for item in items[:AT_ONCE]:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         result = apply(item)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
         yield result
     rest = items[AT_ONCE:]
     if not rest:

@@ -55,7 +55,7 @@ class Standing:
         return (2 * self.share + widening) / (1 + widening) - self.low  # both ends are roots of one quadratic equation
 
     def sentence(self, split: str) -> str:
-        """Return what is to be said of it, in one sentence; empty if it is better than chance.
+        """Return the comparison in one sentence; empty if it is better than chance.
 
         Args:
             split: The split that was scored: "test"; may be empty.

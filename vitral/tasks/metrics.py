@@ -200,7 +200,7 @@ class Evaluation(Result):
         )
 
     def _class_table(self) -> Table:
-        shown = worst_first(self.recall, self.support)
+        listed = worst_first(self.recall, self.support)
         return Table(
             "Every class, the worst first",
             ("Class", "Recall", "Precision", "Images"),
@@ -211,9 +211,9 @@ class Evaluation(Result):
                     percent(self.precision[index]),
                     f"{self.support[index]:,}",
                 )
-                for index in shown
+                for index in listed
             ),
-            note=left_out(len(self.class_names) - len(shown)),
+            note=left_out(len(self.class_names) - len(listed)),
             foldable=True,
         )
 

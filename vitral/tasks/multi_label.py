@@ -113,16 +113,16 @@ class MultiLabelEvaluation(Result):
 
     def tables(self) -> tuple[Table, ...]:
         """Return every label, the worst first."""
-        shown = worst_first(self.average_precision, self.support)
+        listed = worst_first(self.average_precision, self.support)
         return (
             Table(
                 "Every label, the worst first",
                 ("Label", "Average precision", "Images"),
                 tuple(
                     (self.class_names[index], percent(self.average_precision[index]), f"{self.support[index]:,}")
-                    for index in shown
+                    for index in listed
                 ),
-                note=left_out(len(self.class_names) - len(shown)),
+                note=left_out(len(self.class_names) - len(listed)),
                 foldable=True,
             ),
         )

@@ -203,7 +203,7 @@ class Task(ABC):
 
     @abstractmethod
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:
-        """Return labels as what the loss is told.
+        """Return labels as the targets of the loss.
 
         Raises:
             DataError: a label is not of the task's form.

@@ -1,4 +1,4 @@
-"""Nothing is known of an image: what networks learn from without labels, and what is said of one that has learned so."""
+"""Images without labels: the task of networks that learn from them, and the result where nothing is scored."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -132,7 +132,7 @@ def list_cifar(form: CifarForm, path: Path) -> Listing:
 
 
 def _one(tree: Tree, form: CifarForm, file: str) -> int:
-    return tree.one(file, f"unpack {form.archive}.tar.gz there, the binary version")
+    return tree.file(file, f"unpack {form.archive}.tar.gz there, the binary version")
 
 
 def _pickles(form: CifarForm, path: Path) -> DataError:

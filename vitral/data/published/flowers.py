@@ -54,7 +54,7 @@ def list_flowers(path: Path) -> Listing:
 
 
 def _numbers(tree: Tree, file: str, variable: str) -> Int64[np.ndarray, " numbers"]:
-    index = tree.one(file, f"put {file} beside jpg/")
+    index = tree.file(file, f"put {file} beside jpg/")
     where = f"'{file}' in '{tree.title}'"
     numbers = whole_numbers(read_matlab(io.BytesIO(tree.content(index)), where).get(variable))
     if numbers is None:

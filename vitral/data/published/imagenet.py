@@ -114,7 +114,7 @@ def list_imagenet_real(path: Path, how: Opening) -> Listing:
     images = [index for index, _ in _validation(tree).values()]
     if not images:
         raise tree.incomplete("validation images", "put ILSVRC2012_img_val.tar there, or unpack it there")
-    index = tree.one(REAL, "fetch it from github.com/google-research/reassessed-imagenet")
+    index = tree.file(REAL, "fetch it from github.com/google-research/reassessed-imagenet")
     labels = _real_labels(tree.content(index), f"'{REAL}' in '{path}'")
     _same_length(len(labels), len(images), REAL, path)
     entries = [
@@ -218,8 +218,8 @@ def _same_length(labels: int, images: int, file: str, path: Path) -> None:
 
 def _ground_truth(tree: Tree) -> list[str]:
     """Return the class of each validation image, in order, from the devkit's numbers, which are not the official indices."""
-    file = tree.one(TRUTH, DEVKIT, named=f"labels of the validation images ('{TRUTH}')")
-    meta = tree.one(META, DEVKIT)
+    file = tree.file(TRUTH, DEVKIT, named=f"labels of the validation images ('{TRUTH}')")
+    meta = tree.file(META, DEVKIT)
     numbers = _devkit_numbers(read_matlab(io.BytesIO(tree.content(meta)), f"'{META}' in '{tree.title}'"), tree)
     lines = tree.lines(file)
     if wrong := [(place, line) for place, line in enumerate(lines, 1) if line not in numbers]:
@@ -250,7 +250,7 @@ def _real_labels(content: bytes, where: str) -> list[list[int]]:
     if not isinstance(labels, list) or not all(isinstance(right, list) for right in labels):
         raise DataError(f"{where} is not a list with a list of classes for each image; fetch it again.")
     for number, right in enumerate(labels, 1):
-        if wrong := [one for one in right if type(one) is not int or not 0 <= one < COUNT]:
+        if wrong := [label for label in right if type(label) is not int or not 0 <= label < COUNT]:
             raise DataError(
                 f"{where} has the class {wrong[0]!r} for image {number}; they are 0 to {COUNT - 1}; fetch it again."
             )

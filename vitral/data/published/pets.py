@@ -31,7 +31,7 @@ def list_pets(path: Path) -> Listing:
     entries: dict[str, list[Entry]] = {}
     missing: list[str] = []
     for split, name in LISTS.items():
-        file = tree.one(f"annotations/{name}.txt", ADVICE)
+        file = tree.file(f"annotations/{name}.txt", ADVICE)
         entries[split] = []
         for line in tree.lines(file):
             image, breed = _listed(line, breeds, f"'annotations/{name}.txt' in '{path}'")

@@ -55,7 +55,7 @@ class Tree:
             raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")
         parts = [_folder(path)] if is_folder(path) else []
         packed = _packed(path, parts[0][0], archives) if parts else [path]
-        parts += [_archive(one, "" if one == path else _parent(one, path)) for one in packed]
+        parts += [_archive(archive, "" if archive == path else _parent(archive, path)) for archive in packed]
         if is_folder(path):
             parts += _tars(path, tars(parts[0][0]))
         self.files = [file for listed, _ in parts for file in listed]
@@ -67,8 +67,8 @@ class Tree:
         whole = re.compile(f"(?:.*?/)??(?:{pattern})", re.IGNORECASE)  # the pattern gets as much of the path as it can
         return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
 
-    def one(self, path: str, advice: str, *, named: str = "") -> int:
-        """Return the index of the one file whose path ends so.
+    def file(self, path: str, advice: str, *, named: str = "") -> int:
+        """Return the index of the only file with a path that ends so.
 
         Args:
             path: The end of the path, from a folder's or the file's name on.
@@ -102,7 +102,7 @@ class Tree:
         known: dict[Key, int] = {}
         for key, index in indices:
             if key in known:
-                first, second = (self.store.name(one) for one in (known[key], index))
+                first, second = (self.store.name(twin) for twin in (known[key], index))
                 raise DataError(
                     f"'{self.title}' holds {named} twice ('{first}' and '{second}'); move one of the two elsewhere, or "
                     "name the folder of one."

@@ -110,9 +110,9 @@ class PreparedDataset:
 
     def _lengths(self, split: str, paths: Sequence[Path]) -> list[int]:
         """Return how many records each file has, as the dataset says, or else by counting."""
-        said = _said(self.folder).get(split)
-        if said is not None and len(said) == len(paths):
-            return said
+        lengths = _recorded_lengths(self.folder).get(split)
+        if lengths is not None and len(lengths) == len(paths):
+            return lengths
         return [len(self.files[self._open(path, None)]) for path in paths]
 
     def _open(self, path: Path, expected: int | None) -> int:
@@ -173,7 +173,7 @@ def _position(text: str | None, total: int, default: int) -> int:
     return round(int(text[:-1]) * total / 100) if text.endswith("%") else int(text)
 
 
-def _said(folder: Path) -> dict[str, list[int]]:
+def _recorded_lengths(folder: Path) -> dict[str, list[int]]:
     """Return the numbers of records of each split's files, as far as the dataset says them."""
     try:
         info: Any = json.loads(text_of(folder / INFO))

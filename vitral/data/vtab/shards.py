@@ -1,6 +1,6 @@
 """VTAB's images in WebDataset shards (wds_vtab-TASK/{train,test}/N.tar with classnames.txt).
 
-Their order is not known to be TFDS's, so that the official 800 and 200 images cannot be told: others are drawn.
+Their order is not known to be TFDS's, so that the official 800 and 200 images cannot be known: others are drawn.
 """
 
 import hashlib

@@ -35,7 +35,7 @@ class ExampleImages:
         self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1
     ) -> None:
         self._paths, self._files = [path.name for path in paths], list(files)
-        self._located = np.array([(one.file, one.index) for one in located], dtype=np.int64)
+        self._located = np.array([(place.file, place.index) for place in located], dtype=np.int64)
         self._scale = scale
 
     def read(self, index: int) -> bytes:
@@ -81,14 +81,14 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     names = task.names or prepared.names() or task.numbered
     if len(names) != task.classes:
         raise DataError(f"'{prepared.folder}' names {len(names)} classes; VTAB's {task.name} has {task.classes}.")
-    everything = [one for some in located.values() for one in some]
+    everything = [place for places in located.values() for place in places]
     store = ExampleImages(prepared.paths, prepared.files, everything, scale=task.scale)
     entries: dict[str, list[Entry]] = {}
     index = 0
-    for split, some in located.items():
-        for one in some:
+    for split, places in located.items():
+        for place in places:
             name = store.name(index)
-            record = prepared.files[one.file].read(one.index)
+            record = prepared.files[place.file].read(place.index)
             label = label_of(
                 task, partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
             )

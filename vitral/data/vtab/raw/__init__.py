@@ -1,1 +1,1 @@
-"""VTAB's datasets in the files that their authors give out, put into TFDS's order without TensorFlow."""
+"""VTAB's datasets in the files that their authors give out, because TFDS needs TensorFlow to prepare them and few can run it."""

@@ -112,7 +112,7 @@ def plain(tree: Tree, name: str, advice: str) -> Path:
     Raises:
         DataError: it is missing, there several times, or cannot be opened.
     """
-    path = tree.store.read(tree.one(name, advice))
+    path = tree.store.read(tree.file(name, advice))
     assert isinstance(path, Path)
     try:
         path.open("rb").close()

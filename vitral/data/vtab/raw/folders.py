@@ -48,7 +48,7 @@ def read_dtd(folder: Path) -> RawDataset:
     """
     tree = Tree(folder, "DTD", {r"dtd-r1\.0\.1": r"labels/train1\.txt"})
     advice = "unpack dtd-r1.0.1.tar.gz there"
-    listed = {split: tree.lines(tree.one(f"labels/{name}.txt", advice)) for split, name in DTD_LISTS.items()}
+    listed = {split: tree.lines(tree.file(f"labels/{name}.txt", advice)) for split, name in DTD_LISTS.items()}
     images = {match[1]: index for index, match in tree.matching(r"images/([^/]+/[^/]+)")}
     return _listed(tree, images, listed, advice)
 
@@ -61,7 +61,7 @@ def read_sun397(folder: Path) -> RawDataset:
     """
     tree = Tree(folder, "SUN397", {"SUN397": r"SUN397/[a-z]/.+\.jpg"})
     advice = "copy it from TFDS's repository, tensorflow_datasets/image_classification"
-    listed = {split: tree.lines(tree.one(name, advice)) for split, name in SUN_LISTS.items()}
+    listed = {split: tree.lines(tree.file(name, advice)) for split, name in SUN_LISTS.items()}
     images = {match[1]: index for index, match in tree.matching(r"SUN397(/[a-z]/.+\.jpg)")}
     data = _listed(tree, images, listed, "unpack SUN397.tar.gz there")
     return RawDataset(store=ConvertedImages(data.store, smaller), splits=data.splits, names=data.names)

@@ -36,7 +36,7 @@ def _clevr(tree: Tree, name: str) -> RawSplit:
     images = sorted((match[1], index) for index, match in tree.matching(rf"images/{name}/([^/]+\.png)"))
     if not images:
         raise tree.incomplete(f"images in 'images/{name}'", advice)
-    file = tree.one(f"scenes/CLEVR_{name}_scenes.json", advice)
+    file = tree.file(f"scenes/CLEVR_{name}_scenes.json", advice)
     scenes = _scenes(tree, file)
     if len(scenes) != len(images):
         raise DataError(
@@ -58,7 +58,10 @@ def _scenes(tree: Tree, file: int) -> list[tuple[str | None, list[float]]]:
         content = tree.store.read(file)
         parsed: Any = json.loads(content if isinstance(content, bytes) else content.read_bytes())
         return [
-            (scene.get("image_filename"), _single([value for one in scene["objects"] for value in one["pixel_coords"]]))
+            (
+                scene.get("image_filename"),
+                _single([value for item in scene["objects"] for value in item["pixel_coords"]]),
+            )
             for scene in parsed["scenes"]
         ]
     except (OSError, ImageError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -105,7 +108,7 @@ def read_kitti(folder: Path) -> RawDataset:
 def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
     """Return the numbers of each split's images: those of some videos, drawn by NumPy with a fixed seed."""
     order, lines = (
-        tree.lines(tree.one(f"mapping/{name}.txt", "put devkit_object.zip there"))
+        tree.lines(tree.file(f"mapping/{name}.txt", "put devkit_object.zip there"))
         for name in ("train_rand", "train_mapping")
     )
     try:
@@ -121,7 +124,7 @@ def _videos_shared_out(tree: Tree) -> dict[str, list[int]]:
     validation = set(draw.choice([video for video in videos if video not in test], count, replace=False).tolist())
     split = ["test" if video in test else "validation" if video in validation else "train" for video in of]
     return {
-        name: [number for number, one in enumerate(split) if one == name] for name in ("train", "validation", "test")
+        name: [number for number, own in enumerate(split) if own == name] for name in ("train", "validation", "test")
     }
 
 
