@@ -4,6 +4,9 @@ Two mechanisms are used, since neither works everywhere. The system's lock on th
 whenever its process ends, however it ends; local disks and NFS support it. Where a disk is shared without such
 locks, the file names its owner, and its time is renewed every few seconds: an owner on another machine that has
 not renewed it for a minute counts as dead.
+
+filelock is not used: it does not say which process holds a lock, and its flock and the POSIX locks of earlier versions of
+Vitral do not see each other.
 """
 
 import contextlib

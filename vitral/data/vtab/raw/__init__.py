@@ -1,1 +1,1 @@
-"""VTAB's datasets in the files that their authors give out, because TFDS needs TensorFlow to prepare them and few can run it."""
+"""VTAB's datasets in their authors' files, because TFDS, which prepares the official form, needs TensorFlow for it."""
