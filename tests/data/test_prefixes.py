@@ -7,10 +7,10 @@ import pytest
 from tests.data.written import WRITERS
 from vitral.data import prefixes
 from vitral.data.folder import list_folder
+from vitral.data.image_stream import list_unlabelled
 from vitral.data.listing import Listing, Opening
 from vitral.data.open import is_data_name, open_data, parts_of_name, path_in, seen_from_here, tables_in
 from vitral.data.prefixes import PREFIXES, Prefix, prefix_of
-from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import DataError
 
 

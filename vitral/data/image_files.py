@@ -15,7 +15,7 @@ Arrange = Callable[[Iterable[str]], Iterable[str]]
 
 
 @dataclass(frozen=True)
-class Unlabelled:
+class LazyImage:
     """An image that is read when it is needed.
 
     Attributes:
@@ -30,7 +30,7 @@ class Unlabelled:
     fetch: Callable[[], Callable[[], Pixels]] | None = None
 
 
-def files_in(folder: Path, arrange: Arrange) -> Iterator[Unlabelled]:
+def files_in(folder: Path, arrange: Arrange) -> Iterator[LazyImage]:
     """Give the image files below a folder, by their names' endings; a broken link is reported when it is read.
 
     Args:
@@ -41,10 +41,10 @@ def files_in(folder: Path, arrange: Arrange) -> Iterator[Unlabelled]:
     return (of_file(folder / name) for name in names)
 
 
-def plain_images(spec: str) -> list[Unlabelled] | None:
+def plain_images(spec: str) -> list[LazyImage] | None:
     """Return the images that a name stands for, those of a folder in order of path; None where it is no file or folder of them.
 
-    What else a name may stand for, a dataset or an archive, `vitral.data.unlabelled` knows.
+    What else a name may stand for, a dataset or an archive, `vitral.data.image_stream` knows.
     """
     path = Path(spec)
     if is_folder(path):
@@ -52,7 +52,7 @@ def plain_images(spec: str) -> list[Unlabelled] | None:
     return [of_file(path, spec)] if is_regular(path) and spec.lower().endswith(EXTENSIONS) else None
 
 
-def require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
+def require(images: Iterator[LazyImage], path: Path) -> Iterator[LazyImage]:
     """Give images, of which there must be one.
 
     Raises:
@@ -65,9 +65,9 @@ def require(images: Iterator[Unlabelled], path: Path) -> Iterator[Unlabelled]:
     yield from images
 
 
-def of_file(path: Path, name: str = "") -> Unlabelled:
+def of_file(path: Path, name: str = "") -> LazyImage:
     """Return an image file, named by its path if not otherwise."""
-    return Unlabelled(name or str(path), partial(read_image, path), partial(_fetch_file, path))
+    return LazyImage(name or str(path), partial(read_image, path), partial(_fetch_file, path))
 
 
 def _fetch_file(path: Path) -> Callable[[], Pixels]:

@@ -68,7 +68,7 @@ def open_data(
     | a task of VTAB-1k | vtab:FOLDER:TASK, see `vitral.data.vtab.task_data` |
     | a share of any other's training images | part:10%:photos/, part:0.1:photos/, part:1/16:photos/ (`vitral.data.part`) |
     | the classes of more than 500 images of any other | frequent:500:photos/ (`vitral.data.frequent`) |
-    | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.without_labels`) |
+    | any images, whose labels are not read | unlabelled:FOLDER, or unlabelled: and any other (`vitral.data.unlabelled`) |
     | a plugin's | NAME, or NAME:TEXT |
     | Parquet anywhere | s3://bucket/photos.parquet, or a folder there |
 

@@ -9,7 +9,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.part import divide_part, open_part
 from vitral.data.published.datasets import PUBLISHED, list_published
 from vitral.data.source import DataSet
-from vitral.data.without_labels import list_without_labels
+from vitral.data.unlabelled import list_without_labels
 from vitral.paths import look_at
 
 Parts = tuple[str, str, str]  # of a name: what stands before the path or the name inside, that, and what follows

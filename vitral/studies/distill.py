@@ -16,7 +16,7 @@ from vitral.data.classes import Reading
 from vitral.data.names import side_by_side
 from vitral.data.open import is_selectable, open_data
 from vitral.data.source import DataSet
-from vitral.data.without_labels import PREFIX, is_unlabelled
+from vitral.data.unlabelled import PREFIX, is_unlabelled
 from vitral.errors import DataError, ModelError, TrainingError
 from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
