@@ -21,10 +21,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from vitral.data.classes import Folder, arrange
-from vitral.data.folder import note_ours, ours_error
+from vitral.data.classes import Arranged, Folder
+from vitral.data.folder import list_classes, note_ours, ours_error
 from vitral.data.listing import Listing, Opening
-from vitral.data.names import ALL
 from vitral.data.stored import Entry, Handles, Store, Strings, open_binary
 from vitral.errors import DataError, ImageError
 from vitral.images.decode import EXTENSIONS
@@ -127,7 +126,21 @@ def list_archive(path: Path, how: Opening) -> Listing:
         DataError: it is not an archive, damaged, a bomb, or written by Vitral.
     """
     members, store = open_archive(path)
-    return _list_members(path, members, store, how)
+    parts = [_parts(member) for member in members]
+    ours = _ours(members, parts, store)
+    if () in ours:
+        raise ours_error(path)
+    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
+    images = [index for index in files if _is_image(parts[index])]
+
+    def notes(arranged: Arranged) -> Iterator[str]:
+        if ours:
+            yield note_ours(path, ["/".join(folder) for folder in ours])
+        if others := arranged.outside + len(files) - len(images):
+            yield f"{others} files in '{path}' are not images in class folders and were left out."
+
+    entries = [Entry(index, members[index].name, (), members[index].size) for index in images]
+    return list_classes(path, store, entries, [parts[index] for index in images], how, notes=notes)
 
 
 def archive_images(path: Path) -> tuple[Store, list[int]]:
@@ -200,35 +213,6 @@ def _inside(title: Path, plain: Path, member: Member) -> list[Member]:
 
 def _parts(member: Member) -> tuple[str, ...]:
     return PurePosixPath(member.name.replace("\\", "/")).parts
-
-
-def _list_members(path: Path, members: Sequence[Member], store: ZipImages | TarImages, how: Opening) -> Listing:
-    parts = [_parts(member) for member in members]
-    ours = _ours(members, parts, store)
-    if () in ours:
-        raise ours_error(path)
-    files = [index for index, name in enumerate(parts) if not _hidden(name) and not _is_in(name, ours)]
-    images = [index for index in files if _is_image(parts[index])]
-    arranged = arrange([parts[index] for index in images], reading=how.classes, wanted=how.class_names)
-    entries = {
-        split: [
-            Entry(images[index], members[images[index]].name, (name,), members[images[index]].size)
-            for index, name in indices
-        ]
-        for split, indices in arranged.images.items()
-    }
-    others = arranged.outside + len(files) - len(images)
-    other_note = (f"{others} files in '{path}' are not images in class folders and were left out.",) if others else ()
-    ours_note = (note_ours(path, ["/".join(folder) for folder in ours]),) if ours else ()
-    return Listing(
-        title=str(path),
-        name=path.name.split(".")[0],
-        store=store,
-        entries=entries or {ALL: []},
-        reading=arranged.reading,
-        notes=(*arranged.notes, *ours_note, *other_note),
-        outside=arranged.outside,
-    )
 
 
 def _ours(members: Sequence[Member], parts: Sequence[Folder], store: Store) -> set[Folder]:

@@ -4,14 +4,15 @@ The class names are the sub-folders of the training split in natural order (2 be
 and every later use, is matched to them by name. In nested folders, `vitral.data.classes` decides which one is the class.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from vitral.data.classes import arrange
+from vitral.data.classes import Arranged, Folder, arrange
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, some, split_named
 from vitral.data.source import BadImage
-from vitral.data.stored import Entry, Strings
+from vitral.data.stored import Entry, Store, Strings
 from vitral.errors import DataError
 from vitral.images.decode import EXTENSIONS
 from vitral.paths import Walk, walk
@@ -47,27 +48,51 @@ def list_folder(folder: Path, walked: Walk | None = None, *, how: Opening) -> Li
     walked = walk(folder) if walked is None else walked
     _refuse(folder, walked)
     paths = [file for file in walked.files if _is_image(file.path)]
-    arranged = arrange(
+    listing = list_classes(
+        folder,
+        Files(folder, [file.path for file in paths]),
+        [Entry(index, file.path, (), file.size) for index, file in enumerate(paths)],
         [PurePosixPath(file.path).parts for file in paths],
+        how,
+        notes=lambda arranged: _notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
         folders=[PurePosixPath(name).parts for name in walked.folders if name],
-        reading=how.classes,
-        wanted=how.class_names,
     )
+    return replace(listing, name=folder.resolve().name or "folder", bad=tuple(_broken(folder, walked)))
+
+
+def list_classes(
+    path: Path,
+    store: Store,
+    images: Sequence[Entry],
+    parts: Sequence[Folder],
+    how: Opening,
+    *,
+    notes: Callable[[Arranged], Iterable[str]],
+    folders: Iterable[Folder] = (),
+) -> Listing:
+    """Return the images of a folder or an archive by split and class.
+
+    Args:
+        path: The folder or the archive.
+        store: Its images.
+        images: An entry for each image, without classes.
+        parts: The parts of each image's path.
+        how: The way to open the data, which tells the folder that names a class.
+        notes: Returns further notes on the data.
+        folders: All folders, with images or without.
+    """
+    arranged = arrange(parts, folders=folders, reading=how.classes, wanted=how.class_names)
     entries = {
-        split: [Entry(index, paths[index].path, (name,), paths[index].size) for index, name in members]
+        split: [images[index]._replace(classes=(name,)) for index, name in members]
         for split, members in arranged.images.items()
     }
     return Listing(
-        title=str(folder),
-        name=folder.resolve().name or "folder",
-        store=Files(folder, [file.path for file in paths]),
+        title=str(path),
+        name=path.name.split(".")[0],
+        store=store,
         entries=entries or {ALL: []},
         reading=arranged.reading,
-        notes=(
-            *arranged.notes,
-            *_notes(folder, walked, arranged.empty, len(walked.files) - len(paths), arranged.outside),
-        ),
-        bad=tuple(_broken(folder, walked)),
+        notes=(*arranged.notes, *notes(arranged)),
         outside=arranged.outside,
     )
 

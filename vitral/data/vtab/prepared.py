@@ -25,12 +25,7 @@ INFO = "dataset_info.json"
 NAMES = "label.labels.txt"
 
 
-@dataclass(frozen=True)
-class RecordPlace:
-    """A record: the number of its file among those that are open, and its index there."""
-
-    file: int
-    index: int
+RecordPlace = tuple[int, int]  # of a record: the number of its file among those that are open, and its index there
 
 
 @dataclass
@@ -70,9 +65,7 @@ class PreparedDataset:
             if begin >= last:
                 break
             file = self._open(paths[number], lengths[number])
-            located += [
-                RecordPlace(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))
-            ]
+            located += [(file, index - begin) for index in range(max(first, begin), min(last, int(ends[number])))]
         return located
 
     def names(self) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ The message is described in tensorflow/core/example/example.proto.
 """
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -24,22 +24,6 @@ Field = descriptor_pb2.FieldDescriptorProto
 LISTS = {"bytes_list": Field.TYPE_BYTES, "float_list": Field.TYPE_FLOAT, "int64_list": Field.TYPE_INT64}
 LENGTH = 8  # bytes of a record's length
 CHECKSUM = 4  # bytes
-
-
-class Records(Protocol):
-    """The records of a file; safe to use in several processes."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        ...
-
-    def read(self, index: int) -> bytes:
-        """Return a record.
-
-        Raises:
-            ImageError: it cannot be read.
-        """
-        ...
 
 
 class TFRecords:
@@ -61,7 +45,7 @@ class TFRecords:
         return len(self._offsets)
 
     def read(self, index: int) -> bytes:
-        """See `Records`."""
+        """Return a record, or raise ImageError if it cannot be read."""
         try:
             data = self._handles.bytes_at(self._path, int(self._offsets[index]), int(self._lengths[index]))
         except OSError as error:
@@ -90,7 +74,7 @@ class ArrayRecords:
         return self._count
 
     def read(self, index: int) -> bytes:
-        """See `Records`."""
+        """Return a record, or raise ImageError if it cannot be read."""
         try:
             (data,) = self._handles.get(str(self._path)).read([index])
         except Exception as error:  # the library raises several types
@@ -98,7 +82,8 @@ class ArrayRecords:
         return bytes(data)
 
 
-KINDS: dict[str, Callable[[Path], Records]] = {"tfrecord": TFRecords, "array_record": ArrayRecords}
+Records = TFRecords | ArrayRecords
+KINDS: dict[str, type[Records]] = {"tfrecord": TFRecords, "array_record": ArrayRecords}
 
 
 def _index(path: Path) -> tuple[Int64[np.ndarray, " records"], Int64[np.ndarray, " records"]]:

@@ -35,7 +35,7 @@ class ExampleImages:
         self, paths: Sequence[Path], files: Sequence[Records], located: Sequence[RecordPlace], *, scale: int = 1
     ) -> None:
         self._paths, self._files = [path.name for path in paths], list(files)
-        self._located = np.array([(place.file, place.index) for place in located], dtype=np.int64)
+        self._located = np.array(located, dtype=np.int64)
         self._scale = scale
 
     def read(self, index: int) -> bytes:
@@ -86,9 +86,9 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     entries: dict[str, list[Entry]] = {}
     index = 0
     for split, places in located.items():
-        for place in places:
+        for file, place in places:
             name = store.name(index)
-            record = prepared.files[place.file].read(place.index)
+            record = prepared.files[file].read(place)
             label = label_of(
                 task, partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
             )

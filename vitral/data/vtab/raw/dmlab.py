@@ -38,7 +38,7 @@ def read_dmlab(folder: Path) -> RawDataset:
                 key, label = _key_and_label(path, files[-1], index)
                 keys.append(key)
                 labels.append(label)
-                located.append(RecordPlace(len(files) - 1, index))
+                located.append((len(files) - 1, index))
         splits[split] = labelled(keys, range(first, len(located)), labels)
     return RawDataset(store=ExampleImages(paths, files, located), splits=splits)
 
