@@ -15,6 +15,7 @@ from vitral.data.listing import Listing, Opening
 from vitral.data.names import ALL, NAMED, natural_key, side_by_side, some, unread_classes
 from vitral.data.part import chosen_part, part_name
 from vitral.data.published.imagenet_classes import translated
+from vitral.data.sampling import evenly
 from vitral.data.source import BadImage, DataSet
 from vitral.data.splits import make_splits
 from vitral.data.stored import Entry, Store, StoredImages
@@ -131,9 +132,7 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
     if not how.verify:
         return dict(listing.entries), listing.bad
     most = CHECKED_AFAR if listing.remote else len(every) if how.skip_bad_images else CHECKED
-    checked = every
-    if len(every) > most:
-        checked = [every[index] for index in np.linspace(0, len(every) - 1, most).astype(int)]
+    checked = evenly(every, most)
     reasons, done = _unreadable(listing.store, checked, how)
     if done < len(every):
         there_was = "" if done == len(checked) else f", for which {argument('time')} has room"

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import numpy as np
-
 from vitral import distributed
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry, Store
 from vitral.data.threads import in_threads
 from vitral.errors import VitralError
@@ -30,8 +29,7 @@ def hash_contents(store: Store, splits: Splits, *, remote: bool) -> dict[int, st
     Of very many images only a part is read, and of remote ones none: there, names and sizes must do.
     """
     every = [] if remote else [image.store_index for images in splits.values() for image in images]
-    if len(every) > HASHED:
-        every = [every[position] for position in np.linspace(0, len(every) - 1, HASHED).astype(int)]
+    every = evenly(every, HASHED)
     share = every[distributed.rank() :: distributed.world()]
     digests = dict(zip(share, in_threads(lambda index: _hash(store, index), share), strict=True))
     return {index: digest for part in distributed.gather(digests) for index, digest in part.items()}

@@ -1,14 +1,24 @@
 """Which examples make the batch at a step: a pure function of (seed, step)."""
 
 import functools
+from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
 from vitral.seeds import generator
 
+Item = TypeVar("Item")
 Indices = Int64[np.ndarray, " batch"]
 WINDOW = 8  # shards whose images are shuffled together, and which are open at once
+
+
+def evenly(items: Sequence[Item], most: int | None) -> list[Item]:
+    """Return at most so many items, evenly spaced; all for None."""
+    if most is None or len(items) <= most:
+        return list(items)
+    return [items[index] for index in np.linspace(0, len(items) - 1, most).astype(int).tolist()]
 
 
 def batch_indices(

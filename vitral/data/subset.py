@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from vitral.data.sampling import evenly
 from vitral.data.source import Source
 from vitral.data.stored import located
 from vitral.images.decode import Pixels, Shrink
@@ -102,7 +103,7 @@ class Joined(_Selection):
 
 def spread_over(source: Source, most: int) -> Subset:
     """Return so many images of a finite source at the most, evenly spread."""
-    return Subset(source, np.unique(np.linspace(0, len(source) - 1, min(most, len(source))).astype(np.int64)))
+    return Subset(source, evenly(range(len(source)), most))
 
 
 class _Changed(_Selection):

@@ -17,8 +17,6 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TextIO
 
-import numpy as np
-
 from vitral.data.columns import (
     CLASSES,
     IMAGES,
@@ -33,6 +31,7 @@ from vitral.data.columns import (
 from vitral.data.folder import Files
 from vitral.data.listing import Listing
 from vitral.data.names import NAMES_FILE, names_in, split_named
+from vitral.data.sampling import evenly
 from vitral.data.source import BadImage
 from vitral.data.stored import Entry
 from vitral.errors import DataError, one_line
@@ -145,7 +144,7 @@ def find_images(table: Path, names: Sequence[str]) -> tuple[Path, str]:
     Raises:
         DataError: none is found anywhere.
     """
-    tried = [names[index] for index in np.unique(np.linspace(0, len(names) - 1, TRIED).astype(int))] if names else []
+    tried = evenly(names, TRIED)
     here = table.parent
     folders = dict.fromkeys((here, here / "images", here / table.stem, here.parent, here.parent / "images"))
     bare = all(not name.lower().endswith(EXTENSIONS) for name in tried)

@@ -1,9 +1,6 @@
 """What all readers of a task do with its images: thin out those to score on, and check labels."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
-
-import numpy as np
+from collections.abc import Callable, Mapping
 
 from vitral.data.listing import Listing
 from vitral.data.stored import Entry, Store
@@ -11,21 +8,12 @@ from vitral.data.vtab.records import Example
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 
-Image = TypeVar("Image")
-
 
 def task_listing(
     task: VtabTask, store: Store, entries: Mapping[str, list[Entry]], names: tuple[str, ...], notes: tuple[str, ...]
 ) -> Listing:
     """Return the images of a task as a reader finds them."""
     return Listing(title=task.name, name=task.name, store=store, entries=entries, class_names=names, notes=notes)
-
-
-def evenly(images: Sequence[Image], most: int | None) -> list[Image]:
-    """Return at most so many images, evenly spaced; all for None."""
-    if most is None or len(images) <= most:
-        return list(images)
-    return [images[index] for index in np.linspace(0, len(images) - 1, most).astype(int).tolist()]
 
 
 def size_notes(task: VtabTask, scored: int) -> tuple[str, ...]:

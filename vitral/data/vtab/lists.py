@@ -6,8 +6,9 @@ from pathlib import Path, PurePosixPath
 
 from vitral.data.folder import Files
 from vitral.data.listing import Listing, Opening
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes, task_listing
+from vitral.data.vtab.listed import size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from vitral.data.listing import Listing, Opening
 from vitral.data.names import natural_key
+from vitral.data.sampling import evenly
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, size_notes, task_listing
+from vitral.data.vtab.listed import size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
 from vitral.reading import text_of

@@ -8,8 +8,9 @@ import cv2
 import numpy as np
 
 from vitral.data.listing import Listing, Opening
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import evenly, label_of, size_notes, task_listing
+from vitral.data.vtab.listed import label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
 from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask

@@ -9,8 +9,9 @@ from pathlib import Path
 from vitral.data.listing import Listing, Opening
 from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
+from vitral.data.sampling import evenly
 from vitral.data.stored import Entry, Store
-from vitral.data.vtab.listed import evenly, label_of, size_notes, task_listing
+from vitral.data.vtab.listed import label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import bounds
 from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, in_order
 from vitral.data.vtab.raw.dmlab import read_dmlab
