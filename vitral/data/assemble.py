@@ -156,10 +156,10 @@ def _check(listing: Listing, how: Opening, notes: list[str]) -> tuple[dict[str, 
 
 
 def _unreadable(store: Store, entries: list[Entry], how: Opening) -> tuple[dict[int, str], int]:
-    """Decode images, each process of a job its share; return why some cannot be, by store index, and how many it tried.
+    """Decode images, each process of a job its share; return the errors by store index, and how many images were tried.
 
-    Where the time is limited they come in an order of chance, so that those for which there was time are of every class. Who
-    wants unreadable ones left out has all of them tried, however long that takes.
+    Under a limit of time the order is random, so that the images that were tried are of every class. Where unreadable images
+    are left out, all images are tried, however long that takes.
     """
     seconds = math.inf if how.checking_seconds is None or how.skip_bad_images else how.checking_seconds
     if seconds < math.inf:

@@ -166,7 +166,7 @@ def _split_folders(parents: set[Folder], every: set[Folder], skip: int) -> dict[
 
 
 def _spoken_of(splits: Mapping[str, str], inside: Mapping[str, set[str]]) -> dict[str, str]:
-    """Return the further folders whose names only speak of a split: where their sub-folders are those of the training images.
+    """Return the further folders with a split in their names, such as seg_test/, and sub-folders like the training images'.
 
     Where a folder of another name has them, too, all are classes.
 

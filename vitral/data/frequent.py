@@ -22,12 +22,6 @@ TENTH = 10
 List = Callable[[str, Opening], Listing]
 
 
-def divide_frequent(spec: str) -> tuple[str, str, str]:
-    """Return what stands before the source in the name of frequent classes, "frequent:500:", the source, and nothing."""
-    count, colon, source = spec.removeprefix(PREFIX).partition(":")
-    return f"{PREFIX}{count}{colon}", source, ""
-
-
 def _read(spec: str) -> tuple[int, str]:
     """Return the count and the source of frequent:COUNT:SOURCE.
 

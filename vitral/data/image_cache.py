@@ -26,11 +26,11 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 class CachedImages:
-    """The images of a source as `kept_shape` has them, each decoded when it is first asked for.
+    """The images of a source in the size of `kept_shape`, each decoded when it is first needed.
 
-    What is returned depends on the image alone: one that is not kept, for want of memory or for being larger than those that
-    were looked at, is decoded anew each time, to the same pixels. Forked processes share what any of them has decoded; a
-    process that is started otherwise keeps its own, in its part of the memory.
+    The pixels depend on the image alone: an image that is not kept, because memory is short or because it is larger than the
+    images that were probed, is decoded anew each time, to the same pixels. Forked processes share the images that any of them
+    has decoded; a process that is started otherwise keeps its own, in its part of the memory.
 
     Args:
         source: The images.
@@ -77,11 +77,11 @@ class CachedImages:
         """Give some images, spread evenly; of a source that is best read in order its first ones."""
         step = 1 if self._source.shards else max(len(self._source) // PROBES, 1)
         for index in range(0, len(self._source), step)[:PROBES]:
-            with contextlib.suppress(ImageError):  # who trains on it hears of it
+            with contextlib.suppress(ImageError):  # reported when it is trained on
                 yield self._decoded(index)[0]
 
     def image(self, index: int, shrink: Shrink | None = None) -> Pixels:
-        """Return an image as it is kept, not to be written to; `shrink` only hears the whole image's height and width.
+        """Return an image as it is kept, read-only; `shrink` is called with the whole image's height and width.
 
         Raises:
             ImageError: it cannot be read.

@@ -34,12 +34,6 @@ def is_part(spec: str) -> bool:
     return spec.startswith(PREFIX) and look_at(spec) is None
 
 
-def divide_part(spec: str) -> tuple[str, str, str]:
-    """Return what stands before the source in the name of a share, "part:10%:", the source, and nothing."""
-    share, colon, source = spec.removeprefix(PREFIX).partition(":")
-    return f"{PREFIX}{share}{colon}", source, ""
-
-
 def open_part(spec: str, how: Opening, open_source: Callable[[str, Opening], DataSet]) -> DataSet:
     """Open part:SHARE:SOURCE; see `Prefix.open`."""
     share, source = read_part(spec)
@@ -52,8 +46,7 @@ def read_part(spec: str) -> tuple[Fraction, str]:
     Raises:
         DataError: it is not of that form, or the share is not above 0 and at most 1.
     """
-    before, source, _ = divide_part(spec)
-    written = before.removeprefix(PREFIX).removesuffix(":")
+    written, _, source = spec.removeprefix(PREFIX).partition(":")
     share = _fraction(written)
     if share is None:
         raise DataError(

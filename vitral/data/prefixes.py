@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vitral.data.frequent import divide_frequent, list_frequent
+from vitral.data.frequent import list_frequent
 from vitral.data.hub import list_hub, list_stream
 from vitral.data.listing import Listing, Opening
-from vitral.data.part import divide_part, open_part
+from vitral.data.part import open_part
 from vitral.data.published.datasets import PUBLISHED, list_published
 from vitral.data.source import DataSet
 from vitral.data.unlabelled import list_without_labels
@@ -21,13 +21,20 @@ def _rest(spec: str) -> Parts:
     return f"{prefix}{colon}", path, ""
 
 
+def _second_rest(spec: str) -> Parts:
+    """Divide a name in which a number stands between the prefix and another name: "part:10%:", "photos/"."""
+    prefix, colon, rest = spec.partition(":")
+    before, path, after = _rest(rest)
+    return f"{prefix}{colon}{before}", path, after
+
+
 def _whole(spec: str) -> Parts:
     """Divide a name that holds no path."""
     return "", spec, ""
 
 
 def _open_vtab(spec: str, how: Opening, _: Callable[[str, Opening], DataSet]) -> DataSet:
-    from vitral.data.vtab.task_data import open_task, read_spec  # with its readers, for those alone who need them
+    from vitral.data.vtab.task_data import open_task, read_spec  # imports all of its readers
 
     return open_task(read_spec(spec), how)
 
@@ -66,9 +73,9 @@ class Prefix:
 
 
 PREFIXES = (
-    Prefix(name="part", open=open_part, divide=divide_part, around=True),
+    Prefix(name="part", open=open_part, divide=_second_rest, around=True),
     Prefix(name="unlabelled", select=list_without_labels, around=True),
-    Prefix(name="frequent", select=list_frequent, divide=divide_frequent, around=True),
+    Prefix(name="frequent", select=list_frequent, divide=_second_rest, around=True),
     Prefix(name="vtab", open=_open_vtab, divide=_divide_vtab),
     Prefix(name="hf", images=list_hub, divide=_whole),
     Prefix(name="hf-stream", images=list_stream, divide=_whole),

@@ -1,4 +1,4 @@
-"""A part of a source, several as one, one whose classes are renumbered as in a model, and one whose images are redrawn."""
+"""Sources made of others: a subset, several joined, and one with other class numbers, labels or pixels."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

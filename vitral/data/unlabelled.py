@@ -1,7 +1,7 @@
 """Images without labels as a dataset: unlabelled:SOURCE, of which nothing but the images is read.
 
-A folder or an archive may hold its images in whatever sub-folders; of any other source the labels are passed over, and of data
-with splits the test images are left out: what is to be scored later is not learned from, not even without labels.
+A folder or an archive may hold its images in whatever sub-folders. The labels of any other source are not read. The test images
+of data with splits are left out, because images that are scored later must not be learned from, even without labels.
 """
 
 import os

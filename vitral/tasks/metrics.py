@@ -125,7 +125,7 @@ class Evaluation(Result):
 
     @property
     def chance(self) -> float:
-        """The accuracy of one who always names the commonest class, 0 to 1."""
+        """The accuracy of always naming the commonest class, 0 to 1."""
         return max(self.support) / self.num_examples
 
     @property
@@ -308,7 +308,7 @@ def _ranks(
 def _by_class(
     truth: Int64[np.ndarray, " examples"], predicted: Int64[np.ndarray, " examples"], num_classes: int
 ) -> tuple[tuple[float | None, ...], tuple[float | None, ...], tuple[int, ...]]:
-    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up for all who only predict
+    from sklearn.metrics import precision_recall_fscore_support  # a second of start-up, which predicting does not need
 
     precision, recall, _, support = precision_recall_fscore_support(
         truth, predicted, labels=np.arange(num_classes), zero_division=np.nan

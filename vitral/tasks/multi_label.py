@@ -135,7 +135,10 @@ def evaluate_multi_label(
     class_names: Sequence[str],
 ) -> MultiLabelEvaluation:
     """Score predicted probabilities against the labels, 0 or 1 each; see `Task.score`."""
-    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up for all who only predict
+    from sklearn.metrics import (  # a second of start-up, which predicting does not need
+        average_precision_score,
+        f1_score,
+    )
 
     values, truth = probabilities.double().numpy(), labels.numpy() > 0
     check_probabilities(values)

@@ -126,7 +126,7 @@ class Result(ABC):
 
     @property
     def at_chance(self) -> bool:
-        """Whether the scores do not show that the classifier beats one who always names the commonest class.
+        """Whether the scores do not show that the classifier beats always naming the commonest class.
 
         False where they are of too few images to tell, and for a task without such a level.
         """

@@ -63,7 +63,7 @@ class Unlabelled(Task):
         return None
 
     def takes(self, label: Label) -> bool:
-        """Tell whether nothing is known; a label that is there can be passed over, but not in silence."""
+        """Tell whether there is no label; labels are only ignored where the user says so."""
         return label is None
 
     def encode(self, labels: Sequence[Label], num_classes: int) -> Targets:

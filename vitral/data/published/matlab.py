@@ -21,7 +21,7 @@ def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
     Raises:
         DataError: it is not such a file, or damaged.
     """
-    from scipy.io import loadmat  # half a second of start-up for all who read no such file
+    from scipy.io import loadmat  # half a second of start-up, for these files alone
 
     try:
         return dict(loadmat(content, squeeze_me=True))
