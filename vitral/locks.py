@@ -29,12 +29,14 @@ from vitral.files import storage_errors
 from vitral.owners import Owner, this_process
 
 LOCK_FILE = ".vitral-lock"
-RENEWED_SECONDS = 10.0  # between signs of life
+RENEWED_SECONDS = 10.0  # between two signs of life
 DEAD_SECONDS = 60.0  # without a sign of life, after which another machine's process counts as dead
-SETTLING_SECONDS = 0.5  # for two that take the lock at once to see each other, where the system has no locks
+SETTLING_SECONDS = (
+    0.5  # in which two processes that take the lock at once see each other, where the system has no locks
+)
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
-_held: set[str] = set()  # by this process: the system's lock does not keep out its own threads
+_held: set[str] = set()  # folders of this process: the system's lock does not keep out its own threads
 _guard = threading.Lock()
 
 
@@ -118,7 +120,7 @@ class _Lock:
             return False
         if dead is None:
             return self._silent_seconds() < DEAD_SECONDS
-        return not dead and not has_locks  # a live one on this machine would have kept the system's lock
+        return not dead and not has_locks  # a live owner on this machine would hold the system's lock
 
     def _silent_seconds(self) -> float:
         """Return how long ago the file was renewed, by the clock of the machine that hosts the disk."""

@@ -6,7 +6,7 @@ import os
 import socket
 from dataclasses import dataclass
 
-ENDED = -1  # a zombie holds nothing any more
+ENDED = -1  # a zombie holds nothing
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Owner:
         except ProcessLookupError:
             return True
         except OSError:
-            pass  # it is alive and another user's
+            pass  # it is alive and belongs to another user
         now = _started(self.pid)
         return now == ENDED or (0 not in (now, self.started) and now != self.started)
 

@@ -33,7 +33,7 @@ ZIP_SUFFIXES = (".zip",)
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 MAX_RATIO = 1000  # unpacked over packed size of a member; no image format compresses so badly
 MAX_MEMBER = 1 << 30  # bytes
-MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder may be recognised as ours
+MARKERS = {*MARKS, RECIPE, *BESIDE_RECIPE}  # names by which a folder of Vitral's own is recognised
 # What readers raise for a damaged archive.
 UNREADABLE = (
     OSError,

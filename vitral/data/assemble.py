@@ -26,8 +26,8 @@ from vitral.events import Progress
 from vitral.images.augment import Augmentation
 
 AUGMENTATION = Augmentation(crop="inception", min_area=0.25, flip=True, decode="scaled")
-CHECKED = 50_000  # up to so many images, all are decoded before training; of more, so many evenly spaced ones
-CHECKED_AFAR = 64  # of images that are read over a network
+CHECKED = 50_000  # images that are decoded before training at most, evenly spaced
+CHECKED_AFAR = 64  # the same for images that are read over a network
 
 
 def assemble(listing: Listing, how: Opening) -> DataSet:
@@ -104,7 +104,9 @@ def _own_order(listing: Listing, entries: Mapping[str, list[Entry]], names: Sequ
     """Return the classes in the data's own order: images are shared out alike, whatever else a classifier knows."""
     there = _named(entries)
     own = sorted(there, key=natural_key) if listing.class_names is None else list(listing.class_names)
-    return list(dict.fromkeys([*own, *names] if there <= set(own) else names))  # else in a classifier's words
+    return list(
+        dict.fromkeys([*own, *names] if there <= set(own) else names)
+    )  # otherwise the names are the classifier's
 
 
 def _named(entries: Mapping[str, list[Entry]]) -> set[str]:

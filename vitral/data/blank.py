@@ -10,7 +10,7 @@ from vitral.tasks.unlabelled import CLASS, UNLABELLED
 
 BLANK = "blank"
 SIDE = 8  # pixels
-EPOCH = 100_000  # images that count as an epoch, so that a recipe may say its length in these
+EPOCH = 100_000  # images that count as an epoch, in which a recipe may give its length
 PLAIN = Augmentation(crop="none", flip=False)
 
 

@@ -8,7 +8,7 @@ from vitral.data.source import Source
 from vitral.data.tables import column_of
 from vitral.errors import DataError
 
-FOLDER = "folder"  # the folder that an image lies in; folder:2 is that around it
+FOLDER = "folder"  # the folder of an image; folder:2 is the folder around it
 NOTHING = "(empty)"  # shown for a cell without a value
 
 

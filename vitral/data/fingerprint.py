@@ -14,9 +14,9 @@ from vitral.data.stored import Entry, Store
 from vitral.data.threads import in_threads
 from vitral.errors import VitralError
 
-SCHEME = "2-"  # begins a fingerprint; earlier versions hashed only names and sizes
-OF_SHARE = "/part="  # stands in a fingerprint before the share of the training images
-HASHED = 50_000  # up to so many images, all are hashed; of more, so many evenly spaced ones
+SCHEME = "2-"  # the beginning of a fingerprint; earlier versions hashed only names and sizes
+OF_SHARE = "/part="  # stands before the share of the training images
+HASHED = 50_000  # images that are hashed at most, evenly spaced
 DIGEST_BYTES = 16
 
 Inventory = Mapping[str, Mapping[str, tuple[int, str]]]  # by split and class: the number of images, and a hash of them

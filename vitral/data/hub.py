@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# HTTPError is from the client's HTTP library, whichever it is: a failed connection, not an answer.
+# HTTPError is that of the client's HTTP library, whichever it is: a failed connection, not an answer.
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled  # type: ignore[attr-defined]
 

@@ -17,8 +17,8 @@ from vitral.images.decode import Pixels, Shrink
 from vitral.images.keep import decoding_factor, kept_shape, shrunk
 
 SHARE = 0.25  # of the free memory that kept images may take
-PROBES = 16  # images that are looked at for the size of those kept
-ROOM = 1.5  # where these differ, for an image larger than any of them, as a share of the largest
+PROBES = 16  # images that are decoded to find the size of the kept ones
+ROOM = 1.5  # room for an image, as a multiple of the largest probed one where they differ
 HEAD = 16  # bytes before an image, for its kept and its whole height and width
 ALIGNED = 16  # bytes that the room of an image is a multiple of
 MEMORY = Path("/proc/meminfo")
@@ -100,7 +100,7 @@ class CachedImages:
                 return pixels, whole
             slot[:HEAD].view(np.int32)[:] = (*pixels.shape[:2], *whole)
             slot[HEAD : HEAD + pixels.nbytes] = pixels.reshape(-1)
-            self._ready[index] = 1  # last of all: another process may look at any time
+            self._ready[index] = 1  # last, because another process may read at any time
         rows, columns, height, width = slot[:HEAD].view(np.int32).tolist()
         pixels = slot[HEAD : HEAD + rows * columns * 3].reshape(rows, columns, 3)
         pixels.flags.writeable = False

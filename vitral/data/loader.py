@@ -37,9 +37,9 @@ from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.tasks.task import Label, Targets, Task
 
 LOST_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
-FETCHING = "multiprocessing"  # in the path of the file that fetches from workers
+FETCHING = "multiprocessing"  # in the path of torch's file that fetches from workers
 PREFETCH = 2  # batches that each worker prepares ahead
-GRACE_SECONDS = 60  # at most, that a worker outlives a SIGTERM: the main process may be in a long update
+GRACE_SECONDS = 60  # that a worker outlives a SIGTERM at most, because the main process may be in a long update
 
 
 Encode = Callable[[Sequence[Label]], Targets]
@@ -207,7 +207,7 @@ class _Guarded(Dataset[Any]):
     """Items by number, with an image error as a value: from a worker an exception would come wrapped in a traceback."""
 
     def __init__(self, fetch: Callable[[int], Any]) -> None:
-        self.needed = Needed()  # before what may be of a plugin: a worker that is spawned unpickles in this order
+        self.needed = Needed()  # first, because a spawned worker unpickles in this order, and `fetch` may need a plugin
         self.fetch = fetch
 
     def __getitem__(self, number: int) -> Any:  # noqa: ANN401  # any fetched value
@@ -280,7 +280,7 @@ def _prepared(
 
 def _load(fetch: Callable[[int], Any], numbers: range, *, workers: int) -> Generator[Any, None, None]:
     with warnings.catch_warnings():
-        # It warns of more workers than this process has cores, which is fine here.
+        # It warns of more workers than cores, which is fine here.
         warnings.filterwarnings("ignore", message="This DataLoader will create")
         loader = DataLoader(
             _Guarded(fetch),

@@ -25,7 +25,7 @@ PREFIX = "part:"
 FORM = f"{PREFIX}SHARE:SOURCE, such as {PREFIX}10%:photos/"
 NUMBER = r"(?:\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})"
 SHARE = re.compile(rf"({NUMBER})\s*(%?)|(\d{{1,18}})\s*/\s*(\d{{1,18}})", re.ASCII)
-BITS = 64  # of a hash
+BITS = 64  # the size of a hash
 PERSON = b"vitral part"  # sets these hashes apart from others of the same names
 
 
@@ -95,7 +95,7 @@ def members(images: Iterable[tuple[str, Iterable[Hashable]]], share: Fraction) -
 
 
 def _hash(name: str) -> int:
-    # One file may be named by composed letters on one system, and by decomposed ones on another.
+    # The same file name may have composed letters on one system and decomposed letters on another.
     encoded = unicodedata.normalize("NFC", name).encode(errors="surrogateescape")
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=BITS // 8, person=PERSON).digest(), "big")
 
@@ -126,7 +126,7 @@ def cut(data: DataSet, share: Fraction) -> DataSet:
     """
     train = data.splits.get("train")
     if train is None:
-        return data  # it is for scoring
+        return data  # the data are for scoring
     if train.endless:
         raise DataError(f"'{data.name}' is endless, so that it has no share; train on it for fewer steps instead.")
     named = [(train.describe(index), classes_of(train.label(index))) for index in range(len(train))]

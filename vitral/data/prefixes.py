@@ -12,7 +12,7 @@ from vitral.data.source import DataSet
 from vitral.data.unlabelled import list_without_labels
 from vitral.paths import look_at
 
-Parts = tuple[str, str, str]  # of a name: what stands before the path or the name inside, that, and what follows
+Parts = tuple[str, str, str]  # before the path or the name inside, that path or name, and after it
 
 
 def _rest(spec: str) -> Parts:

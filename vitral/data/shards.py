@@ -248,7 +248,7 @@ def _declared(shard: str) -> tuple[str, ...] | None:
     try:
         with open_address(path) as file:
             return listed_names(file.read(NAMES_LIMIT).decode())
-    except Exception:  # there is none, however the file system reports it
+    except Exception:  # there is no such file; each file system reports that in its own way
         return None
 
 

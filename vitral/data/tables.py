@@ -24,7 +24,7 @@ from vitral.paths import Walk
 from vitral.tasks.registry import task_of
 
 IN_MEMORY = 1 << 30  # bytes of local Parquet files up to which access is random
-MOST_GROUPS = 10  # row groups in each process's memory beyond that: those of a window of shards, and two more
+MOST_GROUPS = 10  # row groups in each process's memory beyond that size: those of a window of shards, and two more
 TEXT_SUFFIXES = (".csv", ".tsv")
 SUFFIXES = (*TEXT_SUFFIXES, ".parquet")
 LIST_DEPTH = 2  # folder levels that are searched for lists of images

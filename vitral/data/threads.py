@@ -10,9 +10,8 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AT_ONCE = 32  # items that a thread takes: to hand over each by itself would take longer than to read a small image
-# Of work that is shorter most is Python's own, which one thread at a time does: images of 32 pixels take two threads twice
-# as long as one.
+AT_ONCE = 32  # items that a thread takes: handing over each one would take longer than reading a small image
+# Shorter work is mostly Python's own, which one thread at a time does: images of 32 pixels take two threads twice as long.
 WORTHWHILE_SECONDS = 3e-4
 
 

@@ -20,7 +20,7 @@ from vitral.paths import is_folder, is_regular, look_at
 from vitral.tasks.unlabelled import CLASS, UNLABELLED
 
 PREFIX = f"{CLASS}:"
-MOST_HELD_OUT = 2000  # images by which training is followed
+MOST_HELD_OUT = 2000  # validation images, which training is followed by
 List = Callable[[str, Opening], Listing]
 
 

@@ -29,7 +29,7 @@ MAX_EXAMPLES = 3  # of a pair of classes
 CONFUSED_SHOWN = 12  # pairs of classes on a page
 WORST_SHOWN = 5  # classes and pairs of classes in a notebook
 RELIABILITY_BINS = 15
-SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, whose logarithm would swallow every other image
+SMALLEST_PROBABILITY = 1e-12  # a softmax in float32 reaches 0, and its logarithm would be infinite
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
     share, z2 = successes / trials, Z_95**2
     centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
     reach = Z_95 / (1 + z2 / trials) * math.sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
-    # At the ends the exact value is 0 or 1; rounding would leave it a hair off, or outside.
+    # At the ends the exact value is 0 or 1, which rounding would miss by a little.
     low = 0.0 if successes == 0 else centre - reach
     high = 1.0 if successes == trials else centre + reach
     return low, high
@@ -362,7 +362,7 @@ def reliability(
         num_bins: The number of bins between 0 and 1.
     """
     edges = np.linspace(0.0, 1.0, num_bins + 1)
-    # Compared with exactly the edges that are shown, so that a probability on an edge falls into the expected bin.
+    # The edges are exactly those that are shown, so that a probability on an edge falls into the expected bin.
     bins = np.searchsorted(edges[1:-1], confidences, side="left")
     return tuple(
         _bin(float(edges[index]), float(edges[index + 1]), confidences[bins == index], correct[bins == index])

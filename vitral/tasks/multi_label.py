@@ -27,7 +27,7 @@ from vitral.tasks.task import (
     several_classes,
 )
 
-THRESHOLD = 0.5  # the probability from which a label counts as given
+THRESHOLD = 0.5  # the probability from which on a label is given
 
 
 @dataclass(frozen=True)
@@ -135,10 +135,7 @@ def evaluate_multi_label(
     class_names: Sequence[str],
 ) -> MultiLabelEvaluation:
     """Score predicted probabilities against the labels, 0 or 1 each; see `Task.score`."""
-    from sklearn.metrics import (  # a second of start-up, which predicting does not need
-        average_precision_score,
-        f1_score,
-    )
+    from sklearn.metrics import average_precision_score, f1_score  # a second of start-up, for scoring alone
 
     values, truth = probabilities.double().numpy(), labels.numpy() > 0
     check_probabilities(values)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 NO_VALUE = "–"
 THIN_SPACE = "\u202f"  # unbroken, between a number and its percent sign
-SURE_OF_HUNDREDTHS = 2000  # images, from which on a second decimal of a share says something
-MOST_ROWS = 300  # of a table of classes: all of thousands would swell the page, and the worst come first
+SURE_OF_HUNDREDTHS = 2000  # images from which on the second decimal of a percentage is meaningful
+MOST_ROWS = 300  # of a table of classes: thousands would swell the page, and the worst come first
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from vitral.tasks.chance import Standing
 from vitral.tasks.shown import Drawing, Table, Tile
 
 Array = Shaped[np.ndarray, "*axes"]
-Label = int | tuple[int, ...] | Array | None  # a class; several or none; a mask or boxes; or nothing known
+Label = int | tuple[int, ...] | Array | None  # a class; several classes or none; a mask or boxes; or unknown
 Targets = Shaped[Tensor, "batch *label"]
 Logits = Float[Tensor, "batch outputs"]
 Probabilities = Float[Tensor, "batch classes"]
 MAX_MISTAKES = 50  # of a result
-OWN_LOSS = "task"  # the name of a task's own loss among those that a recipe may name
+OWN_LOSS = "task"  # the recipe's name of a task's own loss
 
 
 @dataclass(frozen=True)

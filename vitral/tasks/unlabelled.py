@@ -12,7 +12,7 @@ from vitral.advice import argument, function
 from vitral.errors import DataError, ModelError
 from vitral.tasks.task import Figure, Label, Logits, Probabilities, Result, Targets, Task
 
-CLASS = "unlabelled"  # the one class of a network that knows none
+CLASS = "unlabelled"  # the only class of a network without classes
 NOTHING_SCORED = (
     "The network learned without labels, so that nothing is scored: what it is worth shows once it is fine-tuned."
 )

@@ -68,8 +68,8 @@ CIFAR100 = CifarForm(
     classes=100,
 )
 CIFAR100_COARSE = replace(CIFAR100, names="coarse_label_names.txt", label=0, classes=20)
-PUBLISHED = {"train": 50_000, "test": 10_000}  # images of each of them
-# A bitmap's two headers: 24 bits a pixel, uncompressed; of a negative height, which puts the first row first.
+PUBLISHED = {"train": 50_000, "test": 10_000}  # images of each dataset
+# A bitmap's two headers: 24 bits a pixel, uncompressed, with a negative height, which puts the first row first.
 HEADER = struct.pack("<2sIHHI", b"BM", 54 + PIXELS, 0, 0, 54) + struct.pack(
     "<IiiHHIIiiII", 40, SIDE, -SIDE, 1, 24, 0, PIXELS, 0, 0, 0, 0
 )

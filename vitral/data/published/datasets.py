@@ -22,7 +22,7 @@ PUBLISHED: dict[str, Callable[[Path, Opening], Listing]] = {
     "pets": lambda path, how: list_pets(path),
 }
 
-# Files by which a folder that is named without its dataset is recognised; read as one of class folders it would be nonsense.
+# Files by which a published dataset is recognised where its name is missing, because its folders are not its classes.
 SIGNS = {
     "data_batch_1.bin": "cifar10",
     "data_batch_1": "cifar10",

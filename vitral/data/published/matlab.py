@@ -8,7 +8,7 @@ from jaxtyping import Int64
 
 from vitral.errors import DataError, one_line
 
-MOST = 1 << 31  # above any number of an image or a class
+MOST = 1 << 31  # larger than any number of an image or a class
 
 
 def read_matlab(content: BytesIO, where: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def whole_numbers(values: object) -> Int64[np.ndarray, " numbers"] | None:
     numbers = np.asarray(values)
     if numbers.dtype.kind not in "iuf" or not numbers.size:
         return None
-    # Not a number is neither above nor below another, and would become some integer without a word.
+    # NaN compares as neither larger nor smaller, and would silently become some integer.
     if not ((numbers >= 1) & (numbers < MOST) & (numbers == np.floor(numbers))).all():
         return None
     return numbers.ravel().astype(np.int64)

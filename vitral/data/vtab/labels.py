@@ -9,11 +9,11 @@ from vitral.errors import DataError
 
 Label = Callable[[Example], int]
 
-# A label is the index of the last threshold that a distance is above.
+# The label is the index of the last threshold below the distance.
 CLEVR_DISTANCES = (0.0, 8.0, 8.5, 9.0, 9.5, 10.0, 100.0)
 KITTI_DISTANCES = (-100.0, 8.0, 20.0, 999.0)
-NO_VEHICLE = 1000.0  # metres; a distance that stands for an image without one
-VEHICLES = 3  # KITTI's types below it are a car, a van and a truck
+NO_VEHICLE = 1000.0  # metres: the distance of an image without a vehicle
+VEHICLES = 3  # KITTI's types below this number are car, van and truck
 FEWEST_OBJECTS = 3  # in an image of CLEVR
 
 

@@ -25,7 +25,7 @@ INFO = "dataset_info.json"
 NAMES = "label.labels.txt"
 
 
-RecordPlace = tuple[int, int]  # of a record: the number of its file among those that are open, and its index there
+RecordPlace = tuple[int, int]  # the number of a record's file among the open files, and its index there
 
 
 @dataclass

@@ -25,7 +25,7 @@ from vitral.errors import DataError, did_you_mean
 from vitral.paths import from_home, is_folder
 
 PREFIX = "vtab:"
-BOTH = "train800val200"  # after the task: 1,000 images to train on, and none to validate
+BOTH = "train800val200"  # stands after the task: 1,000 images to train on, and none to validate
 READERS: tuple[Callable[[Path, VtabTask, Opening, int | None], Listing | None], ...] = (
     list_prepared,
     list_folder,

@@ -18,7 +18,7 @@ from vitral.errors import DataError, ImageError
 from vitral.events import Progress
 from vitral.images.decode import read_image
 
-IMAGE = "image"  # the feature that holds the image, in all of the datasets
+IMAGE = "image"  # the feature that holds the image in all datasets
 SHOWN = 100  # records between two lines of progress
 
 

@@ -16,7 +16,7 @@ from vitral.data.stored import Entry, JoinedStores, Store, named
 from vitral.data.vtab.records import Example
 from vitral.errors import DataError, ImageError, one_line
 
-Key = str | bytes | int  # of an image: what TFDS orders a split by
+Key = str | bytes | int  # TFDS orders the images of a split by their keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +180,7 @@ def in_order(split: str, keys: Sequence[Key]) -> list[int]:
     def position(index: int) -> bytes:
         hashed = salt.copy()
         hashed.update(_bytes(keys[index]))
-        return hashed.digest()  # the first byte counts most, so that bytes compare as the integer does
+        return hashed.digest()  # the first byte is the most significant, so bytes compare as the integer does
 
     return sorted(range(len(keys)), key=position)
 

@@ -15,7 +15,7 @@ from vitral.images.decode import read_image
 
 DTD_LISTS = {"train": "train1", "validation": "val1", "test": "test1"}  # the first of ten folds
 SUN_LISTS = {"train": "sun397_tfds_tr.txt", "validation": "sun397_tfds_va.txt", "test": "sun397_tfds_te.txt"}
-SUN_PIXELS = 120_000  # the most of an image
+SUN_PIXELS = 120_000  # the largest image
 
 
 def read_flowers(folder: Path) -> RawDataset:
@@ -121,7 +121,7 @@ def smaller(content: bytes) -> bytes:
     """
     pixels = decoded(content)
     if pixels is None or content.startswith(b"GIF"):
-        pixels = read_image(content)  # TFDS's way, too: such an image is stored with red and blue exchanged
+        pixels = read_image(content)  # as TFDS does: such an image is stored with red and blue exchanged
     count = pixels.shape[0] * pixels.shape[1]
     if count > SUN_PIXELS:
         factor = float(np.sqrt(SUN_PIXELS / count))

@@ -22,7 +22,7 @@ NORB = {"train": "smallnorb-5x46789x9x18x6x2x96x96-training", "test": "smallnorb
 NORB_KINDS: dict[int, np.dtype[Any]] = {
     507333717: np.dtype("<u1"),
     507333716: np.dtype("<i4"),
-}  # by the number that a file begins with
+}  # by the number at the beginning of a file
 ELEVATION = 1  # the column of the labels
 AZIMUTH = 2
 DSPRITES = "dsprites_ndarray_co1sh3sc6or40x32y32_64x64.hdf5"

@@ -11,10 +11,10 @@ from vitral.data.published.tree import Tree
 from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, decoded, labelled
 from vitral.errors import DataError, ImageError
 
-RADIUS = 300  # pixels of an eye
-REACH = 0.9  # of the radius
+RADIUS = 300  # pixels, of an eye
+REACH = 0.9  # the part of the radius that stays
 QUALITY = 72  # of the JPEG files that TFDS makes
-# Of each split its folder, its list, and what the list's column "Usage" says.
+# The folder and the list of each split, and the value of the list's column "Usage".
 SPLITS = {
     "train": ("train", "trainLabels.csv", None),
     "validation": ("test", "retinopathy_solution.csv", "Public"),
@@ -62,7 +62,7 @@ def graham(content: bytes) -> bytes:
         raise ImageError("The image is not a readable image.")
     middle = pixels[pixels.shape[0] // 2].sum(axis=1)
     radius = (middle > middle.mean() / 10).sum() / 2
-    factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # a dark image tells no radius
+    factor = RADIUS / (radius if radius >= 1 else pixels.shape[0] / 2)  # the radius cannot be read from a dark image
     scaled = cv2.resize(pixels, dsize=None, fx=factor, fy=factor)
     sharp = cv2.addWeighted(scaled, 4, cv2.GaussianBlur(scaled, (0, 0), RADIUS / 30), -4, 128)
     height, width = sharp.shape[:2]

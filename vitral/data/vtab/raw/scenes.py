@@ -15,10 +15,10 @@ from vitral.errors import DataError, ImageError, one_line
 CLEVR_SPLITS = {"train": "train", "validation": "val"}  # the third has no scenes
 KITTI_TYPES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 NO_OBJECT = "DontCare"
-FIELDS = 15  # of a line on an object: type, truncation, occlusion, angle, box, size, location, rotation
+FIELDS = 15  # fields of a line on an object: type, truncation, occlusion, angle, box, size, location, rotation
 LOCATION = slice(11, 14)
-SEED = 123  # of the draw of videos
-HELD_OUT = 10  # percent of the videos that go to the test, and as many to validation
+SEED = 123  # the seed of the draw of videos
+HELD_OUT = 10  # percent of the videos for the test, and as many for validation
 
 
 def read_clevr(folder: Path) -> RawDataset:
