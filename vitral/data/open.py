@@ -12,11 +12,10 @@ from vitral import plugins
 from vitral.data.address import find, is_address
 from vitral.data.archive import is_archive, list_archive
 from vitral.data.assemble import assemble
-from vitral.data.blank import BLANK, open_blank
 from vitral.data.classes import Reading, check_reading, outermost
 from vitral.data.digits import open_digits
 from vitral.data.folder import list_folder
-from vitral.data.generated import PRESETS, open_generated
+from vitral.data.generated import BLANK, PRESETS, open_blank, open_generated
 from vitral.data.hub import is_saved, list_parquet_tree, list_saved
 from vitral.data.listing import Listing, Opening
 from vitral.data.part import cut

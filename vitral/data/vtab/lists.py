@@ -8,7 +8,6 @@ from vitral.data.folder import Files
 from vitral.data.listing import Listing, Opening
 from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError, one_line
 from vitral.paths import look_at
@@ -35,14 +34,14 @@ def list_folder(root: Path, task: VtabTask, how: Opening, most_test: int | None)
         if split in COUNTS and len(rows) != COUNTS[split]:
             raise DataError(f"'{folder / name}' lists {len(rows):,} images; VTAB-1k has {COUNTS[split]}.")
         if split == "test":
-            notes = size_notes(task, len(rows))
+            notes = task.size_notes(len(rows))
             rows = evenly(rows, most_test)
         for image, label in rows:
             status = _status(folder, image, name)
             entries.setdefault(split, []).append(Entry(len(paths), image, (names[label],), status.st_size))
             paths.append(str(folder / image))
     source = f"The images of {task.name} in the lists of vtab-1k, which its authors took from TFDS."
-    return task_listing(task, Files(Path(), paths), entries, names, (source, *notes))
+    return task.listing(Files(Path(), paths), entries, names, (source, *notes))
 
 
 def _status(folder: Path, image: str, name: str) -> os.stat_result:

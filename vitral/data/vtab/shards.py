@@ -11,7 +11,6 @@ from vitral.data.names import natural_key
 from vitral.data.sampling import evenly
 from vitral.data.shards import list_shards
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import size_notes, task_listing
 from vitral.data.vtab.tasks import VtabTask
 from vitral.errors import DataError
 from vitral.reading import text_of
@@ -48,7 +47,7 @@ def list_wds(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
         f"The images of {task.name} are from WebDataset shards, whose order does not tell which VTAB-1k's are: {TRAIN} and "
         f"{VALIDATION} of {len(train):,} were drawn by a hash of their names, so that figures compare only roughly."
     )
-    return task_listing(task, listing.store, entries, names, (note, *size_notes(task, len(test))))
+    return task.listing(listing.store, entries, names, (note, *task.size_notes(len(test))))
 
 
 def shards_of(root: Path, task: VtabTask) -> Path | None:

@@ -10,7 +10,6 @@ import numpy as np
 from vitral.data.listing import Listing, Opening
 from vitral.data.sampling import evenly
 from vitral.data.stored import Entry
-from vitral.data.vtab.listed import label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import PreparedDataset, RecordPlace, find
 from vitral.data.vtab.records import Records, parse
 from vitral.data.vtab.tasks import VtabTask
@@ -77,7 +76,7 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
     if prepared is None:
         return None
     located = {split: prepared.locate(part) for split, part in task.parts.items()}
-    notes = (*_notes(prepared, task), *size_notes(task, len(located["test"])))
+    notes = (*_notes(prepared, task), *task.size_notes(len(located["test"])))
     located["test"] = evenly(located["test"], most_test)
     names = task.names or prepared.names() or task.numbered
     if len(names) != task.classes:
@@ -90,14 +89,14 @@ def list_prepared(root: Path, task: VtabTask, how: Opening, most_test: int | Non
         for file, place in places:
             name = store.name(index)
             record = prepared.files[file].read(place)
-            label = label_of(
-                task, partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
+            label = task.class_of(
+                partial(parse, record), str(prepared.folder / name), advice="prepare the dataset again"
             )
             entries.setdefault(split, []).append(Entry(index, name, (names[label],), len(record)))
             index += 1
             if index % SHOWN == 0 or index == len(everything):
                 how.listener(Progress("read labels", index, len(everything)))
-    return task_listing(task, store, entries, names, notes)
+    return task.listing(store, entries, names, notes)
 
 
 def _notes(prepared: PreparedDataset, task: VtabTask) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from vitral.data.published import cifar, flowers, pets
 from vitral.data.published.tree import counted
 from vitral.data.sampling import evenly
 from vitral.data.stored import Entry, Store
-from vitral.data.vtab.listed import label_of, size_notes, task_listing
 from vitral.data.vtab.prepared import bounds
 from vitral.data.vtab.raw.dataset import ConvertedImages, RawDataset, in_order
 from vitral.data.vtab.raw.dmlab import read_dmlab
@@ -147,18 +146,18 @@ def list_raw(root: Path, task: VtabTask, how: Opening, most_test: int | None) ->
         first, last = bounds(part, len(orders[split]), folder)
         numbers = orders[split][first:last]
         if name == "test":
-            notes = (*notes, *size_notes(task, len(numbers)))
+            notes = (*notes, *task.size_notes(len(numbers)))
             numbers = evenly(numbers, most_test)
         entries[name] = [_entry(data, split, number, task, names) for number in numbers]
     source = f"VTAB-1k's images of {task.name}, from the files of {form.title}'s authors; {ORDER}."
-    return task_listing(task, images_of(data, task), entries, names, (source, *notes))
+    return task.listing(images_of(data, task), entries, names, (source, *notes))
 
 
 def _entry(data: RawDataset, split: str, number: int, task: VtabTask, names: tuple[str, ...]) -> Entry:
     images = data.splits[split]
     index = images.indices[number]
     name = data.store.name(index)
-    label = label_of(task, partial(images.features, number), name, advice="fetch the dataset again")
+    label = task.class_of(partial(images.features, number), name, advice="fetch the dataset again")
     return Entry(index, name, (names[label],), 0)
 
 
