@@ -122,7 +122,7 @@ def list_parquet_tree(title: str, root: str, name: str, *, labelled: bool = True
     addresses, base = find(root, "**/*.parquet")
     if not addresses:
         raise DataError(
-            f"'{title}' has no Parquet files; use '{HUB}' in index of '{STREAM}', or name its configuration."
+            f"'{title}' has no Parquet files; use '{HUB}' instead of '{STREAM}', or name its configuration."
         )
     files: dict[str, list[str]] = {}
     for file in addresses:
