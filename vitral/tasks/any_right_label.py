@@ -50,10 +50,6 @@ class AnyRightLabelEvaluation(Result):
     class_names: tuple[str, ...]
     mistakes: tuple[Mistake, ...]
 
-    def headline(self) -> float:
-        """Return the accuracy."""
-        return self.top1
-
     def scores(self) -> dict[str, float]:
         """Return the figures that a classifier keeps of itself."""
         return {"top1": self.top1, "top1_low": self.top1_interval[0]}

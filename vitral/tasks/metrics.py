@@ -133,10 +133,6 @@ class Evaluation(Result):
         """How the accuracy compares with chance."""
         return Standing(self.top1, self.top1_interval[0], self.chance)
 
-    def headline(self) -> float:
-        """Return the accuracy."""
-        return self.top1
-
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return f"{self.top1:.1%} of {self.num_examples} {images_of(split)} are classified right."

@@ -77,10 +77,6 @@ class MultiLabelEvaluation(Result):
         """Return the figures that a classifier keeps of itself."""
         return {"map": self.mean_average_precision, "f1": self.f1_micro, "exact_match": self.exact_match}
 
-    def headline(self) -> float:
-        """Return the mean average precision."""
-        return self.mean_average_precision
-
     def sentence(self, split: str) -> str:
         """Return the result in one sentence."""
         return (
