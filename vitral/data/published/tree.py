@@ -22,10 +22,10 @@ class Tree:
     """Files by index, with their paths below what the user named; an archive counts as the files in it.
 
     Attributes:
-        title: what the user named.
-        dataset: what it is to be, for messages: "CIFAR-10".
-        files: paths and sizes; the index of a file is also its index in the store.
-        store: reads them.
+        title: The folder or archive that the user named.
+        dataset: The dataset's name for people: "CIFAR-10".
+        files: Paths and sizes; the index of a file is also its index in the store.
+        store: The files' contents.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Tree:
         """List the files.
 
         Args:
-            path: a folder or an archive.
-            dataset: its name for people.
-            archives: the authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
-                to: one that has been unpacked beside is not opened.
-            tars: gives, of a folder's files, the paths of uncompressed tars that stand for the folder of their name.
+            path: A folder or an archive.
+            dataset: The dataset's name for people.
+            archives: The authors' archives by name, without suffix, as a pattern, each with the paths that it would unpack
+                to: an archive that has been unpacked beside is not opened.
+            tars: Returns, from a folder's files, the paths of uncompressed tars that stand for the folder of their name.
 
         Raises:
             DataError: there is nothing of that name, or an archive is damaged.
@@ -55,7 +55,7 @@ class Tree:
             raise DataError(f"'{path}' is neither a folder nor a .tar, .tar.gz or .zip file; name where {dataset} is.")
         parts = [_folder(path)] if is_folder(path) else []
         packed = _packed(path, parts[0][0], archives) if parts else [path]
-        parts += [_archive(one, "" if one == path else _parent(one, path)) for one in packed]
+        parts += [_archive(archive, "" if archive == path else _parent(archive, path)) for archive in packed]
         if is_folder(path):
             parts += _tars(path, tars(parts[0][0]))
         self.files = [file for listed, _ in parts for file in listed]
@@ -67,18 +67,19 @@ class Tree:
         whole = re.compile(f"(?:.*?/)??(?:{pattern})", re.IGNORECASE)  # the pattern gets as much of the path as it can
         return [(index, match) for index, file in enumerate(self.files) if (match := whole.fullmatch(file.path))]
 
-    def one(self, pattern: str, *, named: str, advice: str) -> int:
-        """Return the index of the one file of which the end of the path matches.
+    def file(self, path: str, advice: str, *, named: str = "") -> int:
+        """Return the index of the only file with a path that ends so.
 
         Args:
-            pattern: of the path's end.
-            named: the file, in messages.
-            advice: what to do where there is none.
+            path: The end of the path, from a folder's or the file's name on.
+            advice: The step to take where there is no such file.
+            named: The file in messages; its path if empty.
 
         Raises:
             DataError: there is none, or several.
         """
-        indices = [index for index, _ in self.matching(pattern)]
+        named = named or f"'{path}'"
+        indices = [index for index, _ in self.matching(re.escape(path))]
         if not indices:
             raise self.incomplete(named, advice)
         if len(indices) > 1:
@@ -92,8 +93,8 @@ class Tree:
         """Return files by what tells them apart, such as an image's number.
 
         Args:
-            indices: of each file its key and its index.
-            named: such a file, in messages: "an image".
+            indices: The key and the index of each file.
+            named: Such a file, in messages: "an image".
 
         Raises:
             DataError: two files have one key.
@@ -101,7 +102,7 @@ class Tree:
         known: dict[Key, int] = {}
         for key, index in indices:
             if key in known:
-                first, second = (self.store.name(one) for one in (known[key], index))
+                first, second = (self.store.name(twin) for twin in (known[key], index))
                 raise DataError(
                     f"'{self.title}' holds {named} twice ('{first}' and '{second}'); move one of the two elsewhere, or "
                     "name the folder of one."
