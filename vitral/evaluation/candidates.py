@@ -21,7 +21,6 @@ from vitral.inference.runtimes import MERGING
 from vitral.inference.sizes import grain
 from vitral.machine import has_int8
 from vitral.models.model import Model
-from vitral.models.vit import ViT
 
 SHARES = (1.0, 7 / 8, 3 / 4, 5 / 8, 1 / 2, 5 / 4)  # of the network's own height and width
 MERGED = (1 / 3, 2 / 3, 1.0)  # of the patches, merged in all blocks together
@@ -154,8 +153,7 @@ def merge_counts(model: Model) -> list[int]:
         check_merging(model)
     except ModelError:
         return []
-    assert isinstance(model, ViT), "no other network's can"
-    rows, columns = model.config.grid
+    rows, columns = model.config.patch_grid.sides
     counts = {round(share * rows * columns / len(model.blocks())) for share in MERGED}
     return sorted(counts - {0})
 

@@ -5,10 +5,9 @@ import torch
 from jaxtyping import Float32
 from torch.nn import functional
 
-from vitral.inference.recording import as_transformer
-from vitral.models.model import Model
-from vitral.models.t2t import T2TViT
-from vitral.models.vit import ViT
+from vitral.errors import ModelError
+from vitral.models.model import Model, PatchGrid
+from vitral.models.naming import describe
 
 NUM_FILTERS = 28  # as in the paper's figure
 
@@ -19,23 +18,24 @@ def patch_filters(
 ) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
     """Return the first principal components of the RGB patch embedding as small images (figure 7, left).
 
-    None for a hybrid, whose patches are cut from a feature map and have no colours.
+    None for a hybrid or T2T-ViT, which cut patches from a feature map; these have no colours.
 
     The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
     say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is set
     such that its largest weight is positive.
 
     Args:
-        model: a Vision Transformer.
-        num_filters: how many components at most; there are no more than filters, nor than values in a patch.
+        model: A network with patches.
+        num_filters: How many components at most; there are no more than filters, nor than values in a patch.
 
     Raises:
-        ModelError: the network is no Vision Transformer.
+        ModelError: The network has no patches.
     """
-    transformer = as_transformer(model)
-    if transformer.stem is not None:
+    _check_patches(model)
+    weight = model.patch_filters()
+    if weight is None:
         return None
-    weight = transformer.patch_embedding.weight.detach().double().cpu()  # (dim, 3, height, width)
+    weight = weight.double().cpu()
     filters = weight.flatten(1)
     components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
     largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
@@ -53,26 +53,19 @@ def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows 
     position embedding.
 
     Raises:
-        ModelError: the network is neither a Vision Transformer nor T2T-ViT.
+        ModelError: The network has no patches.
     """
-    if isinstance(model, T2TViT):
-        table, grid = model.position[:, 1:], model.config.grid
-    else:
-        transformer = as_transformer(model)
-        found, grid = transformer.position.patch_embedding(), transformer.config.grid
-        if found is None:
-            return None
-        table = found
-    positions = functional.normalize(table[0].double().cpu(), dim=-1)
-    return (positions @ positions.T).reshape(*grid, *grid).float().numpy()
+    grid, found = _check_patches(model), model.positions()
+    if found is None:
+        return None
+    positions = functional.normalize(found.table.double().cpu(), dim=-1)
+    return (positions @ positions.T).reshape(*grid.sides, *grid.sides).float().numpy()
 
 
-def position_kind(model: ViT | T2TViT) -> str:
-    """Return whether a network's position embedding is "learned" or "fixed": T2T-ViT's, and a sin-cos one."""
-    return "learned" if isinstance(model, ViT) and model.config.position.startswith("learned") else "fixed"
-
-
-def position_tables(model: ViT | T2TViT) -> int:
-    """Return how many different tables of position embeddings a network has: one, or of learned ones one a block."""
-    several = isinstance(model, ViT) and model.config.position_at == "layers" and position_kind(model) == "learned"
-    return model.config.depth if several else 1
+def _check_patches(model: Model) -> PatchGrid:
+    grid: PatchGrid | None = model.config.patch_grid
+    if grid is None:
+        raise ModelError(
+            f"{describe(model.config)} has no patches; only Vision Transformers, hybrids and T2T-ViT have."
+        )
+    return grid

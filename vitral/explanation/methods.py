@@ -13,8 +13,7 @@ from vitral.explanation.gradcam import class_activation, contributions
 from vitral.explanation.relevance import class_relevance
 from vitral.explanation.rollout import attention_rollout, patch_relevance
 from vitral.inference.predictor import Attended, Predictor
-from vitral.inference.recording import NO_ATTENTION
-from vitral.models.model import Images, Logits
+from vitral.models.model import NO_ATTENTION, Images, Logits
 
 Choice = Literal["auto", "rollout", "attention", "relevance", "grad-cam"]
 Method = Literal["attention rollout", "attention", "class-specific relevance", "Grad-CAM", "weight times input"]
@@ -66,7 +65,7 @@ def method_for(predictor: Predictor) -> Method:
     """Return how a network is explained if nothing else is asked for."""
     if predictor.has_attention:
         return "attention rollout"
-    return "weight times input" if predictor.is_linear else "Grad-CAM"
+    return "weight times input" if predictor.explained_by == "weights" else "Grad-CAM"
 
 
 def choose_method(

@@ -17,9 +17,7 @@ from vitral.data.image_files import Unlabelled
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
 from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance
-from vitral.explanation.embeddings import patch_filters, position_kind, position_similarity, position_tables
-from vitral.models.t2t import T2TViT
-from vitral.models.vit import ViT
+from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.progress import show
 
 NUM_IMAGES = 128  # that the paper averages over
@@ -92,13 +90,12 @@ def analyze(
     classifier = as_classifier(classifier, tuned=False)
     name = classifier.predictor.describe()
     model = classifier.model
-    if not isinstance(model, ViT | T2TViT):
+    if model.config.patch_grid is None:
         raise ModelError(
             f"{name} has neither patches nor position embeddings nor attention between patches to analyse; only Vision "
             "Transformers, hybrids and T2T-ViT have."
         )
-    filters = patch_filters(model) if isinstance(model, ViT) else None
-    similarity = position_similarity(model)
+    filters, similarity, positions = patch_filters(model), position_similarity(model), model.positions()
     distance = None if data is None else _distance(classifier, list_images(data, listener), listener)
     reasons = (
         (filters, "The patches are cut from a feature map and have no colours, so that their filters cannot be shown."),
@@ -106,8 +103,7 @@ def analyze(
         (distance, f"How far the heads look is measured on images: name some by {argument('data')}."),
     )
     missing = tuple(reason for part, reason in reasons if part is None)
-    kind = "" if similarity is None else position_kind(model)
-    tables = position_tables(model)
+    kind, tables = ("", 1) if positions is None else (positions.kind, positions.tables)
     return NetworkAnalysis(name, filters, similarity, distance, missing, classifier.doubt(), kind, tables)
 
 

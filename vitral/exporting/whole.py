@@ -96,8 +96,8 @@ def trace(
         ModelError: its network cannot be a graph; the message names it.
     """
     name = classifier.predictor.describe()
-    if getattr(classifier.model.config, "experts", None) is not None:
-        raise ModelError(f"{name} sends each token to experts of its own; a graph computes the same for all.")
+    if reason := classifier.model.config.obstacle_to("export"):
+        raise ModelError(f"{name} cannot be written as a graph, which computes the same for all images: {reason}.")
     sizes = {axis: torch.export.Dim(axis_name) for axis, axis_name in axes.items()}
     try:
         with torch.no_grad():

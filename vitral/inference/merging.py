@@ -20,7 +20,6 @@ from vitral.models.naming import describe
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
-from vitral.models.vit import ViT
 
 Sizes = Float[Tensor, "batch tokens 1"]
 
@@ -176,23 +175,8 @@ def check_merging(network: Model) -> None:
     Raises:
         ModelError: it says why not.
     """
-    if reason := _no_merging(network):
+    if reason := network.config.obstacle_to("merging"):
         raise ModelError(f"The tokens of {describe(network.config)} cannot be merged: {reason}. Leave merging out.")
-
-
-def _no_merging(network: Model) -> str:
-    if not isinstance(network, ViT):
-        return "it is no Vision Transformer"
-    config = network.config
-    if config.pooling != "token":
-        return "it reads other tokens than its class token"
-    if config.registers:
-        return "its registers would be merged, too"
-    if config.experts is not None:
-        return "its experts would get other tokens"
-    if config.places_in_blocks:
-        return "its blocks know where each token lies"
-    return ""
 
 
 def merge_tokens(network: Model, count: int) -> Model:
@@ -207,12 +191,13 @@ def merge_tokens(network: Model, count: int) -> Model:
     """
     check_merging(network)
     state, blocks = _Pass(), {id(block): index for index, block in enumerate(network.blocks())}
+    distilled = network.config.patch_grid.prefix > 1
     for module in list(network.modules()):
         for name, block in list(module.named_children()):
             if id(block) in blocks:
                 assert isinstance(block, Block | PackedBlock), "a Vision Transformer has no others"
                 plain = block.block if isinstance(block, PackedBlock) else block
                 plain.attention = MergingAttention(plain.attention, state)  # type: ignore[assignment]
-                distilled, first = bool(network.config.distilled), blocks[id(block)] == 0
+                first = blocks[id(block)] == 0
                 setattr(module, name, MergingBlock(block, state, count=count, distilled=distilled, first=first))
     return network

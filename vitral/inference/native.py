@@ -5,6 +5,7 @@ one by one. Packing is greedy in the images' order; there is no padding. NaViT m
 it is computed image by image, which leaves out what a mask would.
 """
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import cast
@@ -13,18 +14,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitral.errors import ModelError
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.copies import copy_in, state_of
 from vitral.inference.sizes import grain, size_of_shape
 from vitral.models.attention import Attention, Mask, attend
 from vitral.models.blocks import Block
-from vitral.models.model import Logits, Model
+from vitral.models.model import Logits, Model, TokenModel, token_model
 from vitral.models.naming import describe
 from vitral.models.rotary import Rotation
 from vitral.models.tokens import TokenGrid, Tokens
-from vitral.models.vit import ViT
 
 LONGEST = 4  # times the network's own number of tokens: of a sequence
 THINNEST = 16.0  # times its shorter side that an image's longer side counts as; what is thinner is squashed to it
@@ -77,13 +76,10 @@ class NativeAspect:
     """
 
     def __init__(self, model: Model) -> None:
-        if reason := _no_native(model):
-            raise ModelError(f"{describe(model.config)} takes images of one shape only: {reason}.")
-        assert isinstance(model, ViT), "no other network can"
-        self.model = model
+        self.model = token_model(model, "packing", f"{describe(model.config)} takes images of one shape only")
         self._state: object = None
-        self._sized: dict[tuple[int, int], ViT] = {}
-        self._encoder: tuple[ViT, list[_ByImage]] | None = None
+        self._sized: dict[tuple[int, int], TokenModel] = {}
+        self._encoder: tuple[TokenModel, list[_ByImage]] | None = None
         self._computing = threading.Lock()
 
     def prepare(self, image: Pixels, preprocessing: Preprocessing) -> SizedImage:
@@ -115,7 +111,7 @@ class NativeAspect:
         like = next(sized.parameters())
         return sized.embed(sized.patches(image[None].to(like.device, like.dtype)))
 
-    def _at(self, size: tuple[int, int]) -> ViT:
+    def _at(self, size: tuple[int, int]) -> TokenModel:
         """Return the network at another size: a copy that shares all of its weights but the positions."""
         if len(self._sized) >= MOST_SIZES:
             self._sized.clear()
@@ -124,7 +120,7 @@ class NativeAspect:
             self._sized[size].resize(size)
         return self._sized[size]
 
-    def _by_image(self) -> tuple[ViT, list[_ByImage]]:
+    def _by_image(self) -> tuple[TokenModel, list[_ByImage]]:
         """Return a copy whose attention is within images, and its layers of attention."""
         if self._encoder is None:
             network, layers = self._copy(), []
@@ -134,14 +130,14 @@ class NativeAspect:
             self._encoder = network, layers
         return self._encoder
 
-    def _copy(self) -> ViT:
+    def _copy(self) -> TokenModel:
         """Return a copy in evaluation mode that shares the weights."""
-        return cast(ViT, copy_in(self.model, next(self.model.parameters()).dtype))
+        return cast(TokenModel, copy_in(self.model, next(self.model.parameters()).dtype))
 
     def _packed(self, images: Sequence[TokenGrid]) -> Iterator[list[TokenGrid]]:
         """Give the images of each sequence."""
-        rows, columns = self.model.config.grid
-        most = LONGEST * (rows * columns + self.model.config.num_prefix_tokens)
+        grid = self.model.config.patch_grid
+        most = LONGEST * (math.prod(grid.sides) + grid.prefix)
         sequence: list[TokenGrid] = []
         for image in images:
             if sequence and sum(one.tokens.shape[1] for one in (*sequence, image)) > most:
@@ -159,22 +155,4 @@ class NativeAspect:
             layer.images = images
         z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))
         parts = torch.split(z.tokens, lengths, dim=1)
-        return torch.cat([_answer(network, image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
-
-
-def _answer(network: ViT, image: TokenGrid) -> Logits:
-    logits = network.head(network.pool(image))
-    if network.distillation_head is None:
-        return logits
-    return (logits + network.distillation_head(image.tokens[:, 1])) / 2
-
-
-def _no_native(network: Model) -> str:
-    if not isinstance(network, ViT):
-        return "it is no Vision Transformer"
-    config = network.config
-    if config.experts is not None:
-        return "its experts share out their slots among all tokens"
-    if config.rotary != "none" or config.position == "relative" or config.position_at != "input":
-        return "its blocks know where each token lies"
-    return ""
+        return torch.cat([network.classify(image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])

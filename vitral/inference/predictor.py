@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitral.errors import ModelError
-from vitral.models.model import Features, Images, Logits
+from vitral.models.model import ExplainedBy, Features, Images, Logits
 from vitral.tasks.task import Probabilities, Task
 
 
@@ -139,14 +139,14 @@ class Predictor(ABC):
         return self
 
     @property
-    def has_attention(self) -> bool:
-        """Whether the network is explained by its attention, unless another method is asked for."""
-        return False
+    def explained_by(self) -> ExplainedBy:
+        """What explains an answer best, unless another method is named."""
+        return "gradients"
 
     @property
-    def is_linear(self) -> bool:
-        """Whether the logits are a linear layer on the very cells of the map that `class_maps` gives."""
-        return False
+    def has_attention(self) -> bool:
+        """Whether the network is explained by its attention, unless another method is named."""
+        return self.explained_by == "attention"
 
     @property
     def no_rollout(self) -> str:

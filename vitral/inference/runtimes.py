@@ -161,8 +161,10 @@ def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
     Raises:
         ModelError: it has experts, or is not on the CPU.
     """
-    if getattr(network.config, "experts", None) is not None:
-        raise ModelError(f"{runtime} computes one graph for all images, not a mixture of experts; take another engine.")
+    if reason := network.config.obstacle_to("export"):
+        raise ModelError(
+            f"{runtime} computes one graph for all images, and this one has none: {reason}; take another engine."
+        )
     if _device(network).type != "cpu":
         raise ModelError(f"{runtime} computes on the CPU here, and the network is on a GPU; take engine 'torch'.")
     example = torch.zeros(2, 3, *network.image_size)  # a batch of one would be taken for a constant

@@ -4,14 +4,10 @@ import math
 
 from vitral.models.model import Model
 
-GRAIN = 32  # pixels of which a side is a multiple, where the network says nothing of patches
-
 
 def grain(model: Model) -> int:
     """Return of how many pixels the sides of a network's images are multiples."""
-    patches = getattr(model.config, "patch_size", (GRAIN, GRAIN))
-    stride = getattr(model.config, "patch_stride", None) or patches
-    return max(patches[0], stride[0]) if getattr(model.config, "stem", None) is None else GRAIN
+    return int(model.config.size_step)
 
 
 def size_of_shape(own: tuple[int, int], shape: float, step: int) -> tuple[int, int]:

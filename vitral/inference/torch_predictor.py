@@ -6,14 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitral.inference.class_maps import last_maps
 from vitral.inference.evaluating import evaluating
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
-from vitral.inference.recording import attend, attend_in_layer, attend_to_class, has_attention, no_rollout
+from vitral.inference.recording import attend, attend_in_layer, attend_to_class, last_maps
 from vitral.models.cost import count_parameters
-from vitral.models.model import Features, Images, Logits, Model
+from vitral.models.model import ExplainedBy, Features, Images, Logits, Model
 from vitral.models.naming import describe
-from vitral.models.pixels import Pixels
 
 
 class TorchPredictor(Predictor):
@@ -54,19 +52,14 @@ class TorchPredictor(Predictor):
         return self._computed(self.model.features, images)
 
     @property
-    def has_attention(self) -> bool:
-        """Whether the network is explained by its attention: whether it is a Vision Transformer, hybrids included."""
-        return has_attention(self.model)
-
-    @property
-    def is_linear(self) -> bool:
-        """Whether the network is a linear layer on the shrunk image, which is its last and only map."""
-        return isinstance(self.model, Pixels)
+    def explained_by(self) -> ExplainedBy:
+        """What explains an answer best."""
+        return self.model.explained_by
 
     @property
     def no_rollout(self) -> str:
         """Why attention cannot be followed from the answer to the image, as part of a sentence; empty if it can be."""
-        return no_rollout(self.model)
+        return str(self.model.config.obstacle_to("rollout"))
 
     def attention(self, images: Images) -> Attended:
         """Return the attention of every layer.

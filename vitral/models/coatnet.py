@@ -5,6 +5,7 @@ the width out, which with the hidden layer before the head gives the paper's par
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -18,7 +19,7 @@ from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
 from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of
+from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, blocks_of
 from vitral.models.relative import relative_index, resize_table
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
@@ -67,6 +68,12 @@ class CoAtNetConfig(ModelConfig):
             if side % self.reduction:
                 nearest = max(side // self.reduction, 1) * self.reduction
                 raise ModelError(f"Image side {side} is not divided by {self.reduction}; use {nearest}.")
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        if use == "rollout":
+            return "it pools between the layers of attention, after stages of convolutions that have none"
+        return ModelConfig.obstacle_to(self, use)
 
     @property
     def reduction(self) -> int:
@@ -238,6 +245,12 @@ class CoAtNet(Model):
             for block in stage.children():
                 if isinstance(block, TransformerBlock):
                     block.attention.resize(grid)
+
+    def attention_grids(self, block: int, image_size: tuple[int, int]) -> tuple[Grid, Grid]:
+        """Return where the queries and the keys of a block's attention lie: on its map."""
+        stage = next(stage for stage, end in enumerate(accumulate(self.config.depths)) if block < end)
+        grid = _grids(self.config)[stage]
+        return grid, grid
 
     def blocks(self) -> list[nn.Module]:
         """Return the blocks of all stages in order."""

@@ -1,6 +1,7 @@
 """Everything that makes one Vision Transformer, checked before it is built."""
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -9,7 +10,7 @@ from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
 from vitral.models.experts import ExpertsConfig
 from vitral.models.kernels.gelu import Gelu
-from vitral.models.model import ModelConfig
+from vitral.models.model import SIZE_STEP, ModelConfig, PatchGrid, Use
 from vitral.models.position import PositionAt, PositionKind, PositionResize
 from vitral.models.rotary import RotaryKind
 from vitral.models.stem import StemConfig
@@ -135,6 +136,11 @@ class ViTConfig(ModelConfig):
         return height, width
 
     @property
+    def patch_grid(self) -> PatchGrid:
+        """Where the tokens of all blocks lie."""
+        return PatchGrid(self.grid, self.stride, self.num_prefix_tokens)
+
+    @property
     def num_prefix_tokens(self) -> int:
         """Tokens before the patches: the class token, the distillation token, then the registers."""
         return self.num_pooled_tokens + self.registers
@@ -158,6 +164,61 @@ class ViTConfig(ModelConfig):
     def num_features(self) -> int:
         """The width of what the head reads, before any representation layer."""
         return 2 * self.dim if self.pooling == "token-gap" else self.dim
+
+    @property
+    def size_step(self) -> int:
+        """A number of pixels of which the sides of an image may be any multiple."""
+        return SIZE_STEP if self.stem else max(self.patch_size[0], self.stride_on_map[0])
+
+    def obstacle_to(self, use: Use) -> str:
+        """Return what keeps the network from a use, as part of a sentence; empty if nothing does."""
+        return next((reason for found, reason in _obstacles(self, use) if found), "")
+
+    @property
+    def known_macs(self) -> int | None:
+        """Multiply-accumulates of one image, by a formula; None of a hybrid, whose stem must be built to be counted."""
+        return None if self.stem else self.macs_behind_stem
+
+    @property
+    def macs_behind_stem(self) -> int:
+        """Multiply-accumulates of one image, those of a stem left out; see `count_macs` for what counts."""
+        patches, dim = math.prod(self.grid), self.dim
+        tokens = patches + self.num_prefix_tokens
+        channels = self.stem.channels if self.stem else 3
+        embedding = patches * channels * math.prod(self.patch_size) * dim
+        attention = 4 * tokens * dim**2 + 2 * tokens**2 * dim
+        attention += tokens * (2 * tokens - 1) * dim if self.position == "relative" else 0
+        mlp = (2 if self.mlp == "plain" else 3) * tokens * dim * self.mlp_dim
+        total = embedding + self.depth * (attention + mlp)
+        if self.experts:
+            router = tokens * dim * self.experts.num_experts
+            total += len(self.experts.blocks) * (router + (self.experts.num_selected - 1) * mlp)
+        features = self.representation_size or self.num_features
+        total += (2 if self.distilled else 1) * features * self.num_classes
+        total += self.num_features * features if self.representation_size else 0
+        pooling = 2 * patches * dim**2 + 2 * dim**2 + 2 * dim * self.mlp_dim + 2 * patches * dim
+        return total + (pooling if self.pooling == "map" else 0)
+
+
+def _obstacles(config: ViTConfig, use: Use) -> list[tuple[bool, str]]:
+    """Return what may keep a network from a use, and whether it does."""
+    plain = config.stem is None and config.stride == config.patch_size
+    patches = (not plain, "its patches overlap, or are cut from a feature map")
+    slots = (config.experts is not None, "its experts share out their slots among all tokens")
+    places = (config.places_in_blocks, "its blocks know where each token lies")
+    by_size = config.rotary != "none" or config.position == "relative" or config.position_at != "input"
+    return {
+        "masking": [patches],
+        "dropping": [patches, slots, places],
+        "merging": [
+            (config.pooling != "token", "it reads other tokens than its class token"),
+            (config.registers > 0, "its registers would be merged, too"),
+            (config.experts is not None, "its experts would get other tokens"),
+            places,
+        ],
+        "packing": [slots, (by_size, places[1])],
+        "export": [(config.experts is not None, "it sends each token to experts of its own")],
+    }.get(use, [])
 
 
 def with_pooling(config: Any, pooling: Pooling) -> Any:  # noqa: ANN401  # the family's own ModelConfig

@@ -10,17 +10,17 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, Block
 from vitral.models.initialization import init_linear, init_norm, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
-from vitral.models.vit import ViT
 
 Patches = Float[Tensor, "batch patches values"]  # rows, columns and channels of each patch, in this order
 MLP_RATIO = 4  # of the decoder's blocks
 VARIANCE_EPS = 1e-6  # added to a patch's variance
 LONGEST_WAVE = 10_000.0  # of the decoder's positions
+NEEDS = "A masked autoencoder needs a Vision Transformer with a plain grid of patches and positions at its input"
 
 
 class MaskedAutoencoder(nn.Module):
@@ -40,12 +40,8 @@ class MaskedAutoencoder(nn.Module):
 
     def __init__(self, network: nn.Module, *, share: float, depth: int, width: int, heads: int, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT) or not _can_drop_patches(network):
-            raise ModelError(
-                "A masked autoencoder needs a Vision Transformer with a plain grid of patches and positions at its input."
-            )
-        self.network, self.share = network, share
-        config = network.config
+        self.network, self.share = token_model(network, "dropping", f"{NEEDS}, which this network is not"), share
+        config = self.network.config
         self.prefix = config.num_prefix_tokens
         rows, columns = config.patch_size
         self.embedding = nn.Linear(config.dim, width)
@@ -98,12 +94,6 @@ class MaskedAutoencoder(nn.Module):
         for block in self.decoder:
             tokens, _ = block(tokens)
         return self.prediction(self.norm(tokens))[:, prefix:]
-
-
-def _can_drop_patches(network: ViT) -> bool:
-    config = network.config
-    plain = not config.stem and config.stride == config.patch_size and config.experts is None
-    return plain and not config.places_in_blocks
 
 
 def choose_visible(

@@ -10,15 +10,16 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.errors import ModelError
 from vitral.models.initialization import lecun_normal_, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Tokens
-from vitral.models.vit import ViT
 
 BINS = 8  # per channel
 COLOURS = BINS**3
-MASKED, REPLACED = 0.8, 0.1  # of the corrupted patches
+MASKED = 0.8  # of the corrupted patches; a learned mask stands for them
+REPLACED = 0.1  # of the corrupted patches; another patch stands for them
+NEEDS = "Masked patch prediction needs a Vision Transformer with a plain grid of patches, which this network is not"
 
 
 class MaskedPatchPrediction(nn.Module):
@@ -35,11 +36,9 @@ class MaskedPatchPrediction(nn.Module):
 
     def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT) or network.config.stem or network.config.stride != network.config.patch_size:
-            raise ModelError("Masked patch prediction needs a Vision Transformer with a plain grid of patches.")
-        self.network = network
+        self.network = token_model(network, "masking", NEEDS)
         self.share = share
-        dim = network.config.dim
+        dim = self.network.config.dim
         self.mask = nn.Parameter(torch.zeros(1, 1, dim))
         self.colour_head = nn.Linear(dim, COLOURS)
         self.to(next(network.parameters()).device)

@@ -6,17 +6,20 @@ says which. Unverified: the share that is hidden, and how the words are drawn. H
 where both are possible a bracket opens as often as one closes.
 """
 
+import math
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitral.errors import ModelError
 from vitral.models.initialization import init_linear, seeded
+from vitral.models.model import token_model
 from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import TokenGrid
-from vitral.models.vit import ViT
+
+NEEDS = "The procedural warm-up needs a Vision Transformer, which this network is not"
 
 
 def draw_words(count: int, length: int, kinds: int, rng: np.random.Generator) -> Int64[np.ndarray, "count length"]:
@@ -57,11 +60,10 @@ class ProceduralWarmup(nn.Module):
 
     def __init__(self, network: nn.Module, *, kinds: int, share: float, seed: int) -> None:
         super().__init__()
-        if not isinstance(network, ViT):
-            raise ModelError("The procedural warm-up needs a Vision Transformer.")
-        self.network, self.kinds, self.share = network, kinds, share
-        dim, rows = network.config.dim, network.config.grid
-        self.length = rows[0] * rows[1]
+        self.network = token_model(network, "replacing", NEEDS)
+        self.kinds, self.share = kinds, share
+        dim = self.network.config.dim
+        self.length = math.prod(self.network.config.grid)
         self.table: Tensor
         self.head = nn.Linear(dim, 2 * kinds)
         generator = seeded(network, seed)

@@ -15,7 +15,6 @@ from vitral.errors import StudyError
 from vitral.events import Listener, Message, ignore
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
-from vitral.models.vit_config import ViTConfig
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Facts, Trial
 from vitral.studies.paper.scale import Scale
@@ -133,7 +132,8 @@ class Setting:
         operations = operations_of(config, recipe, train_images)
         with torch.device("meta"):
             parameters = count_parameters(build(config, seed=None))
-        tokens = math.prod(config.grid) + config.num_prefix_tokens if isinstance(config, ViTConfig) else 0
+        grid = config.patch_grid
+        tokens = 0 if grid is None else math.prod(grid.sides) + grid.prefix
         before = self.facts(self.named(trial.after), steps).flops if trial.after else 0.0
         return Facts(parameters, tokens, train_images, operations, before)
 
