@@ -47,11 +47,13 @@ class PatchGrid:
         sides: Rows and columns of patches.
         stride: Step between patches, (height, width) in pixels.
         prefix: Number of tokens before the patches: class token, distillation token and registers.
+        dim: Width of a token.
     """
 
     sides: Grid
     stride: tuple[int, int]
     prefix: int
+    dim: int
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,7 @@ class T2TConfig(ModelConfig):
     @property
     def patch_grid(self) -> PatchGrid:
         """Where the tokens of the backbone's blocks lie."""
-        return PatchGrid(self.grid, (STRIDE, STRIDE), prefix=1)
+        return PatchGrid(self.grid, (STRIDE, STRIDE), prefix=1, dim=self.dim)
 
     def obstacle_to(self, use: Use) -> str:
         """Return what keeps the network from a use; nothing from following the attention of its backbone."""

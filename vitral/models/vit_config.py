@@ -138,7 +138,7 @@ class ViTConfig(ModelConfig):
     @property
     def patch_grid(self) -> PatchGrid:
         """Where the tokens of all blocks lie."""
-        return PatchGrid(self.grid, self.stride, self.num_prefix_tokens)
+        return PatchGrid(self.grid, self.stride, self.num_prefix_tokens, self.dim)
 
     @property
     def num_prefix_tokens(self) -> int:

@@ -41,15 +41,14 @@ class MaskedAutoencoder(nn.Module):
     def __init__(self, network: nn.Module, *, share: float, depth: int, width: int, heads: int, seed: int) -> None:
         super().__init__()
         self.network, self.share = token_model(network, "dropping", f"{NEEDS}, which this network is not"), share
-        config = self.network.config
-        self.prefix = config.num_prefix_tokens
-        rows, columns = config.patch_size
-        self.embedding = nn.Linear(config.dim, width)
+        grid = self.network.config.patch_grid
+        self.prefix, self.count = grid.prefix, math.prod(grid.sides)
+        self.embedding = nn.Linear(grid.dim, width)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, width))
         self.decoder = nn.ModuleList(Block(width, heads, MLP_RATIO * width) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=LAYER_NORM_EPS)
-        self.prediction = nn.Linear(width, rows * columns * 3)
-        positions = torch.cat([torch.zeros(config.num_prefix_tokens, width), wave_positions(config.grid, width)])
+        self.prediction = nn.Linear(width, math.prod(grid.stride) * 3)
+        positions = torch.cat([torch.zeros(grid.prefix, width), wave_positions(grid.sides, width)])
         self.positions: Tensor
         self.register_buffer("positions", positions[None], persistent=False)
         self.to(next(network.parameters()).device)
@@ -69,7 +68,7 @@ class MaskedAutoencoder(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Patches, Bool[Tensor, "batch patches"]]:
         """Return the rebuilt pixels of every patch, and which patches were hidden; draws from torch's generator."""
-        visible, hidden = choose_visible(len(images), math.prod(self.network.config.grid), self.share)
+        visible, hidden = choose_visible(len(images), self.count, self.share)
         visible, hidden = visible.to(images.device), hidden.to(images.device)
         return self.decode(self.encode(images, visible, part), visible), hidden
 

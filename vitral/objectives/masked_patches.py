@@ -5,6 +5,8 @@ For every corrupted patch the model predicts the mean colour, in 3 bits per chan
 the bins' edges; here they are eight equal bins over the values 0 to 255.
 """
 
+import math
+
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor, nn
@@ -38,7 +40,7 @@ class MaskedPatchPrediction(nn.Module):
         super().__init__()
         self.network = token_model(network, "masking", NEEDS)
         self.share = share
-        dim = self.network.config.dim
+        dim = self.network.config.patch_grid.dim
         self.mask = nn.Parameter(torch.zeros(1, 1, dim))
         self.colour_head = nn.Linear(dim, COLOURS)
         self.to(next(network.parameters()).device)
@@ -52,8 +54,8 @@ class MaskedPatchPrediction(nn.Module):
         self, images: Float[Tensor, "batch 3 height width"], part: BatchPart | None = None
     ) -> tuple[Float[Tensor, "batch patches colours"], Bool[Tensor, "batch patches"]]:
         """Return the colour logits of every patch, and which patches were corrupted; draws from torch's generator."""
-        rows, columns = self.network.config.grid
-        corrupted = choose_patches(len(images), rows * columns, self.share).to(images.device)
+        count = math.prod(self.network.config.patch_grid.sides)
+        corrupted = choose_patches(len(images), count, self.share).to(images.device)
         patches = self.network.patches(images)
         patches = patches.with_tokens(self.corrupt(patches.tokens, corrupted))
         encoded = self.network.normalize(self.network.transform(self.network.embed(patches), part=part))

@@ -62,8 +62,8 @@ class ProceduralWarmup(nn.Module):
         super().__init__()
         self.network = token_model(network, "replacing", NEEDS)
         self.kinds, self.share = kinds, share
-        dim = self.network.config.dim
-        self.length = math.prod(self.network.config.grid)
+        self.grid = self.network.config.patch_grid
+        self.length, dim = math.prod(self.grid.sides), self.grid.dim
         self.table: Tensor
         self.head = nn.Linear(dim, 2 * kinds)
         generator = seeded(network, seed)
@@ -82,7 +82,7 @@ class ProceduralWarmup(nn.Module):
     ) -> Float[Tensor, "batch symbols kinds"]:
         """Return the logits of every symbol, hidden ones having been replaced."""
         seen = torch.where(hidden, 2 * self.kinds, words)
-        tokens = TokenGrid(self.table[seen], self.network.config.grid)
+        tokens = TokenGrid(self.table[seen], self.grid.sides)
         encoded = self.network.normalize(self.network.transform(self.network.embed(tokens), part=part))
         return self.head(encoded.patches)
 
