@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
-from vitral.exporting.whole import Layers, written_network
+from vitral.exporting.whole import written_network
 from vitral.images.decode import Pixels
+from vitral.inference.exported.format import Layers
 from vitral.inference.exported.graph import Graph
 
 SAME = 0.9999  # a cosine from which on two layers' values count as the same

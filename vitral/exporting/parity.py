@@ -1,13 +1,12 @@
 """Whether an exported file answers as the classifier does, on real images of all sizes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -16,7 +15,7 @@ from vitral.data.image_files import Unlabelled
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
 from vitral.images.decode import Pixels
-from vitral.inference.exported.graph import Decoded
+from vitral.inference.exported.format import Check
 from vitral.inference.predictor import Predictor
 
 IMAGES = 200
@@ -28,8 +27,6 @@ MOST_APART_BY_STEPS = 0.02
 BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
 THINNEST = 4  # times its shorter side: no image is longer
 SHOWN = 10  # images with another answer that are named
-
-Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
 
 
 @dataclass(frozen=True)
@@ -141,11 +138,9 @@ def _part(photo: Pixels, rng: np.random.Generator) -> Pixels:
 
 def compare(
     classifier: Classifier,
-    answer: Answer,
+    check: Check,
     images: Iterable[tuple[str, Pixels]],
     *,
-    computed_by: str,
-    has_to_hold: bool,
     listener: Listener,
     reference: Predictor | None = None,
     most: float = MOST_APART,
@@ -154,10 +149,8 @@ def compare(
 
     Args:
         classifier: computed by `reference`.
-        answer: the file.
+        check: What computes the file.
         images: with their names; some are given to the file several times over, to see that it takes batches.
-        computed_by: the runtime and the precision, for people.
-        has_to_hold: whether a difference above `most` is a failure.
         listener: receives progress.
         reference: what the file has to be like; None for the network in torch in float32.
         most: difference of a probability that is allowed.
@@ -173,10 +166,10 @@ def compare(
         own = classifier.to_probabilities(reference.logits(prepared))[0]
         count = BATCHES.get(number, 1)
         try:
-            found = torch.from_numpy(answer(np.repeat(pixels[None], count, axis=0)))
+            found = torch.from_numpy(check.answer(np.repeat(pixels[None], count, axis=0)))
         except Exception as error:  # a runtime raises anything
-            failed = f"{name}, {count} at once: {one_line(error)}"
-            return Parity(computed_by, number, math.nan, 0.0, (), False if has_to_hold else None, number, failed, most)
+            failed, holds = f"{name}, {count} at once: {one_line(error)}", False if check.has_to_hold else None
+            return Parity(check.computed_by, number, math.nan, 0.0, (), holds, number, failed, most)
         difference = float((found - own).abs().max()) if found.shape == (count, len(own)) else math.nan
         apart.append(difference if math.isfinite(difference) else math.inf)
         mine, theirs = int(own.argmax()), int(found[0].argmax()) % len(own)
@@ -185,6 +178,6 @@ def compare(
             others.append(Other(name, labels[mine], labels[theirs], float(own[mine] - own[theirs])))
         listener(Progress("check the file", number + 1, IMAGES))
     largest = max(apart)
-    holds = largest <= most if has_to_hold else None
+    holds = largest <= most if check.has_to_hold else None
     same = 1 - len(others) / len(apart)
-    return Parity(computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)
+    return Parity(check.computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)

@@ -17,6 +17,7 @@ EXTRAS: dict[Engine, tuple[str, ...]] = {
     "openvino": ("openvino", "onnxscript"),
     "onnxruntime": ("onnxruntime", "onnxscript"),
 }
+OPSET = 20  # of ONNX: the first with GELU as one node
 EngineChoice = Literal[Engine, "auto"]
 PrecisionChoice = Literal[Precision, "auto"]
 
@@ -28,30 +29,36 @@ def precisions_of(engine: Engine) -> tuple[Precision, ...]:
     return ("fp32",) if engine == "onnxruntime" else ("fp32", "bf16")
 
 
-def is_installed(engine: Engine, *, converts: bool = True) -> bool:
-    """Tell whether what an engine needs is there.
+def is_installed(engine: Engine) -> bool:
+    """Tell whether what an engine needs to compute a network is there."""
+    return not _missing(EXTRAS.get(engine, ()))
 
-    Args:
-        engine: the engine.
-        converts: whether it is to take a network of ours, not a file of its own.
+
+def check_installed(engine: str, packages: tuple[str, ...]) -> None:
+    """Refuse a runtime of which a package is missing.
+
+    Raises:
+        ModelError: It says what to install.
     """
-    packages = EXTRAS.get(engine, ())
-    return all(importlib.util.find_spec(package) is not None for package in (packages if converts else packages[:1]))
+    if _missing(packages):
+        raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
 
 
-def check_able(engine: Engine, precision: str, *, converts: bool = True) -> None:
+def _missing(packages: tuple[str, ...]) -> list[str]:
+    return [package for package in packages if importlib.util.find_spec(package) is None]
+
+
+def check_able(engine: Engine, precision: str) -> None:
     """Refuse an engine whose package is missing, or that does not compute in a precision.
 
     Args:
         engine: the engine.
         precision: one of its own, or "auto" for any.
-        converts: see `is_installed`.
 
     Raises:
         ModelError: it says what to install, or what to take.
     """
-    if not is_installed(engine, converts=converts):
-        raise ModelError(f"The engine '{engine}' takes what is not installed: pip install 'vitral[{engine}]'.")
+    check_installed(engine, EXTRAS.get(engine, ()))
     if precision not in (*precisions_of(engine), "auto"):
         raise ModelError(
             f"The engine '{engine}' computes in {' or '.join(precisions_of(engine))}; take another engine."

@@ -14,7 +14,15 @@ import torch
 
 from vitral.errors import ModelError
 from vitral.inference.copies import copy_in
-from vitral.inference.engines import Engine, Precision, check_able, onnxruntime_session, openvino_core, openvino_hints
+from vitral.inference.engines import (
+    OPSET,
+    Engine,
+    Precision,
+    check_able,
+    onnxruntime_session,
+    openvino_core,
+    openvino_hints,
+)
 from vitral.inference.int8 import HAS_INT8, quantize
 from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
@@ -26,7 +34,6 @@ from vitral.models.model import Images, Logits, Model
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
-OPSET = 20  # of ONNX: the first with GELU as one node
 BATCH = torch.export.Dim("batch")
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.int8}
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float32, UInt8
 
-from vitral.inference.engines import Engine, Precision
+from vitral.inference.engines import Precision
 
 Decoded = UInt8[np.ndarray, "batch rows columns 3"]
 Prepared = Float32[np.ndarray, "batch 3 height width"]
@@ -51,7 +51,7 @@ class Graph(ABC):
         outputs: what it gives.
     """
 
-    engine: ClassVar[Engine]
+    engine: ClassVar[str]
     metadata: Mapping[str, str]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]

@@ -4,9 +4,6 @@ In ONNX such a layer is a product of two DequantizeLinear nodes, of the inputs' 
 replace by a product of integers.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
@@ -88,19 +85,3 @@ def to_integer_layers(network: Model, quantization: Quantization) -> Model:
             if (inputs := ranges.get(id(layer))) is not None:
                 setattr(module, name, IntegerLinear(layer, inputs))  # type: ignore[arg-type]
     return network
-
-
-def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return what the exporter makes of the layers of integers; it needs onnxscript."""
-    import onnx
-    from onnxscript import opset20 as nodes
-
-    def constant(kind: int, value: float) -> Any:  # noqa: ANN401  # a value of the graph
-        return nodes.Constant(value=onnx.helper.make_tensor("constant", kind, [], [value]))
-
-    def translated(values: Any, weight: Any, scales: Any, bias: Any, step: float, zero: int) -> Any:  # noqa: ANN401
-        places = constant(onnx.TensorProto.FLOAT, step), constant(onnx.TensorProto.UINT8, zero)
-        inputs = nodes.DequantizeLinear(nodes.QuantizeLinear(values, *places), *places)
-        return nodes.Add(nodes.MatMul(inputs, nodes.DequantizeLinear(weight, scales, axis=1)), bias)
-
-    return {torch.ops.vitral.integer_linear.default: translated}
