@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tests.explanation.networks import MAPPED, random_network
 from vitral.errors import ModelError
-from vitral.explanation.gradcam import class_activation
 from vitral.explanation.methods import Request, compute
+from vitral.explanation.relevance import class_activation
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.families import build
 from vitral.models.model import Model

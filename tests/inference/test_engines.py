@@ -23,7 +23,7 @@ from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.engines import Engine
 from vitral.inference.packed import PackedLinear, pack
 from vitral.inference.torch_predictor import TorchPredictor
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 NEEDS = {

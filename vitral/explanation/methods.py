@@ -9,9 +9,13 @@ from torch import Tensor
 
 from vitral.advice import argument
 from vitral.errors import ModelError, did_you_mean
-from vitral.explanation.gradcam import class_activation, contributions
-from vitral.explanation.relevance import class_relevance
-from vitral.explanation.rollout import attention_rollout, patch_relevance
+from vitral.explanation.relevance import (
+    attention_rollout,
+    class_activation,
+    class_relevance,
+    contributions,
+    patch_relevance,
+)
 from vitral.inference.predictor import Attended, Predictor
 from vitral.models.model import NO_ATTENTION, Images, Logits
 

@@ -12,8 +12,15 @@ from vitral.classifier.inputs import list_images
 from vitral.classifier.load import load
 from vitral.errors import ImageError, ModelError, WeightsError, did_you_mean
 from vitral.events import Listener, Message
-from vitral.exporting.layers import first_different, layer_cosines
-from vitral.exporting.parity import MOST_APART, MOST_APART_BY_STEPS, Parity, check_images, compare
+from vitral.exporting.parity import (
+    MOST_APART,
+    MOST_APART_BY_STEPS,
+    Parity,
+    check_images,
+    compare,
+    first_different,
+    layer_cosines,
+)
 from vitral.exporting.readme import readme
 from vitral.exporting.whole import ClassifierPrograms, written_network
 from vitral.files import new_folder, sync_file, write_through

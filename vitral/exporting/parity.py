@@ -1,21 +1,25 @@
 """Whether an exported file answers as the classifier does, on real images of all sizes."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.image_files import Unlabelled
 from vitral.errors import one_line
 from vitral.events import Listener, Progress
+from vitral.exporting.whole import written_network
 from vitral.images.decode import Pixels
-from vitral.inference.exported.format import Check
+from vitral.inference.exported.format import Check, Layers
+from vitral.inference.exported.graph import Graph
 from vitral.inference.predictor import Predictor
 
 IMAGES = 200
@@ -26,6 +30,7 @@ MOST_APART = 1e-4  # of a probability, in float32
 MOST_APART_BY_STEPS = 0.02
 BATCHES = {1: 2, 3: 7}  # images of one size at once, by the number of the image that is repeated; of the others one
 THINNEST = 4  # times its shorter side: no image is longer
+SAME = 0.9999  # a cosine from which on two layers' values count as the same
 SHOWN = 10  # images with another answer that are named
 
 
@@ -181,3 +186,46 @@ def compare(
     holds = largest <= most if check.has_to_hold else None
     same = 1 - len(others) / len(apart)
     return Parity(check.computed_by, len(apart), largest, same, tuple(others), holds, apart.index(largest), most=most)
+
+
+def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: Pixels) -> dict[str, float]:
+    """Return the cosine between what each layer gives in the network and in the file, in the order of computation.
+
+    It is multiplied by the ratio of both lengths, so that a layer whose values are only larger is seen, too.
+
+    Args:
+        classifier: computed in torch in float32.
+        graph: the file.
+        layers: the names of the file's values by the layers that give them.
+        pixels: an image.
+    """
+    network = written_network(classifier)
+    own: dict[str, np.ndarray] = {}
+    for name, module in network.named_modules():
+        if name in layers:
+            module.register_forward_hook(partial(_keep, own, name))
+    with torch.no_grad():
+        network(classifier.preprocessing(pixels)[None])
+    found = graph.inner(pixels[None], tuple(dict.fromkeys(layers[name] for name in own)))
+    return {
+        name: _cosine(values, found[layers[name]])
+        for name, values in own.items()
+        if values.shape == found[layers[name]].shape  # else the graph orders its axes in another way
+    }
+
+
+def first_different(cosines: Mapping[str, float]) -> str:
+    """Return the first layer whose values are others; empty if there is none."""
+    return next((name for name, cosine in cosines.items() if not cosine >= SAME), "")
+
+
+def _keep(kept: dict[str, np.ndarray], name: str, module: nn.Module, arguments: Any, output: object) -> None:  # noqa: ANN401
+    if isinstance(output, Tensor):
+        kept[name] = output.float().numpy()
+
+
+def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the cosine times the ratio of both lengths, the shorter to the longer: 1 for the same values only."""
+    first, second = one.ravel().astype(np.float64), other.ravel().astype(np.float64)
+    longest = max(float(first @ first), float(second @ second))
+    return float(first @ second) / longest if longest > 0 else 1.0

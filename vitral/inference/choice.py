@@ -34,7 +34,7 @@ from vitral.inference.runtimes import MERGING, check_able_to_merge
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.layout import cache
 from vitral.machine import has_int8, has_native_bf16, processor_name
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 IMAGES = 4  # computed at once where speeds are measured

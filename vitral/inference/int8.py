@@ -14,7 +14,7 @@ from vitral.inference.copies import copy_in
 from vitral.inference.packed import EXACT, HAS_PACKING, PLAIN, TANH, pack
 from vitral.inference.quantization import LEVELS, LayerRange, Quantization, check_weights, linear_layers
 from vitral.models.blocks import Block, LayerScale, Mlp
-from vitral.models.kernels.gelu import TanhGelu
+from vitral.models.kernels import TanhGelu
 from vitral.models.model import Model
 from vitral.models.tokens import Tokens
 

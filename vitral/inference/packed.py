@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from vitral.models.attention import Attention, Mask
 from vitral.models.blocks import Block, Mlp
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels.gelu import TanhGelu
-from vitral.models.kernels.linear import HAS_FUSED_LINEAR, Linear
+from vitral.models.kernels import HAS_FUSED_LINEAR, Linear, TanhGelu
 from vitral.models.model import Model
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from vitral.described import LATER, read_described
 from vitral.errors import ModelError, VitralError
 from vitral.models.experts import MixtureOfExperts
-from vitral.models.kernels.linear import Linear
+from vitral.models.kernels import Linear
 from vitral.models.model import Model
 
 LEVELS = 255  # steps of an input between its least and its largest value

@@ -28,7 +28,7 @@ from vitral.inference.merging import check_merging, merge_tokens
 from vitral.inference.packed import HAS_PACKING, pack
 from vitral.inference.quantization import Quantization
 from vitral.machine import has_int8
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Images, Logits, Model
 
 MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from vitral.models.attention import Attention, Mask
 from vitral.models.initialization import init_linear, init_norm
-from vitral.models.kernels.gelu import Gelu, gelu_layer
-from vitral.models.kernels.linear import Linear
+from vitral.models.kernels import Gelu, Linear, gelu_layer
 from vitral.models.rotary import Rotation
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth
 from vitral.models.tokens import Losses, Tokens

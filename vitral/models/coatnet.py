@@ -20,7 +20,7 @@ from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_bat
 from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
 from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, blocks_of
-from vitral.models.relative import relative_index, resize_table
+from vitral.models.position import relative_index, resize_table
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 

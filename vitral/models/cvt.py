@@ -15,7 +15,7 @@ from vitral.models.attention import attend, attention_scores
 from vitral.models.blocks import Mlp
 from vitral.models.convolution import Maps, init_batch_norm
 from vitral.models.initialization import init_linear_deit, init_norm, init_torch_default, seeded
-from vitral.models.kernels.gelu import Gelu
+from vitral.models.kernels import Gelu
 from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, depth_rate
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens

@@ -19,8 +19,7 @@ from torch.nn import functional
 from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.initialization import lecun_normal_
-from vitral.models.kernels.gelu import Gelu, gelu_layer
-from vitral.models.precision import full_precision
+from vitral.models.kernels import Gelu, full_precision, gelu_layer
 from vitral.models.tokens import Losses, Tokens
 
 CAPACITY_MULTIPLE = 4  # an expert's buffer is rounded up to a multiple of it

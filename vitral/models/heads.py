@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from vitral.models.attention import Heads, attend, attention_scores
 from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.initialization import init_linear, init_norm
-from vitral.models.kernels.gelu import Gelu
+from vitral.models.kernels import Gelu
 from vitral.models.tokens import Tokens
 
 

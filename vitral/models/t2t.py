@@ -16,9 +16,9 @@ from vitral.errors import ModelError
 from vitral.models.attention import attend
 from vitral.models.blocks import Block, Mlp
 from vitral.models.initialization import init_linear_deit, init_norm, seeded
+from vitral.models.kernels import full_precision
 from vitral.models.model import Features, Images, Model, ModelConfig, PatchGrid, Positions, Use
 from vitral.models.position import resize_position_embedding
-from vitral.models.precision import full_precision
 from vitral.models.stochastic_depth import BatchPart, depth_rate
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
 

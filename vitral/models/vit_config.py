@@ -9,7 +9,7 @@ from vitral.described import LATER
 from vitral.errors import ModelError
 from vitral.models.blocks import LAYER_NORM_EPS, MlpKind
 from vitral.models.experts import ExpertsConfig
-from vitral.models.kernels.gelu import Gelu
+from vitral.models.kernels import Gelu
 from vitral.models.model import SIZE_STEP, ModelConfig, PatchGrid, Use
 from vitral.models.position import PositionAt, PositionKind, PositionResize
 from vitral.models.rotary import RotaryKind
