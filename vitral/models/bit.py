@@ -12,9 +12,9 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Maps, StandardizedConvolution
 from vitral.models.initialization import init_norm, lecun_normal_, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.tokens import FeatureMaps
 
 GROUPS = 32
 WIDTH = 64
@@ -76,7 +76,7 @@ class PreActivationUnit(nn.Module):
         return shortcut + self.stochastic_depth(residual, part)
 
 
-class BiT(Model):
+class BiT(StagedModel):
     """The ResNet of one `BiTConfig`."""
 
     config: BiTConfig
@@ -105,19 +105,6 @@ class BiT(Model):
         for block in self.blocks():
             maps = block(maps, part)
         return FeatureMaps(functional.relu(self.norm(maps)))
-
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the mean of the last feature map."""
-        return self.pool(self.encode(images, part))
-
-    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature map."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return encoded.maps.mean(dim=(2, 3))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the residual units in order."""
-        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""

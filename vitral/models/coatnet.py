@@ -19,7 +19,7 @@ from vitral.models.blocks import LAYER_NORM_EPS, Mlp
 from vitral.models.convolution import Convolution, Maps, SqueezeExcite, init_batch_norm, init_convolution
 from vitral.models.heads import TanhLayer
 from vitral.models.initialization import init_norm, seeded
-from vitral.models.model import Features, Grid, Images, Model, ModelConfig, Use, blocks_of
+from vitral.models.model import Features, Grid, Images, ModelConfig, StagedModel, Use
 from vitral.models.position import relative_index, resize_table
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
 from vitral.models.tokens import FeatureMaps, TokenGrid, Tokens
@@ -184,7 +184,7 @@ class TransformerBlock(nn.Module):
         return tokens.transpose(1, 2).unflatten(2, (shrunk.shape[2], shrunk.shape[3]))
 
 
-class CoAtNet(Model):
+class CoAtNet(StagedModel):
     """The network of one `CoAtNetConfig`."""
 
     config: CoAtNetConfig
@@ -224,14 +224,9 @@ class CoAtNet(Model):
             maps = block(maps, part)
         return FeatureMaps(maps)
 
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the normalised mean of the last map, through the tanh layer where there is one."""
-        return self.pool(self.encode(images, part))
-
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the normalised mean of the map, through the tanh layer where there is one."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        pooled = self.norm(encoded.maps.mean(dim=(2, 3)))
+        pooled = self.norm(super().pool(encoded))
         return self.dropout(pooled if self.pre_logits is None else self.pre_logits(pooled))
 
     def resize(self, image_size: int | tuple[int, int]) -> None:
@@ -251,10 +246,6 @@ class CoAtNet(Model):
         stage = next(stage for stage, end in enumerate(accumulate(self.config.depths)) if block < end)
         grid = _grids(self.config)[stage]
         return grid, grid
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the blocks of all stages in order."""
-        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's rates to the layers."""

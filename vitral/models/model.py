@@ -181,9 +181,9 @@ class Model(nn.Module, ABC):
             part: which examples of a batch these are, while training with stochastic depth; None for all.
         """
 
-    @abstractmethod
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
         """Return the pooled representation, the head's input."""
+        return self.pool(self.encode(images, part))
 
     def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
         """Return the pooled representation of what `encode` gave: what `features` returns, where a caller needs both.
@@ -302,6 +302,21 @@ class Model(nn.Module, ABC):
             )
 
 
+class StagedModel(Model):
+    """A network of stages of blocks, which ends in feature maps."""
+
+    stages: nn.ModuleList
+
+    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
+        """Return the mean of the feature maps."""
+        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
+        return encoded.maps.mean(dim=(2, 3))
+
+    def blocks(self) -> list[nn.Module]:
+        """Return the blocks of all stages in order."""
+        return [block for stage in self.stages for block in stage.children()]
+
+
 class TokenModel(Model):
     """A network of tokens, with a forward pass that can be taken step by step.
 
@@ -318,7 +333,7 @@ class TokenModel(Model):
         """Put the further tokens before the patches and add the positions.
 
         Args:
-            patches: One token for every patch of the grid, as `patches` gives them or changed.
+            patches: One token for every patch of the grid, as `patches` gives them or changed; what drops some does so later.
         """
 
     @abstractmethod
@@ -378,8 +393,3 @@ def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
     for name in names:
         if getattr(config, name):
             raise ModelError(f"{family} has no place for {name}; set it to 0.")
-
-
-def blocks_of(stages: nn.ModuleList) -> list[nn.Module]:
-    """Return the blocks of all stages in order."""
-    return [block for stage in stages for block in stage.children()]

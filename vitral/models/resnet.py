@@ -13,9 +13,9 @@ from torch.nn import functional
 from vitral.errors import ModelError
 from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
 from vitral.models.initialization import init_torch_default, seeded
-from vitral.models.model import Features, Images, Model, ModelConfig, blocks_of, refuse_rates
+from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
-from vitral.models.tokens import FeatureMaps, TokenGrid
+from vitral.models.tokens import FeatureMaps
 
 WIDTH = 64
 EXPANSION = 4
@@ -77,7 +77,7 @@ class ResidualUnit(nn.Module):
         return functional.relu(shortcut + self.stochastic_depth(maps, part))
 
 
-class ResNet(Model):
+class ResNet(StagedModel):
     """The network of one `ResNetConfig`."""
 
     config: ResNetConfig
@@ -105,19 +105,6 @@ class ResNet(Model):
         for block in self.blocks():
             maps = block(maps, part)
         return FeatureMaps(maps)
-
-    def features(self, images: Images, part: BatchPart | None = None) -> Features:
-        """Return the mean of the last feature map."""
-        return self.pool(self.encode(images, part))
-
-    def pool(self, encoded: TokenGrid | FeatureMaps) -> Features:
-        """Return the mean of the feature map."""
-        assert isinstance(encoded, FeatureMaps), "it is not what this network gives"
-        return encoded.maps.mean(dim=(2, 3))
-
-    def blocks(self) -> list[nn.Module]:
-        """Return the residual units in order."""
-        return blocks_of(self.stages)
 
     def apply_rates(self) -> None:
         """Hand the config's stochastic depth to the units."""

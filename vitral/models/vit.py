@@ -107,9 +107,6 @@ class ViT(TokenModel):
 
         Registers come after the positions, which they have none of; where the config has a norm before the encoder, it comes
         last.
-
-        Args:
-            patches: one token for every patch of the grid, as `patches` gives them or changed; what drops some does so later.
         """
         tokens = patches.tokens
         pooled = [self.class_token] if self.config.class_token else []
@@ -137,16 +134,7 @@ class ViT(TokenModel):
         mask: Mask | None = None,
         part: BatchPart | None = None,
     ) -> TokenGrid:
-        """Return the tokens after the encoder's blocks (equations 2 and 3), or after some of them.
-
-        Args:
-            z: tokens, as `embed` gives them, or with some dropped, merged or appended.
-            start: the first block, counted from 0.
-            stop: the block before which to stop; None for all.
-            num_queries: how many tokens, from the first on, the last of these blocks computes; all if None.
-            mask: which tokens each token may attend to; all if None.
-            part: which examples of a batch these are; all if None.
-        """
+        """Return the tokens after the encoder's blocks (equations 2 and 3), or after some of them; see `TokenModel`."""
         tokens, losses = z.tokens, dict(z.losses)
         rotation = self._rotation(z)
         blocks = self.blocks()[start:stop]
