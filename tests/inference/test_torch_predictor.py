@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from vitral.errors import ModelError
-from vitral.inference.evaluating import evaluating
-from vitral.inference.torch_predictor import TorchPredictor
+from vitral.inference.torch_predictor import TorchPredictor, evaluating
 from vitral.models.bit import BiTConfig
 from vitral.models.families import build
 from vitral.models.model import Model

@@ -15,10 +15,15 @@ from vitral.images.lettering import lettering, shorten, wrap
 Style = Literal["side", "overlay", "heat"]
 Box = tuple[int, int, int, int]
 
-PAPER, INK, MUTED, WARNING = (255, 255, 255), (34, 37, 43), (102, 106, 115), (176, 58, 36)
+PAPER = (255, 255, 255)
+INK = (34, 37, 43)
+MUTED = (102, 106, 115)
+WARNING = (176, 58, 36)
 UNSEEN = 0.75  # how far what the network did not see fades into the paper
-SMALLEST_TEXT, LARGEST_TEXT = 15, 96  # pixels
-NARROWEST, LEGEND = 17, 15  # widths of the drawing and of the legend, in letters' heights
+SMALLEST_TEXT = 15  # pixels
+LARGEST_TEXT = 96  # pixels
+NARROWEST = 17  # width of the drawing, in letters' heights
+LEGEND = 15  # width of the legend, likewise
 LINE = 1.35  # in letters' heights
 
 

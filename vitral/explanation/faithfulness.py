@@ -20,7 +20,9 @@ UNSCORED = (
     "the map has one value throughout and ranks no pixel before another, so deletion and insertion are not measured"
 )
 ROUNDING = 1e-5  # of the largest value: what float32 sums of equal values differ by
-KERNEL, SIGMA, SIDE = 11, 5.0, 224  # pixels of the authors' blur, and of the images that it is for
+KERNEL = 11  # pixels of the authors' blur
+SIGMA = 5.0  # its standard deviation, pixels
+SIDE = 224  # pixels of the images that it is for
 
 Image = Float[Tensor, "3 height width"]
 

@@ -23,7 +23,7 @@ MOST = 60  # images of a gallery: a page of more is not looked through, and each
 
 
 @dataclass(frozen=True)
-class Asked:
+class GallerySettings:
     """What a gallery shows of every image, as `explain` takes it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Asked:
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class GalleryEntry:
     """An image of a gallery.
 
     Attributes:
@@ -74,7 +74,7 @@ class Gallery:
         warning: why the maps mean nothing; empty if nothing is known against them.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[GalleryEntry, ...]
     num_images: int
     worst_first: bool
     unreadable: tuple[str, ...]
@@ -98,7 +98,7 @@ class Gallery:
 def explain_all(
     classifier: Classifier,
     images: Sequence[Unlabelled],
-    asked: Asked,
+    asked: GallerySettings,
     *,
     worst_first: bool = False,
     most: int = MOST,
@@ -127,7 +127,7 @@ def explain_all(
         candidates = [sure[index][0] for index in order]
     else:
         candidates = _evenly(candidates, most)
-    entries: list[Entry] = []
+    entries: list[GalleryEntry] = []
     for image in candidates:
         if len(entries) == most:
             break
@@ -175,7 +175,7 @@ def _skip(image: Unlabelled, error: ImageError, unreadable: dict[str, None], lis
     listener(Message(f"Skipped: {error}", warning=True))
 
 
-def _entry(classifier: Classifier, image: Unlabelled, asked: Asked) -> Entry:
+def _entry(classifier: Classifier, image: Unlabelled, asked: GallerySettings) -> GalleryEntry:
     explanation = explain(
         classifier,
         image.read(),
@@ -192,4 +192,4 @@ def _entry(classifier: Classifier, image: Unlabelled, asked: Asked) -> Entry:
     small = replace(
         explanation, photo=seen, box=(0, 0, *seen.shape[:2])
     )  # of many photos the pixels would fill the memory
-    return Entry(image.name, small, overlay, truth_of(image.name, classifier.class_names))
+    return GalleryEntry(image.name, small, overlay, truth_of(image.name, classifier.class_names))

@@ -34,7 +34,7 @@ PART = (argument("layer"), argument("head"))
 
 
 @dataclass(frozen=True)
-class Request:
+class MapRequest:
     """What is to be shown.
 
     Attributes:
@@ -128,7 +128,7 @@ def why_not_rollout(predictor: Predictor, method: Method) -> str:
     return f"{predictor.describe()} allows no attention rollout: {reason}"
 
 
-def compute(predictor: Predictor, images: Images, request: Request) -> Maps:
+def compute(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what a method gives for prepared images.
 
     Raises:
@@ -141,13 +141,13 @@ def compute(predictor: Predictor, images: Images, request: Request) -> Maps:
     return WAYS[request.method](predictor, images, request)
 
 
-def rollout(predictor: Predictor, images: Images, request: Request) -> Maps:
+def rollout(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return how much each patch reaches the pooled representation."""
     attended = predictor.attention(images)
     return Maps(attended.logits, _pooled(attended, attention_rollout(attended.attentions)))
 
 
-def relevance(predictor: Predictor, images: Images, request: Request) -> Maps:
+def relevance(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return how much each patch counts for the class by way of the attention."""
     seen = predictor.class_attention(images, request.target)
     followed = class_relevance(seen.attended.attentions, seen.gradients)
@@ -160,7 +160,7 @@ def _pooled(attended: Attended, followed: Float[Tensor, "batch tokens tokens"]) 
     )
 
 
-def attention(predictor: Predictor, images: Images, request: Request) -> Maps:
+def attention(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return where one layer looks: one head, or the mean of all."""
     seen = predictor.layer_attention(images, request.layer)
     heads = seen.maps.shape[1]
@@ -172,19 +172,19 @@ def attention(predictor: Predictor, images: Images, request: Request) -> Maps:
     return Maps(seen.logits, seen.maps[:, request.head - 1], f"{layer}, head {request.head} of {heads}")
 
 
-def grad_cam(predictor: Predictor, images: Images, request: Request) -> Maps:
+def grad_cam(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what of the last feature map speaks for the class."""
     seen = predictor.class_maps(images, request.target)
     return Maps(seen.logits, class_activation(seen.maps, seen.gradients))
 
 
-def weight_times_input(predictor: Predictor, images: Images, request: Request) -> Maps:
+def weight_times_input(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what each cell adds to the class's logit, or takes from it."""
     seen = predictor.class_maps(images, request.target)
     return Maps(seen.logits, contributions(seen.maps, seen.gradients))
 
 
-WAYS: dict[Method, Callable[[Predictor, Images, Request], Maps]] = {
+WAYS: dict[Method, Callable[[Predictor, Images, MapRequest], Maps]] = {
     "attention rollout": rollout,
     "attention": attention,
     "class-specific relevance": relevance,

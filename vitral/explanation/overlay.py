@@ -10,7 +10,8 @@ from PIL import Image, ImageOps
 from vitral.explanation.scale import colour_scale
 from vitral.images.decode import Pixels
 
-SMALLEST, LARGEST = 224, 1024  # pixels of a drawing's longer side
+SMALLEST = 224  # pixels of a drawing's longer side
+LARGEST = 1024  # likewise
 FIELD = 256  # pixels of a field's longer side: enough for the finest grid, and quick to blur
 BLUR = 0.4  # of a patch: enough to hide the grid
 COLOUR = 0.55  # share of the colour in the overlay; the image keeps the rest

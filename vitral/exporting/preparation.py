@@ -25,13 +25,11 @@ WHITE = 255  # the largest value of a pixel
 PILLOW_BITS = 22
 INTEGERS = 1 << 15
 HALF = 1 << 11  # of such an integer, in which sums of 32 products with pixels are exact in float32
-VERTICAL_FIRST = (
-    int(PIL.__version__.partition(".")[0]) >= 13
-)  # from then on, where it loses over twice as many rows as columns
-SMOOTH, SHARP = (
-    -0.5,
-    -0.75,
-)  # the parameter of cubic convolution: of antialiased resizing, as in Pillow; of the other in torch
+# From Pillow 13 on, where it loses over twice as many rows as columns.
+VERTICAL_FIRST = int(PIL.__version__.partition(".")[0]) >= 13
+# The parameter of cubic convolution.
+SMOOTH = -0.5  # of antialiased resizing, as in Pillow
+SHARP = -0.75  # of the other, in torch
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ class _Axis:
     first: Scalar
 
 
-class Preparation(nn.Module):
+class PreparationGraph(nn.Module):
     """Does what a `Preprocessing` does to images of one size, in operations that every runtime has.
 
     It gives the same bits where that resizes in 8 bits, but for sums so near to a half that float32 puts them on its other

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
-from vitral.exporting.preparation import Preparation
+from vitral.exporting.preparation import PreparationGraph
 from vitral.inference.copies import copy_in
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES
@@ -60,7 +60,7 @@ class Whole(nn.Module):
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self.preparation, self.answering = Preparation(classifier.preprocessing), Answering(classifier)
+        self.preparation, self.answering = PreparationGraph(classifier.preprocessing), Answering(classifier)
 
     def forward(
         self, images: UInt8[Tensor, "batch rows columns 3"]
@@ -82,7 +82,7 @@ class ClassifierPrograms:
 
     def preparing(self) -> torch.export.ExportedProgram:
         """Return the graph from decoded images to prepared ones."""
-        return self._trace(Preparation(self.classifier.preprocessing), self.decoded, DECODED_AXES)
+        return self._trace(PreparationGraph(self.classifier.preprocessing), self.decoded, DECODED_AXES)
 
     def answering(self) -> torch.export.ExportedProgram:
         """Return the graph from prepared images to probabilities and logits."""

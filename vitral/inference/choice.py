@@ -44,7 +44,7 @@ KIND = "engines"  # of what is cached
 
 
 @dataclass(frozen=True)
-class Way:
+class Computation:
     """A runtime and a precision, and how many tokens each block merges."""
 
     engine: Engine
@@ -56,9 +56,9 @@ class Way:
         return f"{self.engine} in {self.precision}{said_of_merging(self.merge)}"
 
 
-Speeds = dict[Way, float]  # images/s
-PLAIN = Way("torch", "fp32")  # the network itself
-INTEGERS = Way("packed", "int8")
+Speeds = dict[Computation, float]  # images/s
+PLAIN = Computation("torch", "fp32")  # the network itself
+INTEGERS = Computation("packed", "int8")
 
 
 def predictor_of(
@@ -100,17 +100,17 @@ def predictor_of(
             return EnginePredictor(model, engine, precision, merge=merge)
     if precision == "int8":
         return _in_int8(model, quantization, merge, listener)
-    taken: Way | ModelError | None = None
+    taken: Computation | ModelError | None = None
     if distributed.rank() == 0:
         taken = _best(model, engine or "auto", precision, merge, listener)
     way = distributed.broadcast(taken)
-    if not isinstance(way, Way):
+    if not isinstance(way, Computation):
         assert way is not None
         raise way
     return predictor_in(model, way)
 
 
-def predictor_in(model: Model, way: Way, quantization: Quantization | None = None) -> Predictor:
+def predictor_in(model: Model, way: Computation, quantization: Quantization | None = None) -> Predictor:
     """Return what computes a network's logits in one way; int8 by a quantization of the network.
 
     Raises:
@@ -124,7 +124,7 @@ def predictor_in(model: Model, way: Way, quantization: Quantization | None = Non
     return EnginePredictor(model, way.engine, way.precision, form, way.merge)
 
 
-def can_compute(way: Way, quantization: Quantization | None) -> bool:
+def can_compute(way: Computation, quantization: Quantization | None) -> bool:
     """Tell whether what a way takes is there: the runtime, the processor's instructions, and for int8 a quantization."""
     if not is_installed(way.engine) or way.precision not in precisions_of(way.engine):
         return False
@@ -180,7 +180,7 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
     """
     native = has_native_bf16(next(model.parameters()).device)
     mine = replace(INTEGERS, merge=merge)
-    ways = [mine, Way("packed", "fp32", merge), *([Way("packed", "bf16", merge)] if native else [])]
+    ways = [mine, Computation("packed", "fp32", merge), *([Computation("packed", "bf16", merge)] if native else [])]
     speeds = _known(model, ways, quantization)
     if speeds is None or mine not in speeds:
         speeds = {way: measured(model, way, quantization if way == mine else None) for way in ways}
@@ -196,7 +196,7 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
 
 def _best(
     model: Model, engine: EngineChoice, precision: PrecisionChoice, merge: int, listener: Listener
-) -> Way | ModelError:
+) -> Computation | ModelError:
     """Return the fastest way, or why none can compute; the network itself where none of all can be measured."""
     ways = [
         replace(way, merge=merge) for way in ways_of(model, engine, precision) if not merge or way.engine in MERGING
@@ -214,7 +214,7 @@ def _best(
     return best
 
 
-def _all_measured(model: Model, ways: list[Way]) -> tuple[Speeds, ModelError | None]:
+def _all_measured(model: Model, ways: list[Computation]) -> tuple[Speeds, ModelError | None]:
     """Return the speeds of those that can compute, and why the last of the others cannot."""
     speeds: Speeds = {}
     reason = None
@@ -231,7 +231,7 @@ def _check(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ModelError(f"There is no {name} '{value}', only {', '.join(known)}.{did_you_mean(value, known)}")
 
 
-def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Way]:
+def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> list[Computation]:
     """Return what may compute; the network itself is among them wherever fp32 is.
 
     What torch.compile makes is only taken by name: to make it takes minutes.
@@ -243,12 +243,12 @@ def ways_of(model: Model, engine: EngineChoice, precision: PrecisionChoice) -> l
     elif device.type == "cpu":
         engines += [*(["packed"] if HAS_PACKING else []), *(one for one in EXTRAS if is_installed(one))]  # type: ignore[list-item]
     if precision != "auto":
-        return [Way(one, precision) for one in engines if precision in precisions_of(one)]
+        return [Computation(one, precision) for one in engines if precision in precisions_of(one)]
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16(device) else ("fp32",)
-    return [Way(one, each) for each in precisions for one in engines if each in precisions_of(one)]
+    return [Computation(one, each) for each in precisions for one in engines if each in precisions_of(one)]
 
 
-def measured(model: Model, way: Way, quantization: Quantization | None = None) -> float:
+def measured(model: Model, way: Computation, quantization: Quantization | None = None) -> float:
     """Return the images/s of a runtime on images of the network's size; nothing that is done once for a shape is timed.
 
     Raises:
@@ -270,7 +270,7 @@ def measured(model: Model, way: Way, quantization: Quantization | None = None) -
     return passes * len(images) / (time.perf_counter() - begun)
 
 
-def fastest(speeds: Speeds) -> Way:
+def fastest(speeds: Speeds) -> Computation:
     """Return the fastest way; of bf16 only where it is faster by more than chance and a rounding are worth."""
     ranked = sorted(speeds, key=speeds.__getitem__, reverse=True)
     exact = next((way for way in ranked if way.precision == "fp32"), None)
@@ -279,7 +279,7 @@ def fastest(speeds: Speeds) -> Way:
     return exact
 
 
-def _said(best: Way, speeds: Speeds) -> str:
+def _said(best: Computation, speeds: Speeds) -> str:
     others = ", ".join(f"{way} {speed:.3g}" for way, speed in speeds.items() if way != best)
     line = f"Computes by {best}: {speeds[best]:.3g} images/s in a short measurement ({others})."
     if best.precision == "fp32":
@@ -287,7 +287,7 @@ def _said(best: Way, speeds: Speeds) -> str:
     return f"{line} bf16 keeps three digits of every value; {argument('precision', 'fp32')} computes exactly."
 
 
-def _place(model: Model, ways: list[Way], quantization: Quantization | None = None) -> str:
+def _place(model: Model, ways: list[Computation], quantization: Quantization | None = None) -> str:
     """Return a name that stands for the network's shape, this machine, the versions and the ways that were to be compared."""
     extras = [name for engine, packages in EXTRAS.items() if is_installed(engine) for name in packages]
     versions = [_version(name) for name in ("torch", *extras)]
@@ -307,7 +307,7 @@ def _version(package: str) -> str:
         return str(getattr(importlib.import_module(package), "__version__", ""))
 
 
-def _known(model: Model, ways: list[Way], quantization: Quantization | None = None) -> Speeds | None:
+def _known(model: Model, ways: list[Computation], quantization: Quantization | None = None) -> Speeds | None:
     try:
         stored = json.loads((cache(KIND) / _place(model, ways, quantization)).read_text())
         speeds = {way: float(stored[str(way)]) for way in ways if str(way) in stored}
@@ -316,7 +316,7 @@ def _known(model: Model, ways: list[Way], quantization: Quantization | None = No
     return speeds or None
 
 
-def _keep(model: Model, ways: list[Way], speeds: Speeds, quantization: Quantization | None = None) -> None:
+def _keep(model: Model, ways: list[Computation], speeds: Speeds, quantization: Quantization | None = None) -> None:
     try:
         path = cache(KIND) / _place(model, ways, quantization)
         write_file(path, json.dumps({str(way): speed for way, speed in speeds.items()}))

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
 from vitral.inference.copies import copy_in, state_of
-from vitral.inference.sizes import grain, size_of_shape
 from vitral.models.attention import Attention, Mask, attend
 from vitral.models.blocks import Block
 from vitral.models.model import Logits, Model, TokenModel, token_model
@@ -90,7 +89,7 @@ class NativeAspect:
             preprocessing: of the network.
         """
         shape = min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
-        size = size_of_shape(self.model.image_size, shape, grain(self.model))
+        size = size_of_shape(self.model.image_size, shape, self.model.config.size_step)
         return preprocessing.whole().with_size(size)(image)
 
     @torch.no_grad()
@@ -156,3 +155,18 @@ class NativeAspect:
         z = network.normalize(network.transform(TokenGrid(tokens, grid=None)))
         parts = torch.split(z.tokens, lengths, dim=1)
         return torch.cat([network.classify(image.with_tokens(part)) for image, part in zip(images, parts, strict=True)])
+
+
+def size_of_shape(own: tuple[int, int], shape: float, step: int) -> tuple[int, int]:
+    """Return the height and width of a shape with about as many pixels as the network's own, in whole patches.
+
+    Args:
+        own: height and width of the network's images.
+        shape: height by width.
+        step: of which both sides are multiples.
+    """
+    if shape == 1 and own[0] == own[1]:
+        return own
+    pixels = own[0] * own[1]
+    rows, columns = (max(1, round(math.sqrt(side) / step)) * step for side in (pixels * shape, pixels / shape))
+    return rows, columns

@@ -20,11 +20,10 @@ from vitral.models.stochastic_depth import BatchPart
 from vitral.models.tokens import Losses, Tokens
 
 HAS_PACKING = HAS_FUSED_LINEAR and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-PLAIN, TANH, EXACT = (
-    ("none", ""),
-    ("gelu", "tanh"),
-    ("gelu", "none"),
-)  # what follows the product, as oneDNN's kernel names it
+# What follows the product, as oneDNN's kernel names it.
+PLAIN = ("none", "")
+TANH = ("gelu", "tanh")
+EXACT = ("gelu", "none")
 
 
 class PackedLinear(nn.Linear):

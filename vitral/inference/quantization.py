@@ -18,7 +18,8 @@ from vitral.models.kernels import Linear
 from vitral.models.model import Model
 
 LEVELS = 255  # steps of an input between its least and its largest value
-LEAST_STEP, MOST_STEP = 1e-12, 1e12  # beyond which no network's inputs are
+LEAST_STEP = 1e-12  # no network's inputs are nearer to each other
+MOST_STEP = 1e12  # nor farther apart
 
 
 @dataclass(frozen=True)

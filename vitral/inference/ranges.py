@@ -24,11 +24,12 @@ STRENGTHS = (0.0, 0.15, 0.3, 0.5, 0.65)  # of smoothing: SmoothQuant's alpha, 0 
 WIDTHS = (1.0, 0.9, 0.8, 0.65, 0.5, 0.35)  # of a range, as a share of all that was seen
 ROWS = 512  # inputs of a layer that are kept to judge by
 ROWS_AN_IMAGE = 2  # of them, the first token's among them: so that 256 images have a say
-LEAST_FACTOR, MOST_FACTOR = 1e-3, 1e3  # of smoothing, far inside float16
+LEAST_FACTOR = 1e-3  # of smoothing, far inside float16
+MOST_FACTOR = 1e3  # likewise
 
 
 @dataclass(frozen=True)
-class Found:
+class LayerFit:
     """What was found for a layer.
 
     Attributes:
@@ -79,7 +80,7 @@ class _Observed(nn.Module):
             self.rows.append(taken.clone())
 
 
-def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
+def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit]:
     """Return what is found for each linear layer of a network's blocks.
 
     Args:
@@ -107,7 +108,7 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, Found]:
         return {name: _best(one, smooth=id(one.layer) in after_norm) for name, one in observed.items()}
 
 
-def _best(seen: _Observed, *, smooth: bool) -> Found:
+def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
     assert seen.low is not None, "every layer of a block is asked"
     assert seen.high is not None
@@ -122,7 +123,7 @@ def _best(seen: _Observed, *, smooth: bool) -> Found:
         if most - least <= 0:
             most = 1.0  # of inputs that are always zero
         inputs = LayerRange(least, most, "" if factors is None else written_factors(factors))
-        tried.append(Found(inputs, float((_answers(rows, weight, inputs) - exact).pow(2).mean().sqrt() / spread)))
+        tried.append(LayerFit(inputs, float((_answers(rows, weight, inputs) - exact).pow(2).mean().sqrt() / spread)))
     return min(tried, key=lambda found: found.error)
 
 

@@ -1,12 +1,12 @@
 """The predictor that computes with torch, on the network's own device and in its own precision."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitral.inference.evaluating import evaluating
 from vitral.inference.predictor import Attended, ClassAttention, ClassMaps, LayerAttention, Predictor
 from vitral.inference.recording import attend, attend_in_layer, attend_to_class, last_maps
 from vitral.models.cost import count_parameters
@@ -105,3 +105,19 @@ class TorchPredictor(Predictor):
         """Return the images on the network's device and in its precision."""
         like = next(self.model.parameters())
         return images.to(like.device, like.dtype)
+
+
+@contextlib.contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode; afterwards, even after an error, restore the mode of every module.
+
+    Modules are restored one by one: a norm that a user keeps in evaluation mode while the rest trains stays in it.
+    """
+    training = [module for module in network.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True

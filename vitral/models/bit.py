@@ -4,13 +4,14 @@ Held against bit_pytorch/models.py of google-research/big_transfer. The ViT pape
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Maps, StandardizedConvolution
+from vitral.models.convolution import Maps, StandardizedConvolution, residual_stages
 from vitral.models.initialization import init_norm, lecun_normal_, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
@@ -86,16 +87,9 @@ class BiT(StagedModel):
         self.config = config
         width = WIDTH * config.width_factor
         self.root = _convolution(3, width, 7, 2, config)
-        self.stages = nn.ModuleList()
-        channels = width
-        for stage, units in enumerate(config.stages):
-            blocks = nn.Sequential()
-            for unit in range(units):
-                blocks.append(PreActivationUnit(channels, width * 2**stage, 2 if stage and not unit else 1, config))
-                channels = EXPANSION * width * 2**stage
-            self.stages.append(blocks)
-        self.norm = nn.GroupNorm(GROUPS, channels, eps=config.norm_eps)
-        self.head = nn.Linear(channels, config.num_classes)
+        self.stages = residual_stages(partial(PreActivationUnit, config=config), config.stages, width, EXPANSION)
+        self.norm = nn.GroupNorm(GROUPS, config.channels, eps=config.norm_eps)
+        self.head = nn.Linear(config.channels, config.num_classes)
         self.apply_rates()
 
     def encode(self, images: Images, part: BatchPart | None = None) -> FeatureMaps:

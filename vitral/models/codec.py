@@ -10,7 +10,8 @@ from vitral.models.families import FAMILIES, family, replace
 from vitral.models.model import ModelConfig
 
 REPEATED = ("depth", "depths", "stages", "blocks")  # how often a part of the network is repeated
-MOST_LAYERS, MOST_FACTOR = 1000, 16.0  # of those, a number and a factor; a damaged description may say anything
+MOST_LAYERS = 1000  # repetitions, as a number; a damaged description may say anything
+MOST_FACTOR = 16.0  # repetitions, as a factor
 PAIRS = ("image_size", "patch_size", "patch_stride")  # (height, width), or one number for both
 
 

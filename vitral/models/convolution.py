@@ -1,6 +1,6 @@
 """The convolutions that the families share: TensorFlow's SAME padding, weight standardisation, squeeze and excite."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -106,6 +106,27 @@ class SqueezeExcite(nn.Module):
         """Return the scaled maps."""
         means = maps.mean(dim=(2, 3), keepdim=True)
         return maps * torch.sigmoid(self.expand(self.activation(self.reduce(means))))
+
+
+def residual_stages(
+    unit: Callable[[int, int, int], nn.Module], stages: Sequence[int], width: int, expansion: int
+) -> nn.ModuleList:
+    """Return stages of residual units; each stage after the first halves the map and has twice the width.
+
+    Args:
+        unit: Makes a unit of its channels in, its inner width and its stride.
+        stages: Units in each stage.
+        width: Channels in of the first unit, and its inner width.
+        expansion: Channels out of a unit over its inner width.
+    """
+    made, channels = nn.ModuleList(), width
+    for stage, units in enumerate(stages):
+        blocks = nn.Sequential()
+        for index in range(units):
+            blocks.append(unit(channels, width * 2**stage, 2 if stage and not index else 1))
+            channels = expansion * width * 2**stage
+        made.append(blocks)
+    return made
 
 
 @torch.no_grad()

@@ -5,13 +5,14 @@ Held against torchvision's models/resnet.py: in a bottleneck the stride sits in 
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from vitral.errors import ModelError
-from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution
+from vitral.models.convolution import Convolution, Maps, fan_out, init_batch_norm, init_convolution, residual_stages
 from vitral.models.initialization import init_torch_default, seeded
 from vitral.models.model import Images, ModelConfig, StagedModel, refuse_rates
 from vitral.models.stochastic_depth import BatchPart, StochasticDepth, spread_stochastic_depth
@@ -87,14 +88,8 @@ class ResNet(StagedModel):
         self.config = config
         self.root = Convolution(3, WIDTH, 7, stride=2, padding=3)
         self.root_norm = nn.BatchNorm2d(WIDTH)
-        self.stages = nn.ModuleList()
-        channels = WIDTH
-        for stage, units in enumerate(config.stages):
-            blocks = nn.Sequential()
-            for unit in range(units):
-                blocks.append(ResidualUnit(channels, WIDTH * 2**stage, 2 if stage and not unit else 1, config))
-                channels = config.expansion * WIDTH * 2**stage
-            self.stages.append(blocks)
+        self.stages = residual_stages(partial(ResidualUnit, config=config), config.stages, WIDTH, config.expansion)
+        channels = config.expansion * WIDTH * 2 ** (len(config.stages) - 1)
         self.head = nn.Linear(channels, config.num_classes)
         self.apply_rates()
 

@@ -18,7 +18,8 @@ from vitral.models.model import Model
 from vitral.models.stochastic_depth import BatchPart
 
 Projections = Float[Tensor, "views batch dimensions"]
-KNOTS, REACH = 17, 3.0  # of the quadrature: from 0 to so many standard deviations; the other half is its mirror image
+KNOTS = 17  # points of the quadrature, from 0 on; the other half is its mirror image
+REACH = 3.0  # standard deviations: the last of these points
 NORM_EPS = 1e-5
 
 

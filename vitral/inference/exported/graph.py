@@ -18,8 +18,11 @@ Outputs = Float32[np.ndarray, "batch classes"]
 
 FORMAT = "vitral-exported"  # the entry "format" in the metadata of a file of Vitral's
 PRECISION = "precision"  # the entry that says whether its linear layers are of integers: "int8", or "fp32"
-# The names of such a file's input, of its outputs, and of the value within it at which preparation ends and the network begins.
-IMAGES, PROBABILITIES, LOGITS, PREPARED = "images", "probabilities", "logits", "prepared"
+# Names of values in a file of Vitral's.
+IMAGES = "images"  # its input
+PROBABILITIES = "probabilities"  # its first output
+LOGITS = "logits"  # its second output
+PREPARED = "prepared"  # where preparation ends and the network begins
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from vitral.classifier.load import load
 from vitral.data.names import side_by_side
 from vitral.errors import ModelError, TrainingError
 from vitral.events import Message
-from vitral.inference.evaluating import evaluating
+from vitral.inference.torch_predictor import evaluating
 from vitral.models.model import Features, Images, Logits, Model
 from vitral.models.tokens import Maps
 from vitral.tasks.task import Task
