@@ -18,9 +18,9 @@ class AttentionDistance:
     """Mean attention distance of every head.
 
     Attributes:
-        pixels: one row per layer, first layer first, one value a head, in pixels of the network's input.
-        num_images: images averaged over.
-        image_size: height and width of the network's input, pixels.
+        pixels: One row per layer, first layer first, one value a head, in pixels of the network's input.
+        num_images: Images averaged over.
+        image_size: Height and width of the network's input, pixels.
     """
 
     pixels: tuple[tuple[float, ...], ...]
@@ -32,7 +32,7 @@ def attention_distance(predictor: Predictor, images: Images) -> AttentionDistanc
     """Measure how far the heads of a network look, averaged over prepared images; the paper took 128.
 
     Raises:
-        ModelError: the network's attention makes no chain from the answer to the patches.
+        ModelError: The network's attention makes no chain from the answer to the patches.
     """
     totals: list[Float64[Tensor, "layers heads"]] = []
     for chunk in torch.split(images, IMAGES_AT_ONCE):
@@ -48,8 +48,8 @@ def patch_distances(grid: tuple[int, int], stride: tuple[int, int]) -> Float64[T
     """Return the distances between patch centres in pixels, patches in row-major order.
 
     Args:
-        grid: rows and columns of patches.
-        stride: step between patches, (height, width) in pixels.
+        grid: Rows and columns of patches.
+        stride: Step between patches, (height, width) in pixels.
     """
     rows = torch.arange(grid[0], dtype=torch.float64) * stride[0]
     columns = torch.arange(grid[1], dtype=torch.float64) * stride[1]
@@ -69,9 +69,9 @@ def mean_distance(
     in the paper.
 
     Args:
-        attentions: attention probabilities of each layer.
-        distances: between patch centres, pixels.
-        num_prefix_tokens: tokens before the patches.
+        attentions: Attention probabilities of each layer.
+        distances: Distances between patch centres, pixels.
+        num_prefix_tokens: Tokens before the patches.
     """
     first = num_prefix_tokens
     return torch.stack(

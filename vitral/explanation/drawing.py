@@ -32,16 +32,16 @@ class Content:
     """What a drawing shows.
 
     Attributes:
-        photo: the whole photo.
-        box: the part that the network saw: top, left, height and width in the photo, pixels.
-        relevance: one value a patch, at least 0; the grid spans the box.
-        label: the class that the map is of.
-        probability: its probability, 0 to 1.
-        method: what gave the relevance.
-        warning: what is to be known before the map is believed; empty if nothing.
-        answer: the class that the classifier says instead, and its probability; None if that is `label`.
-        nearest: images with their labels and how alike they are, -1 to 1, the nearest first.
-        nearest_of: what they are the nearest of: "training images", or "images of photos".
+        photo: The whole photo.
+        box: The part that the network saw: top, left, height and width in the photo, pixels.
+        relevance: One value a patch, at least 0; the grid spans the box.
+        label: The class that the map is of.
+        probability: Its probability, 0 to 1.
+        method: What gave the relevance.
+        warning: What is to be known before the map is believed; empty if nothing.
+        answer: The class that the classifier says instead, and its probability; None if that is `label`.
+        nearest: Images with their labels and how alike they are, -1 to 1, the nearest first.
+        nearest_of: What they are the nearest of: "training images", or "images of photos".
     """
 
     photo: Pixels
@@ -60,7 +60,7 @@ def draw(content: Content, style: Style) -> Pixels:
     """Draw at the photo's own size, a small one several times as large.
 
     Args:
-        content: what it shows.
+        content: What it shows.
         style: "side", the photo and the map over it side by side; "overlay", the map over the photo; "heat", the map alone.
     """
     field = relevance_field(content.relevance, shape=content.box[3] / content.box[2])

@@ -39,24 +39,24 @@ class Explanation:
     """A prediction with the parts of the image that it rests on.
 
     Attributes:
-        photo: the whole image.
-        box: the part of it that the network saw: top, left, height and width, pixels.
-        label: the class that is explained: the most probable one, unless another was asked for.
-        probability: its probability, 0 to 1.
-        top: the most probable classes with their probabilities, highest first.
-        relevance: one value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
+        photo: The whole image.
+        box: The part of it that the network saw: top, left, height and width, pixels.
+        label: The class that is explained: the most probable one, unless another was asked for.
+        probability: Its probability, 0 to 1.
+        top: The most probable classes with their probabilities, highest first.
+        relevance: One value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
         method: "attention rollout", of everything that reaches the answer; "attention", of what one layer looks at;
             "class-specific relevance" or "Grad-CAM", of what speaks for `label`; or "weight times input", of what speaks for it
             in a linear model on pixels.
-        warning: why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
-        contributions: of a linear model on pixels what each cell adds to the logit of `label`, below 0 where it speaks against
+        warning: Why the map means nothing, as of a classifier at chance; empty if nothing is known against it.
+        contributions: What each cell adds to the logit of `label` in a linear model on pixels, below 0 where it speaks against
             it: exactly, so that with the bias they sum to it; None of every other network.
-        part: of "attention" the layer and the head, such as "layer 12 of 12, head 3 of 6"; empty of other methods.
-        reason: why the network could not be explained by attention rollout, if its attention would let one expect it.
-        faithfulness: deletion and insertion scores of the map, if they were asked for and it has more than one value.
-        unscored: why there are none though they were asked for; else empty.
-        nearest: the images that the network sees as most like this one, if they were asked for.
-        nearest_of: what they are the nearest of: "training images", or "images of photos" if it was not trained on these.
+        part: The layer and the head of "attention", such as "layer 12 of 12, head 3 of 6"; empty of other methods.
+        reason: Why the network could not be explained by attention rollout, if its attention would let one expect it.
+        faithfulness: Deletion and insertion scores of the map, if they were asked for and it has more than one value.
+        unscored: Why there are none though they were asked for; else empty.
+        nearest: The images that the network sees as most like this one, if they were asked for.
+        nearest_of: What they are the nearest of: "training images", or "images of photos" if it was not trained on these.
     """
 
     photo: Pixels
@@ -142,13 +142,13 @@ class Explanation:
         """Write the drawing, in the format that the file's name ends in: .png, .jpg, .jpeg or .webp.
 
         Args:
-            path: the file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
-            style: as `draw` takes it.
-            overwrite: whether to replace a file that is no such drawing.
+            path: The file; an earlier drawing there is replaced, another file only if `overwrite` allows it.
+            style: The style, as `draw` takes it.
+            overwrite: Whether to replace a file that is no such drawing.
 
         Raises:
-            ImageError: the name ends in none of these.
-            StorageError: the file cannot be written.
+            ImageError: The name ends in none of these.
+            StorageError: The file cannot be written.
         """
         check_file(path, mark=MARK, overwrite=overwrite)
         kind = image_format(path)
@@ -212,20 +212,20 @@ def explain(
       where a layer or head is, attention.
 
     Args:
-        classifier: a network with its preprocessing: itself, or whatever `load` takes.
-        image: a path, encoded bytes, a PIL image or a uint8 array.
-        top: how many classes to name.
-        method: one of the above.
-        label: the class to explain, by its name; None for the most probable.
-        layer: of "attention": counted from 1 among the layers of attention; None for the last.
-        head: of "attention": counted from 1; None for the mean of all.
-        score: whether to measure how faithful the map is, which takes 33 passes.
-        training: images among which the nearest to this one are looked for.
-        listener: receives the progress of the score; it is written to the screen if left out.
+        classifier: A network with its preprocessing: itself, or whatever `load` takes.
+        image: A path, encoded bytes, a PIL image or a uint8 array.
+        top: How many classes to name.
+        method: One of the above.
+        label: The class to explain, by its name; None for the most probable.
+        layer: The layer of "attention", counted from 1 among the layers of attention; None for the last.
+        head: The head of "attention", counted from 1; None for the mean of all.
+        score: Whether to measure how faithful the map is, which takes 33 passes.
+        training: Images among which the nearest to this one are looked for.
+        listener: What receives the progress of the score; the screen if left out.
 
     Raises:
-        ImageError: the image cannot be read.
-        ModelError: the network does not allow the method, has no such class, layer or head, learned without labels, or its
+        ImageError: The image cannot be read.
+        ModelError: The network does not allow the method, has no such class, layer or head, learned without labels, or its
             weights are damaged.
     """
     classifier = as_classifier(classifier)

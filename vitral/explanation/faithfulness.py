@@ -32,10 +32,10 @@ class Faithfulness:
     """Deletion and insertion scores of a map.
 
     Attributes:
-        deletion: area under `deletion_curve`, 0 to 1: the lower, the more faithful the map.
-        insertion: area under `insertion_curve`, 0 to 1: the higher, the more faithful the map.
-        deletion_curve: the class's probability as the most relevant pixels are removed: of none, of a step's, ..., of all.
-        insertion_curve: likewise as they are put onto the blurred image.
+        deletion: Area under `deletion_curve`, 0 to 1: the lower, the more faithful the map.
+        insertion: Area under `insertion_curve`, 0 to 1: the higher, the more faithful the map.
+        deletion_curve: The class's probability as the most relevant pixels are removed: of none, of a step's, ..., of all.
+        insertion_curve: The same as they are put onto the blurred image.
     """
 
     deletion: float
@@ -62,12 +62,12 @@ def faithfulness(
     interpolated to the pixels, bilinear.
 
     Args:
-        probabilities: of every class for prepared images.
-        image: the prepared image.
-        relevance: the map; its grid spans the image.
-        index: the class.
-        steps: by which all pixels are changed, in parts as equal as can be.
-        listener: receives progress.
+        probabilities: Computes the probabilities of every class for prepared images.
+        image: The prepared image.
+        relevance: The map; its grid spans the image.
+        index: The class.
+        steps: The number of steps by which all pixels are changed, in parts as equal as can be.
+        listener: What receives progress.
     """
     if is_even(relevance):
         return None

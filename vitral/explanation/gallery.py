@@ -27,11 +27,11 @@ class GallerySettings:
     """What a gallery shows of every image, as `explain` takes it.
 
     Attributes:
-        method: how it is determined where the network looked.
-        label: the class that is explained; None for the most probable of each image.
-        layer: whose attention is shown.
-        head: of that layer.
-        training: images among which the nearest are shown.
+        method: How it is determined where the network looked.
+        label: The class that is explained; None for the most probable of each image.
+        layer: The layer that is shown, counted from 1.
+        head: The head of that layer, counted from 1.
+        training: Images among which the nearest are shown.
     """
 
     method: Choice = "auto"
@@ -46,10 +46,10 @@ class GalleryEntry:
     """An image of a gallery.
 
     Attributes:
-        name: its file.
-        explanation: its explanation, the image in it small.
-        overlay: the part that the network saw, the map drawn over it, small.
-        truth: its class, where the folder that it lies in has the name of one; else None.
+        name: Its file.
+        explanation: Its explanation, the image in it small.
+        overlay: The part that the network saw, the map drawn over it, small.
+        truth: Its class, where the folder that it lies in has the name of one; else None.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Gallery:
     """Explanations of some of many images.
 
     Attributes:
-        entries: in the order in which they are shown.
-        num_images: all images, of which these are some.
-        worst_first: whether these are the worst, the worst first; else they are evenly spaced, by name.
-        unreadable: names of the images that could not be read.
-        warning: why the maps mean nothing; empty if nothing is known against them.
+        entries: The images in the order in which they are shown.
+        num_images: All images, of which these are some.
+        worst_first: Whether these are the worst, the worst first; else they are evenly spaced, by name.
+        unreadable: Names of the images that could not be read.
+        warning: Why the maps mean nothing; empty if nothing is known against them.
     """
 
     entries: tuple[GalleryEntry, ...]
@@ -107,17 +107,17 @@ def explain_all(
     """Explain some of many images; those that cannot be read are left out, each with a warning.
 
     Args:
-        classifier: the network with its preprocessing.
-        images: what to explain.
-        asked: how.
-        worst_first: predict all images first, and take those whose class got the least probability, or, where the class is
+        classifier: The network with its preprocessing.
+        images: What to explain.
+        asked: How.
+        worst_first: Predict all images first, and take those whose class got the least probability, or, where the class is
             not known, those that the classifier is least sure of.
-        most: how many are explained; of more these are evenly spaced.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        most: How many are explained; of more these are evenly spaced.
+        listener: What receives progress and warnings; the screen if left out.
 
     Raises:
-        ImageError: none of the images can be read.
-        ModelError: the network does not allow what is asked.
+        ImageError: None of the images can be read.
+        ModelError: The network does not allow what is asked.
     """
     unreadable: dict[str, None] = {}  # in order, each once
     candidates = list(images)

@@ -38,10 +38,10 @@ class MapRequest:
     """What is to be shown.
 
     Attributes:
-        method: what determines it.
-        target: the logit that is explained; None for each image's largest.
-        layer: of `attention`: counted from 1 among the layers that have attention; None for the last.
-        head: of `attention`: counted from 1; None for the mean of all.
+        method: What determines it.
+        target: The logit that is explained; None for each image's largest.
+        layer: The layer of `attention`, counted from 1 among the layers that have attention; None for the last.
+        head: The head of `attention`, counted from 1; None for the mean of all.
     """
 
     method: Method
@@ -55,9 +55,9 @@ class Maps:
     """What a method gives.
 
     Attributes:
-        logits: the network's output.
-        values: one value a patch or cell: at least 0, but of "weight times input".
-        part: which part of the network they are of, such as "layer 12, mean of 3 heads"; empty if of the whole.
+        logits: The network's output.
+        values: One value a patch or cell: at least 0, but of "weight times input".
+        part: The part of the network that they are of, such as "layer 12, mean of 3 heads"; empty if the whole.
     """
 
     logits: Logits
@@ -86,14 +86,14 @@ def choose_method(
     makes a chain; else rollout for Vision Transformers, weight times input for linear models, Grad-CAM for others.
 
     Args:
-        predictor: computes the network.
-        choice: a name of `Choice`.
-        of_class: whether a class is named.
-        layer: the layer that is named.
-        head: the head that is named.
+        predictor: Computes the network.
+        choice: A name of `Choice`.
+        of_class: Whether a class is named.
+        layer: The layer that is named.
+        head: The head that is named.
 
     Raises:
-        ModelError: there is no such method, or it does not know what is named.
+        ModelError: There is no such method, or it does not know what is named.
     """
     if choice != "auto" and choice not in NAMES:
         known = ("auto", *NAMES)
@@ -132,7 +132,7 @@ def compute(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """Return what a method gives for prepared images.
 
     Raises:
-        ModelError: the network does not allow the method, or has no such layer or head.
+        ModelError: The network does not allow the method, or has no such layer or head.
     """
     if predictor.no_rollout == NO_ATTENTION and request.method in OF_ATTENTION:
         other = method_for(predictor)

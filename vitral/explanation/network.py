@@ -28,14 +28,14 @@ class NetworkAnalysis:
     """What a network has learned; each part None where it has no such thing.
 
     Attributes:
-        network: its name.
-        patch_filters: principal components of the patch embedding, values 0 to 1.
-        position_similarity: cosines between position embeddings.
+        network: Its name.
+        patch_filters: Principal components of the patch embedding, values 0 to 1.
+        position_similarity: Cosines between position embeddings.
         position_kind: "learned", or "fixed" sines and cosines; empty where there is no position embedding.
-        position_tables: how many different tables of position embeddings there are; of one a block the first block's is shown.
-        attention_distance: the heads' mean attention distances.
-        missing: what there is none of and why, one sentence each.
-        warning: why the network's answers are doubtful; empty if they are not.
+        position_tables: How many different tables of position embeddings there are; of one a block the first block's is shown.
+        attention_distance: The heads' mean attention distances.
+        missing: What there is none of and why, one sentence each.
+        warning: Why the network's answers are doubtful; empty if they are not.
     """
 
     network: str
@@ -78,14 +78,14 @@ def analyze(
     """Return what a classifier's network has learned of patches, positions and distances.
 
     Args:
-        classifier: a network with its preprocessing: itself, or whatever `load` takes.
-        data: images that the attention distances are averaged over, at most 128 of them, evenly spaced: whatever `predict`
+        classifier: A network with its preprocessing: itself, or whatever `load` takes.
+        data: Images that the attention distances are averaged over, at most 128 of them, evenly spaced: whatever `predict`
             takes; None leaves the distances out.
-        listener: receives progress; it is written to the screen if left out.
+        listener: What receives progress; the screen if left out.
 
     Raises:
-        ImageError: there is no image, or one cannot be read.
-        ModelError: the network is neither a Vision Transformer nor T2T-ViT.
+        ImageError: There is no image, or one cannot be read.
+        ModelError: The network is neither a Vision Transformer nor T2T-ViT.
     """
     classifier = as_classifier(classifier, tuned=False)
     name = classifier.predictor.describe()

@@ -23,10 +23,10 @@ class Field:
     """Relevance as a smooth field.
 
     Attributes:
-        values: from 0 where it is least relevant to 1 where it is most; all 1 where all parts matter alike, all 0 where
+        values: Relevance from 0, where it is least, to 1, where it is most; all 1 where all parts matter alike, all 0 where
             none does.
-        lowest: relevance where `values` is 0, in multiples of the mean relevance.
-        highest: relevance where `values` is 1, likewise; equal to `lowest` where all parts matter alike.
+        lowest: Relevance where `values` is 0, in multiples of the mean relevance.
+        highest: Relevance where `values` is 1, likewise; equal to `lowest` where all parts matter alike.
     """
 
     values: Float32[np.ndarray, "height width"]
@@ -38,8 +38,8 @@ def relevance_field(relevance: Float[np.ndarray, "rows columns"], *, shape: floa
     """Return a relevance grid as a smooth field.
 
     Args:
-        relevance: one value a patch, at least 0.
-        shape: width divided by height of the image that the grid spans.
+        relevance: One value a patch, at least 0.
+        shape: Width divided by height of the image that the grid spans.
     """
     rows, columns = relevance.shape
     size = (FIELD, max(1, round(FIELD / shape))) if shape >= 1 else (max(1, round(FIELD * shape)), FIELD)
@@ -79,8 +79,8 @@ def overlay(
     The grid spans the image whatever its shape, which undoes the squash to the network's square.
 
     Args:
-        image: what the network saw, at any resolution.
-        relevance: one value a patch, at least 0.
+        image: What the network saw, at any resolution.
+        relevance: One value a patch, at least 0.
     """
     photo = enlarged(Image.fromarray(image))
     photo.thumbnail((LARGEST, LARGEST), Image.Resampling.LANCZOS)

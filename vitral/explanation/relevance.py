@@ -24,7 +24,7 @@ def attention_rollout(attentions: Sequence[Attention]) -> Rollout:
     before, and so on down to the first.
 
     Args:
-        attentions: the attention probabilities of each layer, first layer first.
+        attentions: The attention probabilities of each layer, first layer first.
 
     Returns:
         In row i how much of each input token reaches output token i; rows sum to 1.
@@ -52,10 +52,10 @@ def patch_relevance(
     """Return how much each patch reaches the pooled output, as a grid.
 
     Args:
-        rollout: the rolled-out attention.
-        grid: rows and columns of patches.
-        num_prefix_tokens: tokens before the patches, class token and registers: their columns are dropped.
-        weights: the share of each output token in the pooled output, summing to 1 over the tokens.
+        rollout: The rolled-out attention.
+        grid: Rows and columns of patches.
+        num_prefix_tokens: Tokens before the patches, class token and registers: their columns are dropped.
+        weights: The share of each output token in the pooled output, summing to 1 over the tokens.
     """
     pooled = torch.einsum("bo,boi->bi", weights, rollout)
     return pooled[:, num_prefix_tokens:].reshape(-1, *grid)
@@ -70,8 +70,8 @@ def class_relevance(attentions: Sequence[Attention], gradients: Sequence[Attenti
     without it, for small numbers would lose their digits beside a 1.
 
     Args:
-        attentions: the attention probabilities of each layer, first layer first.
-        gradients: of the class's logit by them.
+        attentions: The attention probabilities of each layer, first layer first.
+        gradients: The gradients of the class's logit by them.
 
     Returns:
         In row i how much each input token counts for the class by way of output token i.
@@ -91,8 +91,8 @@ def class_activation(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows c
     All 0 where nothing speaks for the class.
 
     Args:
-        maps: the feature maps A.
-        gradients: of the class's logit by A.
+        maps: The feature maps A.
+        gradients: The gradients of the class's logit by A.
     """
     weights = gradients.mean(dim=(2, 3), keepdim=True)
     return (weights * maps).sum(dim=1).relu()
@@ -104,7 +104,7 @@ def contributions(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows colu
     Exact for a linear layer on the maps, whose weights are the gradients: with the bias the cells sum to the logit.
 
     Args:
-        maps: the feature maps.
-        gradients: of the class's logit by them.
+        maps: The feature maps.
+        gradients: The gradients of the class's logit by them.
     """
     return (gradients * maps).sum(dim=1)

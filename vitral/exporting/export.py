@@ -46,12 +46,12 @@ class Exported:
     """What was written, and how it compares with the classifier.
 
     Attributes:
-        path: the folder.
-        file: the file in it.
-        checks: one for each precision that its runtime computed it in, float32 first.
-        images: of whose images it was checked.
-        cosines: between each layer's values here and in the file, by the layer's name; empty unless they were asked for, or
-            the file's answers differ.
+        path: The folder.
+        file: The file in it.
+        checks: One for each precision that its runtime computed it in, float32 first.
+        images: The name of the images that it was checked on.
+        cosines: Cosines between each layer's values here and in the file, by the layer's name; empty unless they were wanted,
+            or the file's answers differ.
     """
 
     path: Path
@@ -106,30 +106,30 @@ def export(
     README.md beside it shows how it is used from Python, C++ and JavaScript.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        target: a folder.
+        classifier: Itself, or whatever `load` takes.
+        target: A folder.
         format: "onnx", for ONNX Runtime and whatever reads ONNX; "openvino"; or "torch": machine code for this processor and
             this version of torch, which takes minutes to compile.
-        data: images to check it on, whatever `finetune` takes; None for parts of two photographs that scikit-learn has.
-        image_size: pixels that the network sees; None for the classifier's own. A setting that `tune` found is carried over
+        data: Images to check it on, whatever `finetune` takes; None for parts of two photographs that scikit-learn has.
+        image_size: Pixels that the network sees; None for the classifier's own. A setting that `tune` found is carried over
             where neither this nor precision and merging are given; in bf16 computes whatever runtime takes that for itself.
         precision: "fp32", or "int8" of a folder that `quantize` has found the ranges for: the linear layers multiply integers,
             and their weights take a quarter of the space; not of "torch". None for fp32, or what the classifier computes in.
-        merge: tokens that each block of a Vision Transformer but the last has fewer (ToMe); None for what the classifier does.
-        layers: compare the values of each layer, too, on the image whose answers differ most; not of "torch".
-        overwrite: replace an export that is there.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        merge: Tokens that each block of a Vision Transformer but the last has fewer (ToMe); None for what the classifier does.
+        layers: Compare the values of each layer, too, on the image whose answers differ most; not of "torch".
+        overwrite: Replace an export that is there.
+        listener: What receives progress and warnings; the screen if left out.
 
     Returns:
         What was written and how far its answers are from the classifier's; look at `holds`.
 
     Raises:
-        WeightsError: there is no such classifier.
-        ModelError: its network cannot be written in this format or so, the format's runtime is not installed, or layers of
+        WeightsError: There is no such classifier.
+        ModelError: Its network cannot be written in this format or so, the format's runtime is not installed, or layers of
             "torch" or another size of a classifier itself are asked for.
-        DataError: there is no such data.
-        ImageError: an image to check it on cannot be read.
-        StorageError: the target cannot be written, or something stands there that would be lost.
+        DataError: There is no such data.
+        ImageError: An image to check it on cannot be read.
+        StorageError: The target cannot be written, or something stands there that would be lost.
     """
     kind = FORMATS.get(format)
     if kind is None:

@@ -39,10 +39,10 @@ class Other:
     """An image that the file and the classifier answer differently.
 
     Attributes:
-        image: its name.
-        classifier: what the classifier says.
-        file: what the file says.
-        margin: how far apart the classifier's probabilities of both are, 0 to 1.
+        image: Its name.
+        classifier: What the classifier says.
+        file: What the file says.
+        margin: How far apart the classifier's probabilities of both are, 0 to 1.
     """
 
     image: str
@@ -56,15 +56,15 @@ class Parity:
     """How far a file's answers are from the classifier's.
 
     Attributes:
-        computed_by: the runtime and the precision.
-        images: that were computed by both.
-        largest: the largest difference of a probability; infinite where the file gives no number, or not one for each class.
-        same_top: the share of the images whose most probable class is the same.
-        others: the images whose most probable class is not.
-        holds: whether it has to be, and is, within `most`; None where it does not have to be.
-        furthest: the number of the image whose answers differ most, counted from 0.
-        error: why the runtime could not compute an image; empty if it could compute all.
-        most: the difference that is allowed.
+        computed_by: The runtime and the precision.
+        images: Number of images that were computed by both.
+        largest: The largest difference of a probability; infinite where the file gives no number, or not one for each class.
+        same_top: The share of the images whose most probable class is the same.
+        others: The images whose most probable class is not.
+        holds: Whether the difference is within `most`; None where it does not have to be.
+        furthest: The number of the image whose answers differ most, counted from 0.
+        error: Why the runtime could not compute an image; empty if it could compute all.
+        most: The difference that is allowed.
     """
 
     computed_by: str
@@ -102,11 +102,11 @@ def check_images(own: Sequence[Unlabelled] | None, size: tuple[int, int]) -> Ite
     """Give images that shrink by each of the factors, and that grow, to become a network's input.
 
     Args:
-        own: the user's; None for parts of the two photographs that scikit-learn has.
-        size: height and width of the network's input, pixels.
+        own: The user's; None for parts of the two photographs that scikit-learn has.
+        size: Height and width of the network's input, pixels.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     rng = np.random.default_rng(0)
     photos = load_sample_images() if own is None else None
@@ -153,15 +153,15 @@ def compare(
     """Compare a file's probabilities with a classifier's; a runtime that fails is told, not raised.
 
     Args:
-        classifier: computed by `reference`.
+        classifier: Computed by `reference`.
         check: What computes the file.
-        images: with their names; some are given to the file several times over, to see that it takes batches.
-        listener: receives progress.
-        reference: what the file has to be like; None for the network in torch in float32.
-        most: difference of a probability that is allowed.
+        images: Images with their names; some are given to the file several times over, to see that it takes batches.
+        listener: What receives progress.
+        reference: What the file has to be like; None for the network in torch in float32.
+        most: Difference of a probability that is allowed.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     reference = reference or classifier.predictor.exact
     apart: list[float] = []
@@ -194,10 +194,10 @@ def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: 
     It is multiplied by the ratio of both lengths, so that a layer whose values are only larger is seen, too.
 
     Args:
-        classifier: computed in torch in float32.
-        graph: the file.
-        layers: the names of the file's values by the layers that give them.
-        pixels: an image.
+        classifier: Computed in torch in float32.
+        graph: The file.
+        layers: The names of the file's values by the layers that give them.
+        pixels: An image.
     """
     network = written_network(classifier)
     own: dict[str, np.ndarray] = {}

@@ -49,10 +49,10 @@ class PreparationGraph(nn.Module):
     side, which changes the value by one level of 255; and the same up to float32's rounding where that resizes in float32.
 
     Args:
-        preprocessing: what is done.
+        preprocessing: What is done.
 
     Raises:
-        ModelError: it takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
+        ModelError: It takes the nearest pixels as Pillow does, which adds up their places with the rounding of each sum.
     """
 
     def __init__(self, preprocessing: Preprocessing) -> None:

@@ -25,7 +25,7 @@ def written_network(classifier: Classifier) -> Model:
     What the classifier computes in integers is of integers in it, and the tokens that it merges are merged.
 
     Raises:
-        VitralError: the classifier's int8 form is of another network.
+        VitralError: The classifier's int8 form is of another network.
     """
     network, predictor = copy_in(classifier.model, torch.float32).cpu(), classifier.predictor
     if isinstance(predictor, EnginePredictor):
@@ -40,7 +40,7 @@ class Answering(nn.Module):
     """Gives what a classifier answers to prepared images.
 
     Args:
-        classifier: its network is copied, see `written_network`.
+        classifier: Its network is copied, see `written_network`.
     """
 
     def __init__(self, classifier: Classifier) -> None:

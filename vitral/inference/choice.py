@@ -74,15 +74,15 @@ def predictor_of(
     Where "auto" leaves a choice, the processes of a job call this together: the first measures, and all take the same.
 
     Args:
-        model: the network.
-        engine: the runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
+        model: The network.
+        engine: The runtime; "auto" for the fastest; None for the network itself in fp32, and for the fastest otherwise.
         precision: "fp32", "bf16", "int8", or "auto" for bf16 where the hardware has it and it is faster.
-        listener: receives what was taken where there was a choice.
-        quantization: of the network, which int8 takes.
-        merge: tokens that each block but the last is to have fewer (ToMe), which changes the answers; 0 for none.
+        listener: What receives a message on what was taken, where there was a choice.
+        quantization: The int8 form of the network, which int8 takes.
+        merge: Tokens that each block but the last is to have fewer (ToMe), which changes the answers; 0 for none.
 
     Raises:
-        ModelError: an unknown engine or precision, or one that is not installed or cannot compute the network; int8 of a
+        ModelError: An unknown engine or precision, or one that is not installed or cannot compute the network; int8 of a
             network without a quantization, or where another precision is faster; or tokens that cannot be merged.
     """
     _check("engine", engine or "auto", get_args(EngineChoice))
@@ -114,7 +114,7 @@ def predictor_in(model: Model, way: Computation, quantization: Quantization | No
     """Return what computes a network's logits in one way; int8 by a quantization of the network.
 
     Raises:
-        ModelError: tokens that cannot be merged.
+        ModelError: Tokens that cannot be merged.
     """
     if way.merge:
         check_merging(model)
@@ -162,7 +162,7 @@ def needed_form(quantization: Quantization | None) -> Quantization:
     """Return a quantization that is there.
 
     Raises:
-        ModelError: it is not; the message says how it is found.
+        ModelError: It is not; the message says how it is found.
     """
     if quantization is None:
         raise ModelError(
@@ -176,7 +176,7 @@ def int8_speeds(model: Model, quantization: Quantization, merge: int = 0) -> Spe
     """Return how fast a network computes in int8 here, and from packed weights in the precisions that it competes with.
 
     Raises:
-        ModelError: it cannot, or another one is faster.
+        ModelError: It cannot, or another one is faster.
     """
     native = has_native_bf16(next(model.parameters()).device)
     mine = replace(INTEGERS, merge=merge)
@@ -252,7 +252,7 @@ def measured(model: Model, way: Computation, quantization: Quantization | None =
     """Return the images/s of a runtime on images of the network's size; nothing that is done once for a shape is timed.
 
     Raises:
-        ModelError: it cannot compute the network.
+        ModelError: It cannot compute the network.
     """
     predictor = EnginePredictor(model, way.engine, way.precision, quantization, way.merge)
     images = torch.zeros(IMAGES, 3, *model.image_size)

@@ -25,11 +25,11 @@ class EnginePredictor(TorchPredictor):
     A predictor that is pickled or copied leaves behind what was made of the network; it is made anew at the next call.
 
     Args:
-        model: the network, which stays as it is.
-        engine: the runtime.
-        precision: in which the runtime computes.
-        quantization: of the network, for int8.
-        merge: tokens that each block but the last is to have fewer; 0 for the network as it is.
+        model: The network, which stays as it is.
+        engine: The runtime.
+        precision: The precision in which the runtime computes.
+        quantization: The int8 form of the network, for int8.
+        merge: Tokens that each block but the last is to have fewer; 0 for the network as it is.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class EnginePredictor(TorchPredictor):
         """Return the logits of prepared images.
 
         Raises:
-            ModelError: the runtime is not installed, or cannot compute this network; or images of another size.
+            ModelError: The runtime is not installed, or cannot compute this network; or images of another size.
         """
         try:
             return self._compute()(images)

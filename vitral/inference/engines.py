@@ -52,11 +52,11 @@ def check_able(engine: Engine, precision: str) -> None:
     """Refuse an engine whose package is missing, or that does not compute in a precision.
 
     Args:
-        engine: the engine.
-        precision: one of its own, or "auto" for any.
+        engine: The engine.
+        precision: One of its own, or "auto" for any.
 
     Raises:
-        ModelError: it says what to install, or what to take.
+        ModelError: It says what to install, or what to take.
     """
     check_installed(engine, EXTRAS.get(engine, ()))
     if precision not in (*precisions_of(engine), "auto"):

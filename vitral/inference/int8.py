@@ -30,11 +30,11 @@ class Int8Linear(nn.Module):
     """A linear layer of integers, which takes values or what `to_integers` made of them.
 
     Args:
-        weight: as of the layer that it stands for, before smoothing.
-        bias: of that layer.
-        inputs: their range.
-        after: what follows the product, see `PackedLinear`.
-        outputs: the range of the layer that alone takes what this one gives, in integers then; None for float32.
+        weight: The weight of the layer that it stands for, before smoothing.
+        bias: The bias of that layer.
+        inputs: Their range.
+        after: What follows the product, see `PackedLinear`.
+        outputs: The range of the layer that alone takes what this one gives, in integers then; None for float32.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class QuantizingNorm(nn.Module):
     """A layer norm that gives the integers which the next layer multiplies; scale and smoothing are part of its gain.
 
     Args:
-        norm: the layer norm.
-        inputs: the range of the next layer.
+        norm: The layer norm.
+        inputs: The range of the next layer.
     """
 
     def __init__(self, norm: nn.LayerNorm, inputs: LayerRange) -> None:
@@ -137,8 +137,8 @@ def quantize(network: Model, quantization: Quantization) -> Model:
     """Return a copy of a network on the CPU whose layers compute as a quantization says, all others from packed weights.
 
     Raises:
-        VitralError: the quantization is of another network.
-        ModelError: a weight is no number.
+        VitralError: The quantization is of another network.
+        ModelError: A weight is no number.
     """
     copied = copy_in(network, torch.float32)
     quantization.check(copied)

@@ -28,8 +28,8 @@ class _Pass(threading.local):
     """What the blocks of one forward pass tell each other; several threads may compute at once.
 
     Attributes:
-        sizes: how many patches each token stands for; None before any were merged.
-        keys: of the attention that was computed last, the mean over its heads.
+        sizes: How many patches each token stands for; None before any were merged.
+        keys: The keys of the attention that was computed last, the mean over its heads.
     """
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class MergingAttention(nn.Module):
     """Attention in which a token counts as often as it has patches (proportional attention, section 3.2).
 
     Args:
-        attention: whose layers compute.
-        state: of the pass.
+        attention: The attention with the layers that compute.
+        state: The state of the pass.
     """
 
     def __init__(self, attention: Attention, state: _Pass) -> None:
@@ -87,11 +87,11 @@ class MergingBlock(nn.Module):
     """A block that merges tokens between its attention and its MLP.
 
     Args:
-        block: the block.
-        state: of the pass.
-        count: tokens that it is to have fewer afterwards.
-        distilled: whether there is a distillation token after the class token.
-        first: whether it is the network's first.
+        block: The block.
+        state: The state of the pass.
+        count: Tokens that it is to have fewer afterwards.
+        distilled: Whether there is a distillation token after the class token.
+        first: Whether the block is the network's first.
     """
 
     def __init__(self, block: Block | PackedBlock, state: _Pass, *, count: int, distilled: bool, first: bool) -> None:
@@ -134,11 +134,11 @@ def merged(
     the `count` best matches become one, the mean by size. The others keep their order, those at even places first.
 
     Args:
-        tokens: of a block, class token first.
-        sizes: of these; None where all are 1.
-        keys: of their attention, the mean over the heads.
-        count: at most half of the tokens that may be merged are.
-        distilled: whether the second token is a distillation token, which nothing is merged into.
+        tokens: The tokens of a block, class token first.
+        sizes: The sizes of these; None where all are 1.
+        keys: The keys of their attention, the mean over the heads.
+        count: Number of tokens to merge; at most half of those that may be merged are.
+        distilled: Whether the second token is a distillation token, which nothing is merged into.
     """
     count = min(count, (tokens.shape[1] - 1 - distilled) // 2)
     if count <= 0:
@@ -173,7 +173,7 @@ def check_merging(network: Model) -> None:
     """Check that a network's tokens can be merged.
 
     Raises:
-        ModelError: it says why not.
+        ModelError: It says why not.
     """
     if reason := network.config.obstacle_to("merging"):
         raise ModelError(f"The tokens of {describe(network.config)} cannot be merged: {reason}. Leave merging out.")
@@ -183,11 +183,11 @@ def merge_tokens(network: Model, count: int) -> Model:
     """Let a network, plain or packed, merge so many tokens in each block but the last; in place.
 
     Args:
-        network: a Vision Transformer that reads its class token; of a distilled one both tokens are kept.
-        count: the paper's r, at least 1.
+        network: A Vision Transformer that reads its class token; of a distilled one both tokens are kept.
+        count: The paper's r, at least 1.
 
     Raises:
-        ModelError: its tokens cannot be merged.
+        ModelError: Its tokens cannot be merged.
     """
     check_merging(network)
     state, blocks = _Pass(), {id(block): index for index, block in enumerate(network.blocks())}

@@ -35,7 +35,7 @@ class _ByImage(nn.Module):
     """Attention within each image of a sequence.
 
     Args:
-        attention: whose layers compute.
+        attention: The attention with the layers that compute.
     """
 
     def __init__(self, attention: Attention) -> None:
@@ -68,10 +68,10 @@ class NativeAspect:
     """Computes images at about their own shape and the network's number of pixels, in float32.
 
     Args:
-        model: a Vision Transformer whose positions are added before its blocks.
+        model: A Vision Transformer whose positions are added before its blocks.
 
     Raises:
-        ModelError: the network cannot; it says why.
+        ModelError: The network cannot; it says why.
     """
 
     def __init__(self, model: Model) -> None:
@@ -86,7 +86,7 @@ class NativeAspect:
 
         Args:
             image: (height, width, 3).
-            preprocessing: of the network.
+            preprocessing: The preprocessing of the network.
         """
         shape = min(THINNEST, max(1 / THINNEST, image.shape[0] / image.shape[1]))
         size = size_of_shape(self.model.image_size, shape, self.model.config.size_step)
@@ -97,7 +97,7 @@ class NativeAspect:
         """Return the logits of prepared images, each of any size in whole patches.
 
         Raises:
-            ModelError: a size that is none.
+            ModelError: A size that is none.
         """
         with self._computing:  # what the layers are told of the images is of one call
             if (state := state_of(self.model)) != self._state:
@@ -161,9 +161,9 @@ def size_of_shape(own: tuple[int, int], shape: float, step: int) -> tuple[int, i
     """Return the height and width of a shape with about as many pixels as the network's own, in whole patches.
 
     Args:
-        own: height and width of the network's images.
-        shape: height by width.
-        step: of which both sides are multiples.
+        own: Height and width of the network's images.
+        shape: Height by width.
+        step: The number of pixels of which both sides are multiples.
     """
     if shape == 1 and own[0] == own[1]:
         return own

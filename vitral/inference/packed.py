@@ -30,8 +30,8 @@ class PackedLinear(nn.Linear):
     """A linear layer for inference, from a weight that was sorted once; it has no plain `weight` any more.
 
     Args:
-        layer: the layer that it equals.
-        after: what follows the product: `PLAIN`, `TANH` or `EXACT`.
+        layer: The layer that it equals.
+        after: What follows the product: `PLAIN`, `TANH` or `EXACT`.
     """
 
     def __init__(self, layer: nn.Linear, after: tuple[str, str] = PLAIN) -> None:
@@ -60,7 +60,7 @@ class PackedBlock(nn.Module):
     """An encoder block of packed layers, which adds to the tokens what their last products give.
 
     Args:
-        block: the block that it equals, without experts and factors on its branches.
+        block: The block that it equals, without experts and factors on its branches.
     """
 
     def __init__(self, block: Block) -> None:

@@ -27,9 +27,9 @@ class LayerRange:
     """How the inputs of a linear layer become 8-bit integers, the same for all tokens and images.
 
     Attributes:
-        low: of the inputs, divided by `smoothing`; at most 0. What is below becomes it.
-        high: likewise; at least 0.
-        smoothing: a factor an input, by which it is divided while its weights are multiplied by it (SmoothQuant, arXiv
+        low: The least input, divided by `smoothing`; at most 0. What is below becomes it.
+        high: The largest input, divided by `smoothing`; at least 0.
+        smoothing: A factor an input, by which it is divided while its weights are multiplied by it (SmoothQuant, arXiv
             2211.10438): float16 in base64; empty for none.
     """
 
@@ -59,7 +59,7 @@ class LayerRange:
         """Return the factors of so many inputs; None without smoothing.
 
         Raises:
-            VitralError: there are not as many, or one is not a positive number.
+            VitralError: There are not as many, or one is not a positive number.
         """
         if not self.smoothing:
             return None
@@ -82,15 +82,15 @@ class Quantization:
     """What makes a network's int8 form: found on training images, chosen on validation images.
 
     Attributes:
-        layers: the range of the inputs of each linear layer that computes in int8, by the layer's name.
-        kept: the other linear layers of the blocks, which stay in float32 so that the scores hold.
-        image_size: height and width of the images, pixels.
-        data: of which images it was made.
-        images: validation images that it was chosen on.
-        exact: the headline figure on these in fp32, 0 to 1.
-        score: the same in int8.
-        same_top: the share of these whose most probable class is the same.
-        weights: the hash of the weights file of which it was made; empty where it was made of no file.
+        layers: The range of the inputs of each linear layer that computes in int8, by the layer's name.
+        kept: The other linear layers of the blocks, which stay in float32 so that the scores hold.
+        image_size: Height and width of the images, pixels.
+        data: The name of the images of which it was made.
+        images: Validation images that it was chosen on.
+        exact: The headline figure on these in fp32, 0 to 1.
+        score: The same in int8.
+        same_top: The share of these whose most probable class is the same.
+        weights: The hash of the weights file of which it was made; empty where it was made of no file.
     """
 
     layers: Mapping[str, LayerRange]
@@ -124,7 +124,7 @@ class Quantization:
         """Return what `to_json` gave; None for a folder that says nothing of it.
 
         Raises:
-            VitralError: it is not of this form.
+            VitralError: It is not of this form.
         """
         if values is None:
             return None
@@ -136,7 +136,7 @@ class Quantization:
         """Check that it is of a network.
 
         Raises:
-            VitralError: it names other layers, or has factors for another number of inputs.
+            VitralError: It names other layers, or has factors for another number of inputs.
         """
         known = linear_layers(network)
         if self.layers.keys() | set(self.kept) != known.keys() or self.layers.keys() & set(self.kept):
@@ -149,7 +149,7 @@ def check_weights(network: Model) -> None:
     """Refuse weights that are no numbers, which integers would hide.
 
     Raises:
-        ModelError: the message names the first such tensor.
+        ModelError: The message names the first such tensor.
     """
     for name, value in (*network.named_parameters(), *network.named_buffers()):
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):

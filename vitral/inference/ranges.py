@@ -33,8 +33,8 @@ class LayerFit:
     """What was found for a layer.
 
     Attributes:
-        inputs: the range.
-        error: of the layer's answers, root mean square, as a share of what they vary by.
+        inputs: The range.
+        error: The error of the layer's answers, root mean square, as a share of what they vary by.
     """
 
     inputs: LayerRange
@@ -45,9 +45,9 @@ class _Observed(nn.Module):
     """A linear layer that keeps what it is asked.
 
     Attributes:
-        rows: inputs, as many as `ROWS`.
-        low: the least that each input was.
-        high: the largest.
+        rows: Inputs, as many as `ROWS`.
+        low: The least that each input was.
+        high: The largest.
     """
 
     def __init__(self, layer: nn.Linear, generator: torch.Generator) -> None:
@@ -84,11 +84,11 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
     """Return what is found for each linear layer of a network's blocks.
 
     Args:
-        network: the network, which stays as it is.
-        batches: prepared images, neither of the test split nor of those by which layers are chosen.
+        network: The network, which stays as it is.
+        batches: Prepared images, neither of the test split nor of those by which layers are chosen.
 
     Raises:
-        ModelError: a weight is no number.
+        ModelError: A weight is no number.
     """
     copied = copy_in(network, torch.float32)
     check_weights(copied)

@@ -47,14 +47,14 @@ def merging(network: Model, engine: Engine, precision: Precision, count: int, fo
     """Return a copy that merges tokens, as engine and precision compute otherwise.
 
     Args:
-        network: a Vision Transformer that reads its class token.
+        network: A Vision Transformer that reads its class token.
         engine: "torch" or "packed".
-        precision: in which it computes.
-        count: tokens that each block but the last is to have fewer.
-        form: the network's in int8, for that precision.
+        precision: The precision in which it computes.
+        count: Tokens that each block but the last is to have fewer.
+        form: The network's in int8, for that precision.
 
     Raises:
-        ModelError: the network's tokens cannot be merged, or the engine cannot compute it.
+        ModelError: The network's tokens cannot be merged, or the engine cannot compute it.
     """
     check_able_to_merge(engine)
     check_merging(network)
@@ -69,7 +69,7 @@ def check_able_to_merge(engine: str) -> None:
     """Refuse an engine that takes the graph of a network as it is.
 
     Raises:
-        ModelError: it says which to take.
+        ModelError: It says which to take.
     """
     if engine not in MERGING:
         raise ModelError(f"The engine '{engine}' cannot merge tokens; take {' or '.join(MERGING)}.")
@@ -79,7 +79,7 @@ def packed(network: Model, precision: Precision) -> Compute:
     """Return a copy for the CPU, its weights sorted once for the products, biases and GELUs computed with these.
 
     Raises:
-        ModelError: the network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
+        ModelError: The network is not on the CPU, torch was built without oneDNN, or this CPU has no products in bf16 that
             oneDNN knows; or of int8, which takes `integers`.
     """
     return _in_torch(_packed(network, precision))
@@ -99,8 +99,8 @@ def integers(network: Model, quantization: Quantization) -> Compute:
     """Return a copy for the CPU whose linear layers multiply integers, all else as `packed` in float32.
 
     Raises:
-        ModelError: the network is not on the CPU, or this has no instructions for that.
-        VitralError: the quantization is of another network.
+        ModelError: The network is not on the CPU, or this has no instructions for that.
+        VitralError: The quantization is of another network.
     """
     return _in_torch(_of_integers(network, quantization))
 
@@ -166,7 +166,7 @@ def _exported(network: Model, runtime: str) -> torch.export.ExportedProgram:
     """Return the graph of a network for batches of any size, for a runtime outside torch to convert.
 
     Raises:
-        ModelError: it has experts, or is not on the CPU.
+        ModelError: It has experts, or is not on the CPU.
     """
     if reason := network.config.obstacle_to("export"):
         raise ModelError(

@@ -18,7 +18,7 @@ class TorchPredictor(Predictor):
     """Predicts with a network in torch; changes to the network (weights, device, size) take effect with the next call.
 
     Args:
-        model: the network; every call leaves its mode as it was.
+        model: The network; every call leaves its mode as it was.
     """
 
     def __init__(self, model: Model) -> None:
@@ -65,7 +65,7 @@ class TorchPredictor(Predictor):
         """Return the attention of every layer.
 
         Raises:
-            ModelError: the network has none that makes a chain from the answer to the patches.
+            ModelError: The network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode():
             return attend(self.model, self._placed(images))
@@ -74,7 +74,7 @@ class TorchPredictor(Predictor):
         """Return the attention of every layer with the gradients of a class.
 
         Raises:
-            ModelError: the network has none that makes a chain from the answer to the patches.
+            ModelError: The network has none that makes a chain from the answer to the patches.
         """
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return attend_to_class(self.model, self._placed(images), target)
@@ -83,7 +83,7 @@ class TorchPredictor(Predictor):
         """Return where one layer looks.
 
         Raises:
-            ModelError: the network has no attention, or not so many layers of it.
+            ModelError: The network has no attention, or not so many layers of it.
         """
         with evaluating(self.model), torch.inference_mode():
             return attend_in_layer(self.model, self._placed(images), layer)
@@ -92,7 +92,7 @@ class TorchPredictor(Predictor):
         """Return the last feature maps with the gradients of a class.
 
         Raises:
-            ModelError: the network has no feature map.
+            ModelError: The network has no feature map.
         """
         with evaluating(self.model), torch.inference_mode(mode=False), torch.enable_grad():
             return last_maps(self.model, self._placed(images), target)

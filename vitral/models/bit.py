@@ -27,11 +27,11 @@ class BiTConfig(ModelConfig):
     """Everything that makes one BiT ResNet, besides what `ModelConfig` says.
 
     Attributes:
-        stages: residual units in each of the four stages.
-        width_factor: widens every layer.
-        weight_eps: of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm and
+        stages: Residual units in each of the four stages.
+        width_factor: Widens every layer.
+        weight_eps: The epsilon of the weight standardisation, added to the variance: 1e-10 in the original, 1e-8 in timm and
             in transformers.
-        norm_eps: of the group norms.
+        norm_eps: The epsilon of the group norms.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)

@@ -286,7 +286,7 @@ def variant(name: str) -> Any:  # noqa: ANN401  # the family's own ModelConfig
     """Return the config behind a name such as "vit-b16".
 
     Raises:
-        ModelError: no variant has that name; the nearest one is offered, or how to make what the name says.
+        ModelError: No variant has that name; the nearest one is offered, or how to make what the name says.
     """
     try:
         return VARIANTS[name]

@@ -36,13 +36,13 @@ class CoAtNetConfig(ModelConfig):
     """Everything that makes one CoAtNet, besides what `ModelConfig` says.
 
     Attributes:
-        stem_dim: width of the two convolutions of stage 0.
+        stem_dim: Width of the two convolutions of stage 0.
         kinds: "convolution" (inverted bottlenecks) or "attention" for each group of blocks.
-        depths: blocks in each group.
-        dims: width of each group.
+        depths: Blocks in each group.
+        dims: Width of each group.
         strides: 2 where a group halves the map, 1 where it continues at the same resolution (CoAtNet-6 and -7).
-        head_dim: channels of an attention head.
-        representation_size: width of the tanh layer before the head; None for none.
+        head_dim: Channels of an attention head.
+        representation_size: Width of the tanh layer before the head; None for none.
         convention: "paper" halves maps by their maxima and strides in a bottleneck's first convolution; "timm" takes means,
             strides in the depth-wise one, and squeezes with SiLU.
     """
@@ -233,7 +233,7 @@ class CoAtNet(StagedModel):
         """Take images of another size: the tables of relative attention are interpolated.
 
         Raises:
-            ModelError: the strides do not divide that size.
+            ModelError: The strides do not divide that size.
         """
         super().resize(image_size)
         for stage, grid in zip(self.stages, _grids(self.config), strict=True):

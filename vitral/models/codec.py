@@ -19,7 +19,7 @@ def changed(config: Any, changes: Mapping[str, Any]) -> Any:  # noqa: ANN401  # 
     """Return a config with fields changed by JSON values, those of its parts (a stem, experts) each on their own.
 
     Raises:
-        ModelError: there is no such field, or the values do not go together.
+        ModelError: There is no such field, or the values do not go together.
     """
     fields: dict[str, Any] = {}
     for name, value in changes.items():
@@ -60,7 +60,7 @@ def config_from_json(values: Mapping[str, Any]) -> Any:  # noqa: ANN401  # the f
     """Return the config that `config_to_json` wrote.
 
     Raises:
-        ModelError: an unknown family, an unknown or missing field, or an impossible value.
+        ModelError: An unknown family, an unknown or missing field, or an impossible value.
     """
     named = dict(values) if isinstance(values, Mapping) else {}
     name = named.pop("family", None)

@@ -61,13 +61,13 @@ class StandardizedConvolution(Convolution):
     """A convolution whose weights are brought to mean 0 and variance 1 a filter (arXiv 1903.10520).
 
     Args:
-        channels: in.
-        out_channels: out.
-        kernel: its side, pixels.
-        stride: pixels.
-        padding: pixels, or "same".
-        eps: keeps the division finite.
-        eps_inside: whether `eps` is added to the variance, under the root (BiT), or to the standard deviation (vit_jax).
+        channels: Channels in.
+        out_channels: Out.
+        kernel: Its side, pixels.
+        stride: Pixels.
+        padding: Pixels, or "same".
+        eps: Keeps the division finite.
+        eps_inside: Whether `eps` is added to the variance, under the root (BiT), or to the standard deviation (vit_jax).
     """
 
     def __init__(

@@ -14,11 +14,11 @@ def configure(name: str, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401  #
     """Return a variant's config with settings instead of its own.
 
     Args:
-        name: a variant.
-        settings: fields of its config, as JSON values; a size may be one number for height and width.
+        name: A variant.
+        settings: Fields of its config, as JSON values; a size may be one number for height and width.
 
     Raises:
-        ModelError: an unknown name, a setting that the family has no place for, or values that do not go together.
+        ModelError: An unknown name, a setting that the family has no place for, or values that do not go together.
     """
     config = variant(name)
     if isinstance(config, ViTConfig) and "pooling" in settings:
@@ -39,16 +39,16 @@ def create_model(
     """Return a network by name with fresh weights, in evaluation mode.
 
     Args:
-        name: a variant, such as "vit-b16", "r50-vit-b16" or "bit-r50x1"; `list_models()` has them all.
-        num_classes: logits.
-        image_size: pixels, an int or (height, width); the variant's own if None.
-        patch_size: pixels, instead of the variant's; of a Vision Transformer only.
-        patch_stride: pixels between patches; smaller than the patch, they overlap. The patch size if None.
+        name: A variant, such as "vit-b16", "r50-vit-b16" or "bit-r50x1"; `list_models()` has them all.
+        num_classes: Logits.
+        image_size: Pixels, an int or (height, width); the variant's own if None.
+        patch_size: Pixels, instead of the variant's; of a Vision Transformer only.
+        patch_stride: Pixels between patches; smaller than the patch, they overlap. The patch size if None.
         pooling: "token", "gap" or "map", instead of the variant's; of a Vision Transformer only.
-        seed: of the weights.
+        seed: The seed of the weights.
 
     Raises:
-        ModelError: an unknown name, or a size that the network cannot take.
+        ModelError: An unknown name, or a size that the network cannot take.
     """
     settings = {
         "num_classes": num_classes,

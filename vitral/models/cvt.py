@@ -34,9 +34,9 @@ class CvTConfig(ModelConfig):
     Stochastic depth grows within the last stage, from 0 to its rate; the stages before have none.
 
     Attributes:
-        dims: width of a token in each of the three stages.
-        depths: blocks.
-        num_heads: attention heads.
+        dims: Width of a token in each of the three stages.
+        depths: Blocks.
+        num_heads: Attention heads.
         gelu: "quick", the original's, or "exact" (transformers' port).
     """
 

@@ -39,8 +39,8 @@ class EfficientNetConfig(ModelConfig):
     """Everything that makes one EfficientNet, besides what `ModelConfig` says; dropout comes before the head.
 
     Attributes:
-        width: coefficient of every layer's channels.
-        depth: coefficient of every stage's repeats.
+        width: Coefficient of every layer's channels.
+        depth: Coefficient of every stage's repeats.
     """
 
     width: float = 1.0

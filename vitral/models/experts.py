@@ -30,16 +30,16 @@ class ExpertsConfig:
     """Which blocks have experts, and how tokens find them.
 
     Attributes:
-        blocks: the blocks, counted from 0, whose MLP is a mixture of experts.
-        num_experts: experts in each (E).
-        num_selected: experts that a token goes to (k).
-        capacity_factor: size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
+        blocks: The blocks, counted from 0, whose MLP is a mixture of experts.
+        num_experts: Experts in each (E).
+        num_selected: Experts that a token goes to (k).
+        capacity_factor: Size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
             1.5 in fine-tuning.
-        batch_priority: whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
-        group_images: images whose tokens are routed together, sharing the buffers; 8 in the original.
-        noise_std: standard deviation of the noise on the router's logits while training, in units of 1/E.
-        evaluation_capacity_factor: the capacity factor outside of training; None for the same.
-        dropout: rate after each of an expert's two layers; None for the network's own rate.
+        batch_priority: Whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
+        group_images: Images whose tokens are routed together, sharing the buffers; 8 in the original.
+        noise_std: Standard deviation of the noise on the router's logits while training, in units of 1/E.
+        evaluation_capacity_factor: The capacity factor outside of training; None for the same.
+        dropout: Rate after each of an expert's two layers; None for the network's own rate.
     """
 
     blocks: tuple[int, ...]
@@ -123,7 +123,7 @@ class MixtureOfExperts(nn.Module):
         Which part that is says `rows`, and of a whole network `shared_rows`.
 
         Raises:
-            ModelError: the processes cannot share the experts evenly.
+            ModelError: The processes cannot share the experts evenly.
         """
         experts, world = self.config.num_experts, dist.get_world_size(group)
         if experts % world:
@@ -253,7 +253,7 @@ def change_experts(network: nn.Module, **changes: Any) -> None:  # noqa: ANN401 
     """Change how the experts of a network work, such as their `capacity_factor`, as fine-tuning does; the weights stay.
 
     Raises:
-        ModelError: it has no experts, or an impossible value.
+        ModelError: It has no experts, or an impossible value.
     """
     layers = [layer for layer in network.modules() if isinstance(layer, MixtureOfExperts)]
     if not layers:

@@ -109,9 +109,9 @@ def plain_attention(projected: Projected, num_heads: int, added: Added | None = 
     """Return what `packed_attention` must equal: the paper's appendix A, equations 5 to 7, head by head.
 
     Args:
-        projected: query, key and value of all heads side by side: (batch, tokens, 3 * dim).
-        num_heads: heads, each of dim / num_heads channels.
-        added: to the scores of every image, such as relative positions; nothing if None.
+        projected: Query, key and value of all heads side by side: (batch, tokens, 3 * dim).
+        num_heads: Heads, each of dim / num_heads channels.
+        added: What is added to the scores of every image, such as relative positions; nothing if None.
     """
     batch, tokens, width = projected.shape
     query, key, value = projected.view(batch, tokens, 3, num_heads, -1).permute(2, 0, 3, 1, 4)

@@ -76,12 +76,12 @@ class ModelConfig:
     """What the config of every family says.
 
     Attributes:
-        image_size: height and width of the images, pixels.
-        num_classes: logits (K).
-        head_bias: initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
-        dropout: rate, where the family's paper has it.
-        attention_dropout: rate on the attention probabilities; 0 in every published model.
-        stochastic_depth: rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
+        image_size: Height and width of the images, pixels.
+        num_classes: Logits (K).
+        head_bias: Initial bias of the head: -10 with the sigmoid loss of the original's large sets, else 0.
+        dropout: Rate, where the family's paper has it.
+        attention_dropout: Rate on the attention probabilities; 0 in every published model.
+        stochastic_depth: Rate of leaving out a residual branch in the last block, growing linearly from 0 in the first.
     """
 
     image_size: tuple[int, int] = (224, 224)
@@ -131,9 +131,9 @@ class Outputs:
     """What a network gives while it trains.
 
     Attributes:
-        logits: the classification head's logits, (batch, classes).
-        distillation_logits: the distillation head's, (batch, classes), where there is one.
-        auxiliary: auxiliary losses by name, scalars.
+        logits: The classification head's logits, (batch, classes).
+        distillation_logits: The distillation head's, (batch, classes), where there is one.
+        auxiliary: Auxiliary losses by name, scalars.
     """
 
     logits: Tensor
@@ -177,8 +177,8 @@ class Model(nn.Module, ABC):
         """Return what the backbone makes of the images, for a head of whatever kind.
 
         Args:
-            images: at the network's size.
-            part: which examples of a batch these are, while training with stochastic depth; None for all.
+            images: Images at the network's size.
+            part: Which examples of a batch these are, while training with stochastic depth; None for all.
         """
 
     def features(self, images: Images, part: BatchPart | None = None) -> Features:
@@ -189,7 +189,7 @@ class Model(nn.Module, ABC):
         """Return the pooled representation of what `encode` gave: what `features` returns, where a caller needs both.
 
         Raises:
-            ModelError: the network does not say how.
+            ModelError: The network does not say how.
         """
         raise ModelError(f"{type(self).__name__} does not say how it pools what its backbone gives.")
 
@@ -217,7 +217,7 @@ class Model(nn.Module, ABC):
         """Make the network take images of another size, an int or (height, width), in pixels.
 
         Raises:
-            ModelError: the network cannot take that size.
+            ModelError: The network cannot take that size.
         """
         size = (image_size, image_size) if isinstance(image_size, int) else image_size
         self.config = dataclasses.replace(self.config, image_size=size)
@@ -226,7 +226,7 @@ class Model(nn.Module, ABC):
         """Change the regularisation in place, as fine-tuning does; the weights stay.
 
         Raises:
-            ModelError: a rate above 0 that the family has no place for.
+            ModelError: A rate above 0 that the family has no place for.
         """
         self.config = dataclasses.replace(
             self.config, dropout=dropout, attention_dropout=attention_dropout, stochastic_depth=stochastic_depth
@@ -293,7 +293,7 @@ class Model(nn.Module, ABC):
         """Refuse images of another size than the network's, where its tables are of that size.
 
         Raises:
-            ModelError: both sizes are named.
+            ModelError: Both sizes are named.
         """
         if images.shape[-2:] != self.image_size:
             raise ModelError(
@@ -388,7 +388,7 @@ def refuse_rates(config: ModelConfig, family: str, *names: str) -> None:
     """Refuse rates that a family has no place for.
 
     Raises:
-        ModelError: one of the named rates is above 0.
+        ModelError: One of the named rates is above 0.
     """
     for name in names:
         if getattr(config, name):

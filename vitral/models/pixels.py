@@ -18,7 +18,7 @@ class PixelsConfig(ModelConfig):
     """Everything that makes one linear model on pixels, besides what `ModelConfig` says.
 
     Attributes:
-        side: height and width to which an image is shrunk, pixels.
+        side: Height and width to which an image is shrunk, pixels.
     """
 
     side: int = 16

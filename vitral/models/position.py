@@ -34,9 +34,9 @@ def resize_position_embedding(
     The extra tokens' rows are not part of `grid`. An equal size returns the very same tensor.
 
     Args:
-        grid: the embeddings in row-major order.
-        old: rows and columns of `grid`.
-        new: rows and columns wanted.
+        grid: The embeddings in row-major order.
+        old: Rows and columns of `grid`.
+        new: Rows and columns wanted.
         method: "bilinear", "bicubic", "bicubic-antialias" or "bicubic-dinov2".
     """
     if old == new:
@@ -75,12 +75,12 @@ class PositionEmbedding(nn.Module):
     leave the class token as it is. Nothing is added of `relative` and `relative-2d` ones, which stand in the attention.
 
     Args:
-        kind: which embedding.
-        grid: rows and columns of patches.
-        dim: width of a token.
-        prefix: how many tokens (class, distillation) come before the patches.
-        prefix_rows: whether a learned embedding has rows for them.
-        method: how it is interpolated to another grid.
+        kind: The kind of embedding.
+        grid: Rows and columns of patches.
+        dim: Width of a token.
+        prefix: How many tokens (class, distillation) come before the patches.
+        prefix_rows: Whether a learned embedding has rows for them.
+        method: How it is interpolated to another grid.
     """
 
     table: Tensor
@@ -168,9 +168,9 @@ class RelativeGrid(nn.Module):
     does, and is free to learn otherwise.
 
     Args:
-        num_heads: heads, each with a table of its own.
-        grid: rows and columns of patches.
-        prefix: how many tokens (class, distillation, registers) come before the patches.
+        num_heads: Heads, each with a table of its own.
+        grid: Rows and columns of patches.
+        prefix: How many tokens (class, distillation, registers) come before the patches.
     """
 
     index: Tensor

@@ -22,7 +22,7 @@ def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
     built, not on a compiled one.
 
     Raises:
-        ModelError: no module matches.
+        ModelError: No module matches.
     """
     recorded: dict[str, Tensor] = {}
     names = {module: name for name, module in _named_modules(model) if fnmatch.fnmatchcase(name, pattern)}

@@ -27,8 +27,8 @@ class ResNetConfig(ModelConfig):
     """Everything that makes one ResNet, besides what `ModelConfig` says.
 
     Attributes:
-        stages: residual units in each of the four stages.
-        bottleneck: three convolutions a unit (50 layers and more) instead of two (18 and 34).
+        stages: Residual units in each of the four stages.
+        bottleneck: Three convolutions a unit (50 layers and more) instead of two (18 and 34).
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)

@@ -22,9 +22,9 @@ class Rotation:
     """How far the channels of each token's queries and keys are turned.
 
     Attributes:
-        cosine: of the angles, (tokens, head_dim).
-        sine: likewise.
-        interleaved: whether neighbouring channels turn together (EVA-02), or those of a head's two halves (DINOv3).
+        cosine: Cosines of the angles, (tokens, head_dim).
+        sine: Sines of the angles, (tokens, head_dim).
+        interleaved: Whether neighbouring channels turn together (EVA-02), or those of a head's two halves (DINOv3).
     """
 
     cosine: Float[Tensor, "tokens head_dim"]
@@ -38,8 +38,8 @@ def rotate(
     """Turn each channel together with its fellow by their token's angle; in float32.
 
     Args:
-        heads: queries or keys, of the first tokens if not of all.
-        rotation: of all tokens.
+        heads: Queries or keys, of the first tokens if not of all.
+        rotation: The rotation of all tokens.
     """
     count = heads.shape[2]
     values = heads.float()
@@ -60,8 +60,8 @@ def rotation_table(kind: RotaryKind, grid: tuple[int, int], head_dim: int) -> Fl
 
     Args:
         kind: "dinov3" or "eva02".
-        grid: rows and columns of patches.
-        head_dim: channels of a head, a multiple of 4.
+        grid: Rows and columns of patches.
+        head_dim: Channels of a head, a multiple of 4.
     """
     count = head_dim // 4
     if kind == "dinov3":
@@ -81,8 +81,8 @@ class RotaryPosition(nn.Module):
 
     Args:
         kind: "dinov3" or "eva02".
-        grid: rows and columns of patches.
-        head_dim: channels of an attention head.
+        grid: Rows and columns of patches.
+        head_dim: Channels of an attention head.
     """
 
     table: Tensor

@@ -13,13 +13,13 @@ def encoder_changes(name: str, said: Mapping[str, int]) -> dict[str, int]:
     """Return the changes of a variant's config that give its encoder another shape.
 
     Args:
-        name: a variant.
-        said: blocks ("depth", L), width of a token ("width", D), width inside the MLP ("mlp_width") and attention heads
+        name: A variant.
+        said: Blocks ("depth", L), width of a token ("width", D), width inside the MLP ("mlp_width") and attention heads
             ("heads", k), or some of them; the others stay the variant's, but that of another width and no heads the heads
             keep their width (D / k), as from the paper's Base to its Large (table 1).
 
     Raises:
-        ModelError: no such variant, one that is no Vision Transformer, or a width that cannot be shared out to its heads.
+        ModelError: No such variant, one that is no Vision Transformer, or a width that cannot be shared out to its heads.
     """
     config = variant(name)
     if said and not isinstance(config, ViTConfig):

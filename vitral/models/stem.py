@@ -26,11 +26,11 @@ class StemConfig:
     """A ResNet before the transformer.
 
     Attributes:
-        stages: residual units in each stage; empty for the root alone, a convolution and a pooling.
-        width_factor: widens every layer.
-        weight_eps: of the weight standardisation.
-        weight_eps_inside: whether it is added under the root (timm) or to the standard deviation (the original).
-        norm_eps: of the group norms.
+        stages: Residual units in each stage; empty for the root alone, a convolution and a pooling.
+        width_factor: Widens every layer.
+        weight_eps: The epsilon of the weight standardisation.
+        weight_eps_inside: Whether that is added under the root (timm) or to the standard deviation (the original).
+        norm_eps: The epsilon of the group norms.
     """
 
     stages: tuple[int, ...] = (3, 4, 6, 3)

@@ -30,8 +30,8 @@ class StochasticDepth(nn.Module):
         """Return the branch, zero for a share `rate` of the examples and scaled up for the others.
 
         Args:
-            branch: what the residual block adds.
-            part: which examples these are; None where they are the whole batch.
+            branch: What the residual block adds.
+            part: Which examples these are; None where they are the whole batch.
         """
         if not self.training or self.rate == 0.0:
             return branch

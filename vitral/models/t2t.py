@@ -37,11 +37,11 @@ class T2TConfig(ModelConfig):
     """Everything that makes one T2T-ViT, besides what `ModelConfig` says.
 
     Attributes:
-        tokens: the layer between two splits: "performer", of linear cost, or "transformer" (the models named t).
-        dim: width of a token in the backbone (D).
-        depth: blocks of the backbone.
-        mlp_dim: width inside the MLP.
-        num_heads: attention heads.
+        tokens: The layer between two splits: "performer", of linear cost, or "transformer" (the models named t).
+        dim: Width of a token in the backbone (D).
+        depth: Blocks of the backbone.
+        mlp_dim: Width inside the MLP.
+        num_heads: Attention heads.
     """
 
     tokens: Literal["performer", "transformer"] = "performer"

@@ -252,7 +252,7 @@ class ViT(TokenModel):
         """Take images of another size: the position embedding is interpolated (paper section 3.2).
 
         Raises:
-            ModelError: the patches do not divide that size, or positions are relative, of which only one grid is known.
+            ModelError: The patches do not divide that size, or positions are relative, of which only one grid is known.
         """
         if self.config.position == "relative" and _other_grid(self.config, image_size):
             raise ModelError("Relative positions are of one image size; take the network at the size that it learned.")

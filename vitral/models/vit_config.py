@@ -39,37 +39,37 @@ class ViTConfig(ModelConfig):
     Dropout comes after the position embedding and every dense layer but query, key and value.
 
     Attributes:
-        patch_size: height and width of a patch, pixels (P); with a stem, positions of its feature map.
-        patch_stride: step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
-        dim: width of a token (D).
-        depth: number of encoder blocks (L).
-        mlp_dim: width inside the MLP, behind the gate if it has one.
-        num_heads: attention heads (k).
-        position: position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size),
+        patch_size: Height and width of a patch, pixels (P); with a stem, positions of its feature map.
+        patch_stride: Step between patches, likewise; smaller than the patch, they overlap. None: the patch size.
+        dim: Width of a token (D).
+        depth: Number of encoder blocks (L).
+        mlp_dim: Width inside the MLP, behind the gate if it has one.
+        num_heads: Attention heads (k).
+        position: Position embedding: "learned" (1-D, the paper's), "learned-2d", "sincos-2d", "relative" (of one image size),
             "relative-2d" (in rows and columns, of each head alone; see `RelativeGrid`) or "none".
         pooling: "token" (the class token, the paper's), "gap" (mean over the patches), "map" (attention pooling) or "token-gap"
             (class token and mean, one after the other: DINOv2's linear classifiers).
-        representation_size: width of the tanh layer before the head, the pre-training MLP head; None for none.
+        representation_size: Width of the tanh layer before the head, the pre-training MLP head; None for none.
         gelu: "tanh", the original's form, "exact" (DeiT, timm and transformers) or "quick".
-        registers: extra learned tokens that hold no patch (arXiv 2309.16588).
-        layer_scale: initial factor on residual branches (arXiv 2103.17239); None for none.
-        stem: the convolutions of a hybrid, a ResNet or those of a `WhitenedStem`; None for none.
-        distilled: whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
-        experts: the blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
-        norm_eps: epsilon of the layer norms.
-        qkv_bias: whether the query, key and value projections have biases.
-        position_resize: how the position embedding goes to another grid: "bilinear" (the paper's), "bicubic" (DeiT's),
+        registers: Extra learned tokens that hold no patch (arXiv 2309.16588).
+        layer_scale: Initial factor on residual branches (arXiv 2103.17239); None for none.
+        stem: The convolutions of a hybrid, a ResNet or those of a `WhitenedStem`; None for none.
+        distilled: Whether there is a distillation token with a head of its own (DeiT, arXiv 2012.12877, section 4).
+        experts: The blocks with a mixture of experts (V-MoE, arXiv 2106.05974); None for none.
+        norm_eps: Epsilon of the layer norms.
+        qkv_bias: Whether the query, key and value projections have biases.
+        position_resize: How the position embedding goes to another grid: "bilinear" (the paper's), "bicubic" (DeiT's),
             "bicubic-antialias" (timm's) or "bicubic-dinov2"; see `resize_position_embedding`.
-        class_position: whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
-        even_depth: whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
-        initialization: how weights are drawn: as in "vit" (vision_transformer), "big_vision", "deit" or, ours, "whitened"; see
+        class_position: Whether the class and distillation tokens have positions, too; DeiT III's and big_vision's have none.
+        even_depth: Whether stochastic depth has the same rate in all blocks (DeiT III), instead of one that grows from 0.
+        initialization: How weights are drawn: as in "vit" (vision_transformer), "big_vision", "deit" or, ours, "whitened"; see
             `init_weights`.
         mlp: "plain", "swiglu" (a gate of SiLU: the largest of DINOv2) or "swiglu-norm" (with a norm before its last layer).
-        rotary: how queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
-        norm_before: whether there is a norm between the positions and the first block (CLIP).
-        norm_pooled: whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
-        patch_bias: whether the projection of the patches has a bias; CLIP's has none.
-        position_at: where positions are added (appendix D.4): "input", to the tokens before the encoder; "layers", at the
+        rotary: How queries and keys are turned by where their patches lie: "none", as in "dinov3" or as in "eva02".
+        norm_before: Whether there is a norm between the positions and the first block (CLIP).
+        norm_pooled: Whether the last norm comes after the mean over the patches, not before it (MAE's fine-tuned networks).
+        patch_bias: Whether the projection of the patches has a bias; CLIP's has none.
+        position_at: Where positions are added (appendix D.4): "input", to the tokens before the encoder; "layers", at the
             beginning of every block, each with its own; "layers-shared", there too, all with the same.
     """
 

@@ -29,9 +29,9 @@ class WhitenedStemConfig:
     """Whitened patches and convolutions before the transformer.
 
     Attributes:
-        patch: side of the whitened patches, pixels.
-        step: between them, pixels.
-        widths: channels of the stages, each of which halves the map.
+        patch: Side of the whitened patches, pixels.
+        step: The step between them, pixels.
+        widths: Channels of the stages, each of which halves the map.
     """
 
     patch: int = 2

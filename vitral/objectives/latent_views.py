@@ -27,10 +27,10 @@ class LatentViews(nn.Module):
     """A network and a projector, thrown away in the end: three linear layers with batch norm and ReLU between.
 
     Args:
-        network: the model to pre-train.
-        hidden: width of the projector's two hidden layers.
-        dimensions: of a projection.
-        seed: of the projector's weights.
+        network: The model to pre-train.
+        hidden: Width of the projector's two hidden layers.
+        dimensions: The dimensions of a projection.
+        seed: The seed of the projector's weights.
     """
 
     def __init__(self, network: Model, *, hidden: int, dimensions: int, seed: int) -> None:

@@ -27,15 +27,15 @@ class MaskedAutoencoder(nn.Module):
     """A Vision Transformer that sees some patches of an image, and a decoder that rebuilds the others.
 
     Args:
-        network: the model to pre-train; its patches must be a plain grid, with positions at the input.
-        share: the fraction of patches that are hidden.
-        depth: blocks of the decoder.
-        width: of its tokens.
-        heads: of its attention.
-        seed: of the decoder's weights.
+        network: The model to pre-train; its patches must be a plain grid, with positions at the input.
+        share: The fraction of patches that are hidden.
+        depth: Blocks of the decoder.
+        width: The width of its tokens.
+        heads: The heads of its attention.
+        seed: The seed of the decoder's weights.
 
     Raises:
-        ModelError: the model cannot do without some of its patches.
+        ModelError: The model cannot do without some of its patches.
     """
 
     def __init__(self, network: nn.Module, *, share: float, depth: int, width: int, heads: int, seed: int) -> None:

@@ -28,12 +28,12 @@ class MaskedPatchPrediction(nn.Module):
     """A Vision Transformer with a mask embedding and a head that predicts colours.
 
     Args:
-        network: the model to pre-train; its patches must be a plain grid, without stem or overlap.
-        share: the fraction of patches that are corrupted.
-        seed: of the head's weights.
+        network: The model to pre-train; its patches must be a plain grid, without stem or overlap.
+        share: The fraction of patches that are corrupted.
+        seed: The seed of the head's weights.
 
     Raises:
-        ModelError: the model is not a plain Vision Transformer.
+        ModelError: The model is not a plain Vision Transformer.
     """
 
     def __init__(self, network: nn.Module, *, share: float, seed: int) -> None:

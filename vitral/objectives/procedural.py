@@ -49,13 +49,13 @@ class ProceduralWarmup(nn.Module):
     """A Vision Transformer that reads words instead of patches, and a head that says which symbols are hidden.
 
     Args:
-        network: the model to warm up.
-        kinds: of brackets (k); there are twice as many symbols.
-        share: of the symbols that are hidden.
-        seed: of the table and the head.
+        network: The model to warm up.
+        kinds: Number of kinds of brackets (k); there are twice as many symbols.
+        share: The share of the symbols that are hidden.
+        seed: The seed of the table and the head.
 
     Raises:
-        ModelError: the model is no Vision Transformer.
+        ModelError: The model is no Vision Transformer.
     """
 
     def __init__(self, network: nn.Module, *, kinds: int, share: float, seed: int) -> None:

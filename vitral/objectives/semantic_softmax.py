@@ -22,9 +22,9 @@ class SemanticHead(nn.Module):
     """A network, and a layer for the labels of the tree that are no classes of its own.
 
     Args:
-        network: that learns.
-        others: labels besides its classes.
-        seed: of the layer.
+        network: The network that learns.
+        others: Labels besides its classes.
+        seed: The seed of the layer.
     """
 
     def __init__(self, network: Model, others: int, *, seed: int) -> None:
@@ -47,9 +47,9 @@ class Level(nn.Module):
     """One level of a tree.
 
     Args:
-        labels: the column of each of its labels among all logits.
-        told: the place in the level of each class; None below the class.
-        weight: of its loss.
+        labels: The column of each of its labels among all logits.
+        told: The place in the level of each class; None below the class.
+        weight: The weight of its loss.
     """
 
     def __init__(self, labels: Sequence[int], told: Sequence[int | None], weight: float) -> None:

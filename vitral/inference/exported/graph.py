@@ -30,9 +30,9 @@ class Port:
     """An input or output of a graph.
 
     Attributes:
-        name: its name.
-        dtype: numpy's name of its type: "uint8".
-        shape: its axes; None for one of any length.
+        name: Its name.
+        dtype: Numpy's name of its type: "uint8".
+        shape: Its axes; None for one of any length.
     """
 
     name: str
@@ -44,14 +44,14 @@ class Graph(ABC):
     """A file and the runtime that computes it; nothing is computed before it is asked for, or kept when it is pickled.
 
     Args:
-        path: the file.
-        precision: in which the runtime computes what is not of integers.
+        path: The file.
+        precision: The precision of what is not of integers.
 
     Attributes:
-        engine: the runtime.
-        metadata: what the file says of itself, texts by name.
-        inputs: what it takes.
-        outputs: what it gives.
+        engine: The runtime.
+        metadata: What the file says of itself, texts by name.
+        inputs: What it takes.
+        outputs: What it gives.
     """
 
     engine: ClassVar[str]

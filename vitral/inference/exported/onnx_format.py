@@ -100,7 +100,7 @@ class OnnxGraph(Graph):
     """See `Graph`.
 
     Raises:
-        WeightsError: it is not a readable ONNX file; the message names it.
+        WeightsError: It is not a readable ONNX file; the message names it.
     """
 
     engine: ClassVar[str] = "onnxruntime"

@@ -42,7 +42,7 @@ def open_graph(path: Path, engine: EngineChoice | None = None, precision: Precis
 
     Args:
         path: The file.
-        engine: That runtime, "auto" or None.
+        engine: The name of that runtime, "auto" or None.
         precision: The precision in which it computes; None and "auto" for fp32, or int8 where its layers are of integers.
 
     Raises:

@@ -96,7 +96,7 @@ class OpenVinoGraph(Graph):
     """See `Graph`.
 
     Raises:
-        WeightsError: it is not a readable file of OpenVINO's; the message names it.
+        WeightsError: It is not a readable file of OpenVINO's; the message names it.
     """
 
     engine: ClassVar[str] = "openvino"
