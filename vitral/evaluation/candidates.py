@@ -13,7 +13,7 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
-from vitral.inference.choice import INTEGERS, Computation, predictor_in, ways_of
+from vitral.inference.choice import INTEGERS, Computation, computations_of, predictor_in
 from vitral.inference.engines import Precision
 from vitral.inference.merging import check_merging
 from vitral.inference.predictor import Predictor
@@ -76,7 +76,7 @@ def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
 
 def _ways(classifier: Classifier) -> list[Computation]:
     """Return every runtime in every precision that this machine computes the network in."""
-    plain = ways_of(classifier.model, "auto", "auto")
+    plain = computations_of(classifier.model, "auto", "auto")
     return [*plain, INTEGERS] if classifier.quantization is not None and has_int8() else plain
 
 

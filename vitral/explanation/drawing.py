@@ -121,9 +121,9 @@ class _Foot:
         self._draw_legend(draw, legend)
         y += self.more
         _write(draw, f"method: {self.content.method}", (text, y + 1.35 * line), text, self._room(), MUTED)
-        for number, said in enumerate(self.warning):
+        for number, note in enumerate(self.warning):
             below = y + (2.3 if self.beside else 4.6) * line + number * line
-            _write(draw, said, (text, below), text, self.width, WARNING)
+            _write(draw, note, (text, below), text, self.width, WARNING)
 
     def _room(self) -> float:
         return self.width - 2 * self.text - (LEGEND + 2) * self.text * self.beside
@@ -144,8 +144,8 @@ class _Foot:
         left, top = round(corner[0]), round(corner[1])
         text, width, height = self.text, LEGEND * self.text, round(0.9 * self.text)
         if self.field.highest <= self.field.lowest:
-            said = "all parts count alike" if self.field.highest else "nothing speaks for it"
-            _write(draw, said, (left, top), text, width, MUTED)
+            note = "all parts count alike" if self.field.highest else "nothing speaks for it"
+            _write(draw, note, (left, top), text, width, MUTED)
             return
         colours = colour_scale()
         for column in range(width):

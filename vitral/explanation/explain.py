@@ -94,8 +94,8 @@ class Explanation:
     @property
     def headline(self) -> str:
         """The class that is explained and its probability; if the answer is another, this is said, and which."""
-        shown, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
-        return shown if answer == self.label else f"map of {shown}, answer {answer} {probability:.1%}"
+        explained, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
+        return explained if answer == self.label else f"map of {explained}, answer {answer} {probability:.1%}"
 
     @property
     def described(self) -> str:
@@ -133,7 +133,7 @@ class Explanation:
             self.described,
             self.warning,
             answer=None if self.top[0][0] == self.label else self.top[0],
-            nearest=tuple((one.image, one.label, one.similarity) for one in self.nearest),
+            nearest=tuple((neighbour.image, neighbour.label, neighbour.similarity) for neighbour in self.nearest),
             nearest_of=self.nearest_of,
         )
         return draw(content, style)

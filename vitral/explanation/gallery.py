@@ -98,7 +98,7 @@ class Gallery:
 def explain_all(
     classifier: Classifier,
     images: Sequence[Unlabelled],
-    asked: GallerySettings,
+    settings: GallerySettings,
     *,
     worst_first: bool = False,
     most: int = MOST,
@@ -109,7 +109,7 @@ def explain_all(
     Args:
         classifier: The network with its preprocessing.
         images: What to explain.
-        asked: How.
+        settings: What is shown of each.
         worst_first: Predict all images first, and take those whose class got the least probability, or, where the class is
             not known, those that the classifier is least sure of.
         most: How many are explained; of more these are evenly spaced.
@@ -132,7 +132,7 @@ def explain_all(
         if len(entries) == most:
             break
         try:
-            entries.append(_entry(classifier, image, asked))
+            entries.append(_entry(classifier, image, settings))
         except ImageError as error:
             _skip(image, error, unreadable, listener)
         listener(Progress("explain", len(entries), min(most, len(candidates))))
@@ -175,15 +175,15 @@ def _skip(image: Unlabelled, error: ImageError, unreadable: dict[str, None], lis
     listener(Message(f"Skipped: {error}", warning=True))
 
 
-def _entry(classifier: Classifier, image: Unlabelled, asked: GallerySettings) -> GalleryEntry:
+def _entry(classifier: Classifier, image: Unlabelled, settings: GallerySettings) -> GalleryEntry:
     explanation = explain(
         classifier,
         image.read(),
-        method=asked.method,
-        label=asked.label,
-        layer=asked.layer,
-        head=asked.head,
-        training=asked.training,
+        method=settings.method,
+        label=settings.label,
+        layer=settings.layer,
+        head=settings.head,
+        training=settings.training,
         score=True,
         listener=ignore,
     )

@@ -136,8 +136,8 @@ def compute(predictor: Predictor, images: Images, request: MapRequest) -> Maps:
     """
     if predictor.no_rollout == NO_ATTENTION and request.method in OF_ATTENTION:
         other = method_for(predictor)
-        said = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
-        raise ModelError(f"{said} ({argument('method', 'auto')}).")
+        refusal = f"{predictor.describe()} cannot be explained by {request.method}: {NO_ATTENTION}; {other} explains it"
+        raise ModelError(f"{refusal} ({argument('method', 'auto')}).")
     return WAYS[request.method](predictor, images, request)
 
 

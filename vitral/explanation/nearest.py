@@ -101,14 +101,14 @@ class TrainingImages:
             count: How many at most.
         """
         similarities = self.features @ functional.normalize(features, dim=0)
-        shown: list[Neighbour] = []
+        neighbours: list[Neighbour] = []
         for index in torch.argsort(similarities, descending=True, stable=True).tolist():
-            if len(shown) == count:
+            if len(neighbours) == count:
                 break
             other = self.source.image(index)
             if not np.array_equal(other, pixels):
-                shown.append(self._neighbour(index, float(similarities[index]), other))
-        return tuple(shown)
+                neighbours.append(self._neighbour(index, float(similarities[index]), other))
+        return tuple(neighbours)
 
     def _neighbour(self, index: int, similarity: float, pixels: Pixels) -> Neighbour:
         label = ", ".join(self.class_names[number] for number in classes_of(self.source.label(index)))

@@ -75,9 +75,9 @@ class Exported:
 
     def lines(self) -> tuple[str, ...]:
         """Return it for people."""
-        said = [line for check in self.checks for line in check.lines()]
+        checked = [line for check in self.checks for line in check.lines()]
         cosines = [f"  {name}  {value:.6f}" for name, value in self.cosines.items()]
-        return f"Wrote {self.file}", *said, *(("Cosine of each layer's values:", *cosines) if cosines else ())
+        return f"Wrote {self.file}", *checked, *(("Cosine of each layer's values:", *cosines) if cosines else ())
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON values."""

@@ -219,13 +219,13 @@ def first_different(cosines: Mapping[str, float]) -> str:
     return next((name for name, cosine in cosines.items() if not cosine >= SAME), "")
 
 
-def _keep(kept: dict[str, np.ndarray], name: str, module: nn.Module, arguments: Any, output: object) -> None:  # noqa: ANN401
+def _keep(values: dict[str, np.ndarray], name: str, module: nn.Module, arguments: Any, output: object) -> None:  # noqa: ANN401
     if isinstance(output, Tensor):
-        kept[name] = output.float().numpy()
+        values[name] = output.float().numpy()
 
 
-def _cosine(one: np.ndarray, other: np.ndarray) -> float:
+def _cosine(own: np.ndarray, found: np.ndarray) -> float:
     """Return the cosine times the ratio of both lengths, the shorter to the longer: 1 for the same values only."""
-    first, second = one.ravel().astype(np.float64), other.ravel().astype(np.float64)
+    first, second = own.ravel().astype(np.float64), found.ravel().astype(np.float64)
     longest = max(float(first @ first), float(second @ second))
     return float(first @ second) / longest if longest > 0 else 1.0

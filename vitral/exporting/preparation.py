@@ -147,8 +147,8 @@ class PreparationGraph(nn.Module):
 
         A sum of products with such integers does not fit float32; those of their upper and of their lower halves do.
         """
-        kept = torch.arange(self.preprocessing.image_size[number]) + axis.first
-        weights = self._weights(axis, kept, pixels.shape[2])
+        outputs = torch.arange(self.preprocessing.image_size[number]) + axis.first
+        weights = self._weights(axis, outputs, pixels.shape[2])
         if not self.in_8_bits or self.preprocessing.interpolation == "nearest":
             return weights.float() @ pixels
         scale = torch.tensor(2.0**PILLOW_BITS, dtype=torch.float64)
@@ -226,12 +226,12 @@ def _cubic(distance: Tensor, a: float) -> Tensor:
     return torch.where(distance < 1, near, torch.where(distance < 2, far, torch.zeros_like(far)))
 
 
-def _either(which: Bool[Tensor, ""], one: _Axis, other: _Axis) -> _Axis:
+def _either(which: Bool[Tensor, ""], first: _Axis, second: _Axis) -> _Axis:
     return _Axis(
-        torch.where(which, one.start, other.start),
-        torch.where(which, one.span, other.span),
-        torch.where(which, one.whole, other.whole),
-        torch.where(which, one.first, other.first),
+        torch.where(which, first.start, second.start),
+        torch.where(which, first.span, second.span),
+        torch.where(which, first.whole, second.whole),
+        torch.where(which, first.first, second.first),
     )
 
 

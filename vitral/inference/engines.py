@@ -69,9 +69,9 @@ def thread_count() -> int:
     """Return how many threads a runtime is given: torch's own where it is loaded, else one for each core, or as asked."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    if asked.isdigit() and int(asked):
-        return int(asked)
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads):
+        return int(threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

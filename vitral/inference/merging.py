@@ -150,7 +150,7 @@ def merged(
         scores[:, :, 0] = -torch.inf
     best, match = scores.max(dim=-1)
     order = best.argsort(dim=-1, descending=True)
-    gone, kept = order[:, :count], order[:, count:].sort(dim=-1).values
+    gone, remaining = order[:, :count], order[:, count:].sort(dim=-1).values
     into = match.gather(1, gone)
     # In float32: bfloat16 counts to 256.
     sizes = torch.ones_like(tokens[:, :, :1], dtype=torch.float32) if sizes is None else sizes
@@ -160,7 +160,7 @@ def merged(
         even, odd, width = values[:, ::2], values[:, 1::2], values.shape[-1]
         moved = even.gather(1, gone[..., None].expand(-1, -1, width))
         odd = odd.scatter_add(1, into[..., None].expand(-1, -1, width), moved)
-        even = even.gather(1, kept[..., None].expand(-1, -1, width))
+        even = even.gather(1, remaining[..., None].expand(-1, -1, width))
         if distilled:
             return torch.cat([even[:, :1], odd[:, :1], even[:, 1:], odd[:, 1:]], dim=1)
         return torch.cat([even, odd], dim=1)

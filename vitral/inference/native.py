@@ -54,9 +54,9 @@ class _ByImage(nn.Module):
         """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
         lengths = [image.tokens.shape[1] for image in self.images]
         heads = zip(
-            *(torch.split(one, lengths, dim=2) for one in self.attention.project(tokens, None, None)), strict=True
+            *(torch.split(part, lengths, dim=2) for part in self.attention.project(tokens, None, None)), strict=True
         )
-        mixed = [attend(*one, bias=self._bias(image)) for one, image in zip(heads, self.images, strict=True)]
+        mixed = [attend(*part, bias=self._bias(image)) for part, image in zip(heads, self.images, strict=True)]
         return cast(Tensor, self.attention.out(torch.cat(mixed, dim=2).transpose(1, 2).flatten(2)))
 
     def _bias(self, image: TokenGrid) -> Tensor | None:
@@ -139,7 +139,7 @@ class NativeAspect:
         most = LONGEST * (math.prod(grid.sides) + grid.prefix)
         sequence: list[TokenGrid] = []
         for image in images:
-            if sequence and sum(one.tokens.shape[1] for one in (*sequence, image)) > most:
+            if sequence and sum(packed.tokens.shape[1] for packed in (*sequence, image)) > most:
                 yield sequence
                 sequence = []
             sequence.append(image)

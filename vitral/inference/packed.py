@@ -106,13 +106,13 @@ def pack(network: Model) -> Model:
     Left as they are: experts' routers, and what a last block projects of some tokens only, which reads part of a weight.
     """
     last = network.blocks()[-1] if network.blocks() else nn.Identity()
-    kept = {id(module.qkv) for module in last.modules() if isinstance(module, Attention)}
+    partial = {id(module.qkv) for module in last.modules() if isinstance(module, Attention)}
     for module in network.modules():
         if isinstance(module, Mlp):
             _pack_mlp(module)
         if not isinstance(module, MixtureOfExperts):
             for name, layer in list(module.named_children()):
-                if type(layer) in (Linear, nn.Linear) and id(layer) not in kept:
+                if type(layer) in (Linear, nn.Linear) and id(layer) not in partial:
                     setattr(module, name, PackedLinear(cast(nn.Linear, layer)))
     for module in list(network.modules()):
         for name, block in list(module.named_children()):

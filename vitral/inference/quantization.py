@@ -129,8 +129,8 @@ class Quantization:
         if values is None:
             return None
         read = read_described(cls, values, "Its int8 form")
-        layers = {name: read_described(LayerRange, one, "A range") for name, one in read.layers.items()}
-        return cls(**{**{one.name: getattr(read, one.name) for one in fields(cls)}, "layers": layers})
+        layers = {name: read_described(LayerRange, layer, "A range") for name, layer in read.layers.items()}
+        return cls(**{**{layer.name: getattr(read, layer.name) for layer in fields(cls)}, "layers": layers})
 
     def check(self, network: Model) -> None:
         """Check that it is of a network.
@@ -141,8 +141,8 @@ class Quantization:
         known = linear_layers(network)
         if self.layers.keys() | set(self.kept) != known.keys() or self.layers.keys() & set(self.kept):
             raise VitralError("its int8 form is of a network with other layers")
-        for name, one in self.layers.items():
-            one.factors(known[name].in_features)
+        for name, layer in self.layers.items():
+            layer.factors(known[name].in_features)
 
 
 def check_weights(network: Model) -> None:

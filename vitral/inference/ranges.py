@@ -100,12 +100,12 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
     }
     layers, generator = linear_layers(copied), torch.Generator().manual_seed(0)
     observed = {name: _Observed(layer, generator) for name, layer in layers.items()}
-    for name, one in observed.items():
-        copied.set_submodule(name, one)
+    for name, layer in observed.items():
+        copied.set_submodule(name, layer)
     with torch.no_grad():
         for images in batches:
             copied(images)
-        return {name: _best(one, smooth=id(one.layer) in after_norm) for name, one in observed.items()}
+        return {name: _best(layer, smooth=id(layer.layer) in after_norm) for name, layer in observed.items()}
 
 
 def _best(seen: _Observed, *, smooth: bool) -> LayerFit:

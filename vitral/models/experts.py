@@ -97,8 +97,8 @@ class ExpertLinear(nn.Module):
         """Xavier-uniform weights and biases of standard deviation 1e-6, the same for all experts, as in the original."""
         _, in_features, out_features = self.weight.shape
         limit = math.sqrt(6.0 / (in_features + out_features))
-        one = torch.empty(in_features, out_features, device=self.weight.device)
-        self.weight.copy_(one.uniform_(-limit, limit, generator=generator).expand_as(self.weight))
+        weight = torch.empty(in_features, out_features, device=self.weight.device)
+        self.weight.copy_(weight.uniform_(-limit, limit, generator=generator).expand_as(self.weight))
         bias = torch.empty(out_features, device=self.bias.device).normal_(std=1e-6, generator=generator)
         self.bias.copy_(bias.expand_as(self.bias))
 
@@ -163,8 +163,8 @@ class MixtureOfExperts(nn.Module):
         buffers = tokens.new_zeros(self.config.num_experts * capacity + 1, dim)
         buffers = buffers.index_copy(0, position, tokens[order])[:-1].view(self.config.num_experts, capacity, dim)
         outputs = self._experts(buffers).flatten(0, 1)
-        kept = torch.where(slots < capacity, values, 0.0)
-        weighted = outputs[position.clamp(max=len(outputs) - 1)] * kept[:, None].to(outputs.dtype)
+        gates = torch.where(slots < capacity, values, 0.0)
+        weighted = outputs[position.clamp(max=len(outputs) - 1)] * gates[:, None].to(outputs.dtype)
         return weighted.view(self.config.num_selected, count, dim).sum(dim=0), losses
 
     def _experts(self, buffers: Float[Tensor, "experts slots dim"]) -> Float[Tensor, "experts slots dim"]:

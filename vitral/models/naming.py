@@ -58,12 +58,12 @@ def variant_name(config: ModelConfig) -> str | None:
     return alike[0] if alike else None
 
 
-def same_tensors(one: ModelConfig, other: ModelConfig) -> bool:
+def same_tensors(config: ModelConfig, other: ModelConfig) -> bool:
     """Tell whether two configs differ in nothing but numerics, heads and routing, which tensors' shapes do not show."""
-    if type(one) is not type(other):
+    if type(config) is not type(other):
         return False
-    fields = [field for field in FAMILIES[family(one)].identity if field not in ("num_heads", "layer_scale")]
-    return all(_shape(getattr(one, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
+    fields = [field for field in FAMILIES[family(config)].identity if field not in ("num_heads", "layer_scale")]
+    return all(_shape(getattr(config, field)) == _shape(getattr(other, field)) for field in ("num_classes", *fields))
 
 
 def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config

@@ -46,8 +46,8 @@ def rotate(
     if rotation.interleaved:
         turned = torch.stack([-values[..., 1::2], values[..., ::2]], dim=-1).flatten(-2)
     else:
-        one, other = values.chunk(2, dim=-1)
-        turned = torch.cat([-other, one], dim=-1)
+        first, second = values.chunk(2, dim=-1)
+        turned = torch.cat([-second, first], dim=-1)
     return (values * rotation.cosine[:count] + turned * rotation.sine[:count]).to(heads.dtype)
 
 

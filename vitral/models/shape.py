@@ -9,12 +9,12 @@ from vitral.models.vit_config import ViTConfig
 FIELDS = {"depth": "depth", "width": "dim", "mlp_width": "mlp_dim", "heads": "num_heads"}  # of the config
 
 
-def encoder_changes(name: str, said: Mapping[str, int]) -> dict[str, int]:
+def encoder_changes(name: str, shape: Mapping[str, int]) -> dict[str, int]:
     """Return the changes of a variant's config that give its encoder another shape.
 
     Args:
         name: A variant.
-        said: Blocks ("depth", L), width of a token ("width", D), width inside the MLP ("mlp_width") and attention heads
+        shape: Blocks ("depth", L), width of a token ("width", D), width inside the MLP ("mlp_width") and attention heads
             ("heads", k), or some of them; the others stay the variant's, but that of another width and no heads the heads
             keep their width (D / k), as from the paper's Base to its Large (table 1).
 
@@ -22,14 +22,14 @@ def encoder_changes(name: str, said: Mapping[str, int]) -> dict[str, int]:
         ModelError: No such variant, one that is no Vision Transformer, or a width that cannot be shared out to its heads.
     """
     config = variant(name)
-    if said and not isinstance(config, ViTConfig):
+    if shape and not isinstance(config, ViTConfig):
         raise ModelError(
-            f"{name} has no '{next(iter(said))}' to set: depth, width, mlp_width and heads are a Vision Transformer's, such as "
-            "vit-b16's."
+            f"{name} has no '{next(iter(shape))}' to set: depth, width, mlp_width and heads are a Vision Transformer's, such "
+            "as vit-b16's."
         )
-    changes = {FIELDS[key]: value for key, value in said.items()}
-    if "width" in said and "heads" not in said:
-        changes["num_heads"] = _heads(name, config, said["width"])
+    changes = {FIELDS[key]: value for key, value in shape.items()}
+    if "width" in shape and "heads" not in shape:
+        changes["num_heads"] = _heads(name, config, shape["width"])
     return changes
 
 

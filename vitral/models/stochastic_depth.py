@@ -37,8 +37,8 @@ class StochasticDepth(nn.Module):
             return branch
         first, total = part or (0, len(branch))
         keep = torch.full((total, *[1] * (branch.ndim - 1)), 1.0 - self.rate, device=branch.device)
-        kept = torch.bernoulli(keep)[first : first + len(branch)]
-        return branch * (kept / (1.0 - self.rate)).to(branch.dtype)
+        mask = torch.bernoulli(keep)[first : first + len(branch)]
+        return branch * (mask / (1.0 - self.rate)).to(branch.dtype)
 
 
 def depth_rate(rate: float, index: int, count: int) -> float:

@@ -61,8 +61,8 @@ class TokenGrid:
     def keep(self, indices: Int64[Tensor, "batch kept"]) -> "TokenGrid":
         """Return these tokens with some of the patches only, those of `indices` in that order; they lie on no grid."""
         patches = self.patches
-        kept = patches.gather(1, indices[:, :, None].expand(-1, -1, patches.shape[2]))
-        tokens = torch.cat([self.tokens[:, : self.prefix], kept, self.appended], dim=1)
+        chosen = patches.gather(1, indices[:, :, None].expand(-1, -1, patches.shape[2]))
+        tokens = torch.cat([self.tokens[:, : self.prefix], chosen, self.appended], dim=1)
         return TokenGrid(tokens, None, self.prefix, self.suffix, self.losses)
 
     def with_tokens(self, tokens: Tokens) -> "TokenGrid":

@@ -93,5 +93,5 @@ def hidden_symbols_loss(
     hidden: Bool[Tensor, "batch symbols"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Return the mean cross-entropy of the hidden symbols, and the share of them that are said right."""
-    said, truth = logits[hidden].float(), words[hidden]
-    return functional.cross_entropy(said, truth), (said.argmax(dim=1) == truth).float().mean()
+    predicted, truth = logits[hidden].float(), words[hidden]
+    return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

@@ -52,11 +52,11 @@ class Level(nn.Module):
         weight: The weight of its loss.
     """
 
-    def __init__(self, labels: Sequence[int], told: Sequence[int | None], weight: float) -> None:
+    def __init__(self, labels: Sequence[int], places: Sequence[int | None], weight: float) -> None:
         super().__init__()
         self.weight = weight
-        matrix = torch.zeros(len(told), len(labels))
-        for row, place in enumerate(told):
+        matrix = torch.zeros(len(places), len(labels))
+        for row, place in enumerate(places):
             if place is not None:
                 matrix[row, place] = 1.0
         self.labels: Tensor
@@ -72,18 +72,18 @@ class Level(nn.Module):
         self, logits: Float[Tensor, "batch labels"], shares: Float[Tensor, "batch classes"], smoothing: float
     ) -> Float[Tensor, ""]:
         """Return the mean cross-entropy over the whole batch, images to which the level says nothing counted as 0."""
-        told = shares @ self.matrix
-        target = (1 - smoothing) * told + smoothing / told.shape[1] * told.sum(dim=1, keepdim=True)
+        targets = shares @ self.matrix
+        target = (1 - smoothing) * targets + smoothing / targets.shape[1] * targets.sum(dim=1, keepdim=True)
         return -(target * self.logits(logits).log_softmax(dim=1)).sum(dim=1).mean()
 
     def right(
         self, logits: Float[Tensor, "batch labels"], shares: Float[Tensor, "batch classes"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Return for how many images the level's most probable label is right, and to how many it says something."""
-        told = shares @ self.matrix
+        targets = shares @ self.matrix
         found = self.logits(logits).argmax(dim=1)
-        valid = told.sum(dim=1) > 0
-        right = told.gather(1, found[:, None])[:, 0] >= told.amax(dim=1)
+        valid = targets.sum(dim=1) > 0
+        right = targets.gather(1, found[:, None])[:, 0] >= targets.amax(dim=1)
         return (right & valid).sum().float(), valid.sum().float()
 
 
