@@ -41,7 +41,7 @@ class Explanation:
     Attributes:
         photo: The whole image.
         box: The part of it that the network saw: top, left, height and width, pixels.
-        label: The class that is explained: the most probable one, unless another was asked for.
+        label: The class that is explained: the most probable one, unless another was named.
         probability: Its probability, 0 to 1.
         top: The most probable classes with their probabilities, highest first.
         relevance: One value a patch, or a cell of the last feature map, at least 0; the grid spans `box`.
@@ -53,9 +53,9 @@ class Explanation:
             it: exactly, so that with the bias they sum to it; None of every other network.
         part: The layer and the head of "attention", such as "layer 12 of 12, head 3 of 6"; empty of other methods.
         reason: Why the network could not be explained by attention rollout, if its attention would let one expect it.
-        faithfulness: Deletion and insertion scores of the map, if they were asked for and it has more than one value.
-        unscored: Why there are none though they were asked for; else empty.
-        nearest: The images that the network sees as most like this one, if they were asked for.
+        faithfulness: Deletion and insertion scores of the map, if they were measured and it has more than one value.
+        unscored: Why there are none though they were wanted; else empty.
+        nearest: The images that the network sees as most like this one, if they were looked for.
         nearest_of: What they are the nearest of: "training images", or "images of photos" if it was not trained on these.
     """
 
@@ -93,7 +93,7 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        """The class that is explained and its probability; if the answer is another, this is said, and which."""
+        """The class that is explained and its probability; then the answer, if it is another class."""
         explained, (answer, probability) = f"{self.label} {self.probability:.1%}", self.top[0]
         return explained if answer == self.label else f"map of {explained}, answer {answer} {probability:.1%}"
 
@@ -199,7 +199,7 @@ def explain(
       row; there, as our own extension, the rows of the patches are taken in the shares in which the head pools them: equal
       shares for the global average, the head's own attention, averaged over its heads, for attention pooling. Registers are
       left out. For Vision Transformers, hybrids, and the backbone of T2T-ViT, whose tokens its token layers have mixed
-      before. Not for CvT, whose keys are of fewer positions than its queries, nor for CoAtNet, which pools between its
+      before. Not for CvT, because its keys are of fewer positions than its queries, nor for CoAtNet, which pools between its
       layers of attention.
     - "attention": where one layer looks, by the same row or shares; of CoAtNet and of CvT's stages without a class token the
       mean of all queries. For every network with attention.

@@ -115,5 +115,5 @@ def blurred(image: Image) -> Image:
 
 
 def area(curve: Float[Tensor, " points"]) -> float:
-    """Return the area under a curve over 0 to 1 whose points lie equally far apart, by the trapezoidal rule."""
+    """Return the area under a curve of equally spaced points over 0 to 1, by the trapezoidal rule."""
     return float((curve.sum() - (curve[0] + curve[-1]) / 2) / (len(curve) - 1))

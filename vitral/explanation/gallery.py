@@ -117,7 +117,7 @@ def explain_all(
 
     Raises:
         ImageError: None of the images can be read.
-        ModelError: The network does not allow what is asked.
+        ModelError: The network does not allow these settings.
     """
     unreadable: dict[str, None] = {}  # in order, each once
     candidates = list(images)

@@ -66,7 +66,7 @@ class Maps:
 
 
 def method_for(predictor: Predictor) -> Method:
-    """Return how a network is explained if nothing else is asked for."""
+    """Return how a network is explained if no method is named."""
     if predictor.has_attention:
         return "attention rollout"
     return "weight times input" if predictor.explained_by == "weights" else "Grad-CAM"
@@ -121,7 +121,7 @@ def _automatic(predictor: Predictor, *, of_class: bool, part: bool) -> Method:
 
 
 def why_not_rollout(predictor: Predictor, method: Method) -> str:
-    """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where nobody would ask."""
+    """Return why a network that attends is explained by Grad-CAM, and not by its attention; empty where that is no surprise."""
     reason = predictor.no_rollout
     if method != "Grad-CAM" or not reason or reason == NO_ATTENTION:
         return ""

@@ -24,7 +24,7 @@ from vitral.progress import show
 from vitral.tasks.task import classes_of
 
 SHOWN = 5
-MOST = 5000  # images whose features are computed: minutes on two cores
+MOST = 5000  # images to compute features of: minutes on two cores
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +93,11 @@ class TrainingImages:
     def nearest(
         self, features: Float[Tensor, " features"], pixels: Pixels, count: int = SHOWN
     ) -> tuple[Neighbour, ...]:
-        """Return the images whose features point most nearly the same way, the nearest first; of equals the earlier.
+        """Return the images with features in the most similar direction, the nearest first; of equals the earlier.
 
         Args:
             features: The features of an image, as the classifier's predictor gives them.
-            pixels: The image itself: one with the very same pixels says nothing of it and is left out.
+            pixels: The image itself; one with the very same pixels is left out.
             count: How many at most.
         """
         similarities = self.features @ functional.normalize(features, dim=0)

@@ -20,7 +20,7 @@ def attention_rollout(attentions: Sequence[Attention]) -> Rollout:
     """Multiply the attention through the layers.
 
     Per layer the weights W are averaged over the heads, and half of the identity stands for the residual connection:
-    A = 0.5 W + 0.5 I, whose rows sum to 1 as those of W do. The result is A of the last layer times that of the one
+    A = 0.5 W + 0.5 I. Its rows sum to 1, as those of W do. The result is A of the last layer times that of the one
     before, and so on down to the first.
 
     Args:
@@ -66,8 +66,8 @@ def class_relevance(attentions: Sequence[Attention], gradients: Sequence[Attenti
 
     Per layer the probabilities A are weighed by their gradients and the positive ones averaged over the heads (equation 5):
     M = mean over heads of max(0, gradient A). The relevance starts at the identity and grows by R = R + M R (equation 6).
-    Returned is R less that identity: what a token is of itself says nothing of where the class is seen. It is accumulated
-    without it, for small numbers would lose their digits beside a 1.
+    Returned is R less that identity, because a token itself does not tell where the class is seen. It is accumulated
+    without it, because small numbers would lose their digits beside a 1.
 
     Args:
         attentions: The attention probabilities of each layer, first layer first.
@@ -101,7 +101,7 @@ def class_activation(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows c
 def contributions(maps: Maps, gradients: Maps) -> Float[Tensor, "batch rows columns"]:
     """Return what each cell adds to the class's logit, or takes from it: weight times input, summed over the channels.
 
-    Exact for a linear layer on the maps, whose weights are the gradients: with the bias the cells sum to the logit.
+    Exact for a linear layer on the maps, because the gradients are its weights: with the bias the cells sum to the logit.
 
     Args:
         maps: The feature maps.

@@ -116,7 +116,7 @@ def export(
         precision: "fp32", or "int8" of a folder that `quantize` has found the ranges for: the linear layers multiply integers,
             and their weights take a quarter of the space; not of "torch". None for fp32, or what the classifier computes in.
         merge: Tokens that each block of a Vision Transformer but the last has fewer (ToMe); None for what the classifier does.
-        layers: Compare the values of each layer, too, on the image whose answers differ most; not of "torch".
+        layers: Compare the values of each layer, too, on the image that is answered most differently; not of "torch".
         overwrite: Replace an export that is there.
         listener: What receives progress and warnings; the screen if left out.
 

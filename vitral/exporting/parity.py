@@ -59,10 +59,10 @@ class Parity:
         computed_by: The runtime and the precision.
         images: Number of images that were computed by both.
         largest: The largest difference of a probability; infinite where the file gives no number, or not one for each class.
-        same_top: The share of the images whose most probable class is the same.
-        others: The images whose most probable class is not.
+        same_top: The share of the images with the same most probable class.
+        others: The images with another most probable class.
         holds: Whether the difference is within `most`; None where it does not have to be.
-        furthest: The number of the image whose answers differ most, counted from 0.
+        furthest: The number of the image that is answered most differently, counted from 0.
         error: Why the runtime could not compute an image; empty if it could compute all.
         most: The difference that is allowed.
     """
@@ -150,7 +150,7 @@ def compare(
     reference: Predictor | None = None,
     most: float = MOST_APART,
 ) -> Parity:
-    """Compare a file's probabilities with a classifier's; a runtime that fails is told, not raised.
+    """Compare a file's probabilities with a classifier's; a runtime that fails is reported, not raised.
 
     Args:
         classifier: Computed by `reference`.
@@ -191,7 +191,7 @@ def compare(
 def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: Pixels) -> dict[str, float]:
     """Return the cosine between what each layer gives in the network and in the file, in the order of computation.
 
-    It is multiplied by the ratio of both lengths, so that a layer whose values are only larger is seen, too.
+    It is multiplied by the ratio of both lengths, so that a layer with values that are only larger is seen, too.
 
     Args:
         classifier: Computed in torch in float32.
@@ -215,7 +215,7 @@ def layer_cosines(classifier: Classifier, graph: Graph, layers: Layers, pixels: 
 
 
 def first_different(cosines: Mapping[str, float]) -> str:
-    """Return the first layer whose values are others; empty if there is none."""
+    """Return the first layer with other values; empty if there is none."""
     return next((name for name, cosine in cosines.items() if not cosine >= SAME), "")
 
 

@@ -1,4 +1,4 @@
-"""Which runtime computes a network: the one that is asked for, or the fastest of those that are there, measured once."""
+"""Which runtime computes a network: the one that a user names, or the fastest of those that are there, measured once."""
 
 import hashlib
 import importlib
@@ -135,7 +135,7 @@ def predictor_in(model: Model, option: Computation, quantization: Quantization |
 
 
 def can_compute(option: Computation, quantization: Quantization | None) -> bool:
-    """Tell whether what a computation needs is there: the runtime, the processor's instructions, and for int8 a quantization."""
+    """Tell whether a computation has what it needs: the runtime, the processor's instructions, and for int8 a quantization."""
     if not is_installed(option.engine) or option.precision not in precisions_of(option.engine):
         return False
     if option.merge and option.engine not in MERGING:
@@ -337,4 +337,4 @@ def _keep(model: Model, options: list[Computation], speeds: Speeds, quantization
         path = cache(KIND) / _place(model, options, quantization)
         write_file(path, json.dumps({str(option): speed for option, speed in speeds.items()}))
     except StorageError:
-        return  # it is measured anew the next time
+        return  # the next process measures again

@@ -1,4 +1,4 @@
-"""A network's copy in another precision, for inference alone: the network itself goes on as it is."""
+"""A network's copy in another precision, for inference alone: the network itself stays as it is."""
 
 import copy
 import itertools

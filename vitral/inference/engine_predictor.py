@@ -19,10 +19,10 @@ def said_of_merging(count: int) -> str:
 class EnginePredictor(TorchPredictor):
     """Computes the logits by a runtime in a precision; features, attention and gradients are the network's own, in float32.
 
-    The runtime takes the network as it is at the first call, and anew after a change of its weights or its size. A change that
+    The runtime takes the network as it is at the first call, and again after a change of its weights or its size. A change that
     torch does not count, in place through `.data` (`weight.data.mul_(3)`), is not seen: write under `torch.no_grad()` instead.
 
-    A predictor that is pickled or copied leaves behind what was made of the network; it is made anew at the next call.
+    A predictor that is pickled or copied leaves behind what was made of the network; the next call makes it again.
 
     Args:
         model: The network, which stays as it is.

@@ -49,7 +49,7 @@ def _missing(packages: tuple[str, ...]) -> list[str]:
 
 
 def check_able(engine: Engine, precision: str) -> None:
-    """Refuse an engine whose package is missing, or that does not compute in a precision.
+    """Refuse an engine without its package, or one that does not compute in a precision.
 
     Args:
         engine: The engine.
@@ -66,7 +66,7 @@ def check_able(engine: Engine, precision: str) -> None:
 
 
 def thread_count() -> int:
-    """Return how many threads a runtime is given: torch's own where it is loaded, else one for each core, or as asked."""
+    """Return how many threads a runtime is given: torch's own where it is loaded, else OMP_NUM_THREADS, or one for each core."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
     threads = os.environ.get("OMP_NUM_THREADS", "")
@@ -76,7 +76,7 @@ def thread_count() -> int:
 
 
 def openvino_hints(precision: Precision, threads: int) -> dict[str, str | int]:
-    """Return what OpenVINO's plugin for the CPU is told; untold it computes in bf16 wherever the CPU does."""
+    """Return the settings of OpenVINO's plugin for the CPU; without them it computes in bf16 wherever the CPU does."""
     return {
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
         "INFERENCE_NUM_THREADS": threads,
@@ -88,7 +88,7 @@ def openvino_core() -> Any:  # noqa: ANN401  # an openvino.Core
     """Return the one core of this process.
 
     Each core's plugin for the CPU gives the thread another stack to hear signals on, and as it goes sets the stack that was
-    there when it came. Of two the second leaves behind the first one's, whose memory is gone: the next Ctrl-C is a crash.
+    there when it came. Of two the second leaves behind the first one's, but that memory is freed: the next Ctrl-C is a crash.
     """
     return importlib.import_module("openvino").Core()
 

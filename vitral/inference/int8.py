@@ -1,4 +1,4 @@
-"""A network whose linear layers multiply 8-bit integers on a CPU: inputs unsigned, weights signed, sums in 32 bits.
+"""A network with linear layers that multiply 8-bit integers on a CPU: inputs unsigned, weights signed, sums in 32 bits.
 
 A weight has one scale for each output. An input has one range for all, found beforehand (`vitral.inference.ranges`), so
 that a norm gives integers and a layer hands integers to the next one: what is left to convert would cost as much as the
@@ -134,7 +134,7 @@ def quantized_weight(
 
 
 def quantize(network: Model, quantization: Quantization) -> Model:
-    """Return a copy of a network on the CPU whose layers compute as a quantization says, all others from packed weights.
+    """Return a copy on the CPU with the layers of a quantization in integers, all others computed from packed weights.
 
     Raises:
         VitralError: The quantization is of another network.
@@ -160,7 +160,7 @@ Ranges = dict[nn.Module, LayerRange]  # of the layers that compute in int8
 
 
 def _fold_scales(block: Block) -> None:
-    """Make factors on a residual branch part of its last layer, whose inputs stay as they are."""
+    """Make factors on a residual branch part of its last layer; the inputs of that stay as they are."""
     if isinstance(block.scale1, LayerScale):
         _scale(block.attention.out, block.scale1)
         block.scale1 = nn.Identity()
@@ -187,7 +187,7 @@ def _quantize_block(block: Block, ranges: Ranges) -> None:
     after = {TanhGelu: TANH, nn.GELU: EXACT}.get(type(mlp.gelu))
     outputs = None if after is None else ranges.get(mlp.fc2)
     if outputs is not None and outputs.smoothing:
-        outputs = None  # whose factors the integers of the product would lack
+        outputs = None  # the integers of the product would lack its factors
     mlp.fc1 = _made(mlp.fc1, ranges, after or PLAIN, outputs)  # type: ignore[assignment]
     block.norm2 = QuantizingNorm(block.norm2, inputs)  # type: ignore[assignment]
     if after is not None:

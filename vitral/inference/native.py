@@ -41,7 +41,7 @@ class _ByImage(nn.Module):
     def __init__(self, attention: Attention) -> None:
         super().__init__()
         self.attention = attention
-        self.images: Sequence[TokenGrid] = ()  # whose tokens the sequence is made of
+        self.images: Sequence[TokenGrid] = ()  # the images in the sequence
 
     def forward(
         self,
@@ -51,7 +51,7 @@ class _ByImage(nn.Module):
         mask: Mask | None = None,
         rotation: Rotation | None = None,
     ) -> Tokens:
-        """Return the mixed tokens; the arguments are those of `Attention`, and say nothing."""
+        """Return the mixed tokens; the arguments are those of `Attention`, and have no effect."""
         lengths = [image.tokens.shape[1] for image in self.images]
         heads = zip(
             *(torch.split(part, lengths, dim=2) for part in self.attention.project(tokens, None, None)), strict=True
@@ -68,7 +68,7 @@ class NativeAspect:
     """Computes images at about their own shape and the network's number of pixels, in float32.
 
     Args:
-        model: A Vision Transformer whose positions are added before its blocks.
+        model: A Vision Transformer with positions that are added before its blocks.
 
     Raises:
         ModelError: The network cannot; it says why.
@@ -99,7 +99,7 @@ class NativeAspect:
         Raises:
             ModelError: A size that is none.
         """
-        with self._computing:  # what the layers are told of the images is of one call
+        with self._computing:  # the layers keep the images of one call
             if (state := state_of(self.model)) != self._state:
                 self._sized, self._encoder, self._state = {}, None, state
             embedded = [self._embedded(image) for image in images]
@@ -120,7 +120,7 @@ class NativeAspect:
         return self._sized[size]
 
     def _by_image(self) -> tuple[TokenModel, list[_ByImage]]:
-        """Return a copy whose attention is within images, and its layers of attention."""
+        """Return a copy with attention within images, and its layers of attention."""
         if self._encoder is None:
             network, layers = self._copy(), []
             for block in cast(list[Block], network.blocks()):

@@ -1,6 +1,6 @@
-"""A network whose linear layers a CPU computes from weights in the order of its own products.
+"""A network with linear layers that a CPU computes from weights in the order of its own products.
 
-oneDNN sorts a weight anew for each product unless it is sorted once beforehand; and it adds a bias or a branch's
+oneDNN sorts a weight for each product unless it is sorted once beforehand; and it adds a bias or a branch's
 tokens, and applies a GELU, while the product is still in registers. The formula stays the layer's own.
 """
 

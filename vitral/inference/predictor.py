@@ -119,7 +119,7 @@ class Predictor(ABC):
     def probabilities(self, images: Images, task: Task) -> Probabilities:
         """Return what the logits of prepared images mean to a task.
 
-        A runtime whose model file includes this last step overrides it.
+        A runtime with this last step in its model file overrides it.
         """
         return task.probabilities(self.logits(images)).float().cpu()
 

@@ -89,7 +89,7 @@ class Quantization:
         images: Validation images that it was chosen on.
         exact: The headline figure on these in fp32, 0 to 1.
         score: The same in int8.
-        same_top: The share of these whose most probable class is the same.
+        same_top: The share of these with the same most probable class.
         weights: The hash of the weights file of which it was made; empty where it was made of no file.
     """
 
@@ -121,7 +121,7 @@ class Quantization:
 
     @classmethod
     def from_json(cls, values: object) -> "Quantization | None":
-        """Return what `to_json` gave; None for a folder that says nothing of it.
+        """Return what `to_json` gave; None for a folder without one.
 
         Raises:
             VitralError: It is not of this form.

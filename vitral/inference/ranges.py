@@ -42,7 +42,7 @@ class LayerFit:
 
 
 class _Observed(nn.Module):
-    """A linear layer that keeps what it is asked.
+    """A linear layer that keeps its inputs.
 
     Attributes:
         rows: Inputs, as many as `ROWS`.
@@ -110,7 +110,7 @@ def find_ranges(network: Model, batches: Iterator[Images]) -> dict[str, LayerFit
 
 def _best(seen: _Observed, *, smooth: bool) -> LayerFit:
     """Return the range and the smoothing by which a layer's answers are nearest to those of float32."""
-    assert seen.low is not None, "every layer of a block is asked"
+    assert seen.low is not None, "every layer of a block computes"
     assert seen.high is not None
     rows, weight = torch.cat(seen.rows)[:ROWS], seen.layer.weight.detach()
     exact = rows @ weight.T

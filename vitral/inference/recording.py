@@ -20,7 +20,7 @@ from vitral.models.tokens import Maps
 def attend(model: Model, images: Images) -> Attended:
     """Run prepared images through a network and keep its attention.
 
-    Of T2T-ViT that of the backbone, whose tokens the token layers have mixed from the image.
+    Of T2T-ViT that of the backbone; its token layers have mixed the tokens from the image before.
 
     Raises:
         ModelError: The attention of such a network makes no chain from the answer to the patches.

@@ -31,7 +31,7 @@ from vitral.machine import has_int8
 from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Images, Logits, Model
 
-MERGING: tuple[Engine, ...] = ("torch", "packed")  # those whose networks can merge tokens
+MERGING: tuple[Engine, ...] = ("torch", "packed")  # the engines that can merge tokens
 Compute = Callable[[Images], Logits]  # images of the network's size, float32, on the CPU; and so are the logits
 
 BATCH = torch.export.Dim("batch")
@@ -96,7 +96,7 @@ def _packed(network: Model, precision: Precision) -> Model:
 
 
 def integers(network: Model, quantization: Quantization) -> Compute:
-    """Return a copy for the CPU whose linear layers multiply integers, all else as `packed` in float32.
+    """Return a copy for the CPU with linear layers that multiply integers, all else as `packed` in float32.
 
     Raises:
         ModelError: The network is not on the CPU, or this has no instructions for that.
@@ -138,7 +138,7 @@ def onnxruntime(network: Model, precision: Precision) -> Compute:
     """Return the network as ONNX Runtime runs it on the CPU, in fp32.
 
     Raises:
-        ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or bf16 is asked for.
+        ModelError: ONNX Runtime is not installed; the network has experts or is not on the CPU; or the precision is bf16.
     """
     check_able("onnxruntime", precision)
     exported = _exported(network, "ONNX Runtime")

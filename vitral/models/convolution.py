@@ -26,7 +26,7 @@ def _total(size: int, kernel: int, stride: int) -> int:
 
 
 class Convolution(nn.Conv2d):
-    """A square convolution whose padding is a number of pixels or "same" (TensorFlow's)."""
+    """A square convolution with a padding of so many pixels, or "same" (TensorFlow's)."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Convolution(nn.Conv2d):
 
 
 class StandardizedConvolution(Convolution):
-    """A convolution whose weights are brought to mean 0 and variance 1 a filter (arXiv 1903.10520).
+    """A convolution with weights of mean 0 and variance 1 in each filter (arXiv 1903.10520).
 
     Args:
         channels: Channels in.

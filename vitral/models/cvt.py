@@ -80,7 +80,7 @@ class ConvolutionalProjection(nn.Module):
 
 
 class ConvolutionalAttention(nn.Module):
-    """Multi-head attention whose queries, keys and values come from convolutional projections (section 3.2)."""
+    """Multi-head attention with queries, keys and values from convolutional projections (section 3.2)."""
 
     def __init__(self, dim: int, num_heads: int, dropout: float) -> None:
         super().__init__()

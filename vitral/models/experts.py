@@ -30,13 +30,13 @@ class ExpertsConfig:
     """Which blocks have experts, and how tokens find them.
 
     Attributes:
-        blocks: The blocks, counted from 0, whose MLP is a mixture of experts.
+        blocks: The numbers, counted from 0, of the blocks that have experts in place of an MLP.
         num_experts: Experts in each (E).
         num_selected: Experts that a token goes to (k).
         capacity_factor: Size of the experts' buffers over what an even share-out would need (C); 1.05 in pre-training,
             1.5 in fine-tuning.
         batch_priority: Whether the tokens with the largest gates are placed first (Batch Prioritized Routing).
-        group_images: Images whose tokens are routed together, sharing the buffers; 8 in the original.
+        group_images: Number of images that are routed together and share the buffers; 8 in the original.
         noise_std: Standard deviation of the noise on the router's logits while training, in units of 1/E.
         evaluation_capacity_factor: The capacity factor outside of training; None for the same.
         dropout: Rate after each of an expert's two layers; None for the network's own rate.
@@ -209,7 +209,7 @@ class MixtureOfExperts(nn.Module):
     def _load(
         self, clean: Float[Tensor, "tokens experts"], noisy: Float[Tensor, "tokens experts"], std: float
     ) -> Float[Tensor, " experts"]:
-        """Return how probable it is that each expert is chosen if its own noise alone were drawn anew."""
+        """Return the probability that each expert is chosen if only its own noise were drawn again."""
         threshold = noisy.topk(self.config.num_selected, dim=-1).values[:, -1:]
         return (1.0 - torch.special.ndtr((threshold - clean) / std)).mean(dim=0)
 

@@ -29,7 +29,7 @@ def trains_in_bf16_on_cpu(values: Tensor) -> bool:
 
 
 def full_precision(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which autocast rounds nothing, for what decides in float32."""
+    """Return a context in which autocast rounds nothing, because a decision is taken in float32."""
     # The meta device, on which networks are counted, knows no autocast.
     return contextlib.nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
@@ -75,7 +75,7 @@ class Linear(nn.Linear):
     def part(
         self, values: Float[Tensor, "*batch features"], start: int, stop: int | None = None
     ) -> Float[Tensor, "*batch part"]:
-        """Return the transformed values from one output to another, whose products alone are computed."""
+        """Return the transformed values from one output to another; only their products are computed."""
         bias = None if self.bias is None else self.bias[start:stop]
         return functional.linear(values, self.weight[start:stop], bias)
 

@@ -247,7 +247,7 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def init_weights(self, seed: int) -> None:
-        """Draw every parameter anew, as a pure function of `seed`."""
+        """Draw every parameter, as a pure function of `seed`."""
 
     def fixed_tensors(self) -> dict[str, Tensor]:
         """Return tensors that are computed, not learned, and that some checkpoints leave out; none for most families."""

@@ -67,7 +67,7 @@ def same_tensors(config: ModelConfig, other: ModelConfig) -> bool:
 
 
 def _shape(value: Any) -> Any:  # noqa: ANN401  # a field of any config
-    """Return what of a stem or of experts makes a variant: their shapes, not their numerics or their routing."""
+    """Return the part of a stem or of experts that makes a variant: their shapes, not their numerics or routing."""
     if isinstance(value, StemConfig):
         return value.stages, value.width_factor
     if isinstance(value, ExpertsConfig):

@@ -13,7 +13,7 @@ from vitral.models.model import Model
 
 @contextlib.contextmanager
 def record(model: Model, pattern: str) -> Iterator[dict[str, Tensor]]:
-    """Collect what the modules whose names match `pattern` give while the block runs.
+    """Collect the outputs of the modules with names that match `pattern` while the block runs.
 
     Blocks are named `blocks.0`, `blocks.1`, ..., and so are their parts: `record(model, "blocks.*.attention")`. Of
     an attention layer, which is a module with a method `probabilities`, the probabilities are recorded, (batch, heads, tokens,

@@ -107,6 +107,6 @@ class RotaryPosition(nn.Module):
         return self
 
     def resize(self, grid: tuple[int, int]) -> None:
-        """Compute the angles for another grid of (rows, columns), or anew for the same."""
+        """Compute the angles for a grid of (rows, columns), also for the same one again."""
         self.grid = grid
         self.table = rotation_table(self.kind, grid, self.head_dim).to(self.table.device)

@@ -1,7 +1,7 @@
-"""The hybrids' stem: a ResNet whose feature map is cut into patches instead of the image (paper section 3.1).
+"""The hybrids' stem: a ResNet. Its feature map is cut into patches instead of the image (paper section 3.1).
 
 Held against models_resnet.py of google-research/vision_transformer: the first version of ResNet, activation after the
-norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), whose norms come first.
+norm, with GroupNorm for BatchNorm and standardised convolutions. It is not BiT's network (bit.py), in which norms come first.
 """
 
 import math

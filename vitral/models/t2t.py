@@ -77,7 +77,7 @@ class T2TConfig(ModelConfig):
 
 
 class TokenTransformer(nn.Module):
-    """A narrow transformer layer with one head whose skip is the value, for the widths in and out differ."""
+    """A narrow transformer layer with one head. Its skip is the value, because the widths in and out differ."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -211,7 +211,7 @@ class ViT(TokenModel):
         return shares
 
     def patch_filters(self) -> Float[Tensor, "dim 3 height width"] | None:
-        """Return the filters of the patch embedding; None of a hybrid, whose patches are cut from a feature map."""
+        """Return the filters of the patch embedding; None for a hybrid, because it cuts patches from a feature map."""
         return None if self.stem is not None else self.patch_embedding.weight
 
     def positions(self) -> Positions | None:

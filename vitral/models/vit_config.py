@@ -176,7 +176,7 @@ class ViTConfig(ModelConfig):
 
     @property
     def known_macs(self) -> int | None:
-        """Multiply-accumulates of one image, by a formula; None of a hybrid, whose stem must be built to be counted."""
+        """Multiply-accumulates of one image, by a formula; None for a hybrid, because its stem must be built to be counted."""
         return None if self.stem else self.macs_behind_stem
 
     @property

@@ -92,6 +92,6 @@ def hidden_symbols_loss(
     words: Int64[Tensor, "batch symbols"],
     hidden: Bool[Tensor, "batch symbols"],
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Return the mean cross-entropy of the hidden symbols, and the share of them that are said right."""
+    """Return the mean cross-entropy of the hidden symbols, and the share of them that are predicted right."""
     predicted, truth = logits[hidden].float(), words[hidden]
     return functional.cross_entropy(predicted, truth), (predicted.argmax(dim=1) == truth).float().mean()

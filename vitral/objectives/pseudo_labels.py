@@ -50,7 +50,7 @@ def soft_cross_entropy(student: Logits, teacher: Logits) -> Float[Tensor, ""]:
 def consistency_loss(weak: Logits, strong: Logits, *, temperature: float, threshold: float) -> Float[Tensor, ""]:
     """Return UDA's loss: the strong view's cross-entropy to the weak view's sharpened probabilities, which teach and learn not.
 
-    The mean over all images, of which only those count whose sharpened probability reaches the threshold.
+    The mean over all images; those with a sharpened probability below the threshold count as 0.
     """
     target = (weak.detach().float() / temperature).softmax(dim=1)
     sure = target.amax(dim=1) >= threshold

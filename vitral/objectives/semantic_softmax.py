@@ -15,7 +15,7 @@ from vitral.models.initialization import init_linear, seeded
 from vitral.models.model import Images, Logits, Model
 from vitral.models.stochastic_depth import BatchPart
 
-SURE_SHARE = 0.05  # of a level's labels, whose probability says how sure a teacher is
+SURE_SHARE = 0.05  # of a level's labels: their probability is how sure a teacher is
 
 
 class SemanticHead(nn.Module):

@@ -22,7 +22,7 @@ Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
 
 
 class Programs(Protocol):
-    """A classifier as graphs in torch, each traced anew when it is called for."""
+    """A classifier as graphs in torch, each traced when it is called for."""
 
     def preparing(self) -> "torch.export.ExportedProgram":
         """Return the graph from decoded images to prepared ones."""

@@ -41,7 +41,7 @@ class Port:
 
 
 class Graph(ABC):
-    """A file and the runtime that computes it; nothing is computed before it is asked for, or kept when it is pickled.
+    """A file and the runtime that computes it; nothing is computed before it is needed, or kept when it is pickled.
 
     Args:
         path: The file.
@@ -78,7 +78,7 @@ class Graph(ABC):
 
     @property
     def computes_in(self) -> Precision:
-        """The precision of its products: int8 where Vitral wrote layers of integers, else what the runtime was told."""
+        """The precision of its products: int8 where Vitral wrote layers of integers, else the runtime's."""
         return "int8" if self.is_ours and self.metadata.get(PRECISION) == "int8" else self.precision
 
     def _made(self, name: str, make: Callable[[], Any]) -> Any:  # noqa: ANN401  # what the runtime makes of a part

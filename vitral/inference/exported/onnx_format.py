@@ -259,7 +259,7 @@ def _tidy(model: "onnx_ir.Model", axes: Mapping[int, str]) -> None:
 
 
 def _put_before(graph: "onnx_ir.Graph", first: "onnx_ir.Graph") -> None:
-    """Put one graph before another, whose one input is its one output."""
+    """Put one graph before another: its one output becomes the other's one input."""
     import onnx_ir
 
     taken, given = graph.inputs[0], first.outputs[0]
