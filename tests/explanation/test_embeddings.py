@@ -8,8 +8,13 @@ import pytest
 import torch
 
 from vitral.errors import ModelError
-from vitral.explanation.distance import attention_distance, mean_distance, patch_distances
-from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.explanation.network import (
+    attention_distance,
+    mean_distance,
+    patch_distances,
+    patch_filters,
+    position_similarity,
+)
 from vitral.inference.torch_predictor import TorchPredictor
 from vitral.models.catalog import variant
 from vitral.models.families import build

@@ -11,12 +11,11 @@ import torch
 
 from tests.report.compared import compared
 from tests.report.experiments import experiment
-from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.explanation.faithfulness import Faithfulness
 from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.nearest import Neighbour
-from vitral.explanation.network import NetworkAnalysis
+from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.images.contact_sheet import contact_sheet
 from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery

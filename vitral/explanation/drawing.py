@@ -7,8 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageOps
 
-from vitral.explanation.overlay import Field, enlarged, heat, laid_over, relevance_field
-from vitral.explanation.scale import colour_scale
+from vitral.explanation.overlay import Field, colour_scale, enlarged, heat, laid_over, relevance_field
 from vitral.images.decode import Pixels
 from vitral.images.lettering import lettering, shorten, wrap
 

@@ -176,20 +176,9 @@ def _skip(image: Unlabelled, error: ImageError, unreadable: dict[str, None], lis
 
 
 def _entry(classifier: Classifier, image: Unlabelled, settings: GallerySettings) -> GalleryEntry:
-    explanation = explain(
-        classifier,
-        image.read(),
-        method=settings.method,
-        label=settings.label,
-        layer=settings.layer,
-        head=settings.head,
-        training=settings.training,
-        score=True,
-        listener=ignore,
-    )
+    explanation = explain(classifier, image.read(), score=True, listener=ignore, **vars(settings))
     overlay = thumbnail(explanation.overlay())
     seen = thumbnail(explanation.image)
-    small = replace(
-        explanation, photo=seen, box=(0, 0, *seen.shape[:2])
-    )  # of many photos the pixels would fill the memory
+    # Of many photos the pixels would fill the memory.
+    small = replace(explanation, photo=seen, box=(0, 0, *seen.shape[:2]))
     return GalleryEntry(image.name, small, overlay, truth_of(image.name, classifier.class_names))

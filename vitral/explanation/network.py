@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32, Float64
+from torch import Tensor
+from torch.nn import functional
 
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
@@ -16,11 +18,29 @@ from vitral.classifier.load import as_classifier
 from vitral.data.image_files import Unlabelled
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
-from vitral.explanation.distance import IMAGES_AT_ONCE, AttentionDistance, attention_distance
-from vitral.explanation.embeddings import patch_filters, position_similarity
+from vitral.inference.predictor import Predictor
+from vitral.models.model import Images, Model, PatchGrid
+from vitral.models.naming import describe
 from vitral.progress import show
 
 NUM_IMAGES = 128  # that the paper averages over
+NUM_FILTERS = 28  # as in the paper's figure
+IMAGES_AT_ONCE = 8  # the attention of a whole batch would take gigabytes in a large network
+
+
+@dataclass(frozen=True)
+class AttentionDistance:
+    """Mean attention distance of every head.
+
+    Attributes:
+        pixels: One row per layer, first layer first, one value a head, in pixels of the network's input.
+        num_images: Images averaged over.
+        image_size: Height and width of the network's input, pixels.
+    """
+
+    pixels: tuple[tuple[float, ...], ...]
+    num_images: int
+    image_size: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,3 +135,113 @@ def _distance(classifier: Classifier, images: Sequence[Unlabelled], listener: Li
         if len(prepared) % IMAGES_AT_ONCE == 0:
             listener(Progress("read images", len(prepared), len(indices)))
     return attention_distance(classifier.predictor, torch.stack(prepared))
+
+
+@torch.no_grad()
+def patch_filters(
+    model: Model, *, num_filters: int = NUM_FILTERS
+) -> Float32[np.ndarray, "filters patch_height patch_width 3"] | None:
+    """Return the first principal components of the RGB patch embedding as small images (figure 7, left).
+
+    None for a hybrid or T2T-ViT, which cut patches from a feature map; these have no colours.
+
+    The components are those of the embedding's filters, one filter a channel, their mean taken out; the paper does not
+    say how it scaled them, so each is stretched on its own to 0 to 1. A component's sign means nothing; it is set
+    such that its largest weight is positive.
+
+    Args:
+        model: A network with patches.
+        num_filters: How many components at most; there are no more than filters, nor than values in a patch.
+
+    Raises:
+        ModelError: The network has no patches.
+    """
+    _check_patches(model)
+    weight = model.patch_filters()
+    if weight is None:
+        return None
+    weight = weight.double().cpu()
+    filters = weight.flatten(1)
+    components = torch.linalg.svd(filters - filters.mean(dim=0), full_matrices=False).Vh[:num_filters]
+    largest = components.gather(1, components.abs().argmax(dim=1, keepdim=True))
+    components = components * largest.sign()
+    low, high = components.amin(dim=1, keepdim=True), components.amax(dim=1, keepdim=True)
+    images = ((components - low) / (high - low).clamp_min(1e-12)).unflatten(1, weight.shape[1:])
+    return images.permute(0, 2, 3, 1).float().numpy()
+
+
+@torch.no_grad()
+def position_similarity(model: Model) -> Float32[np.ndarray, "rows columns rows columns"] | None:
+    """Return the cosine between the position embedding of every patch and every other's (figure 7, centre).
+
+    The class token's embedding is left out; of one table a block the first block's is taken. None where the network has no
+    position embedding.
+
+    Raises:
+        ModelError: The network has no patches.
+    """
+    grid, found = _check_patches(model), model.positions()
+    if found is None:
+        return None
+    positions = functional.normalize(found.table.double().cpu(), dim=-1)
+    return (positions @ positions.T).reshape(*grid.sides, *grid.sides).float().numpy()
+
+
+def _check_patches(model: Model) -> PatchGrid:
+    grid: PatchGrid | None = model.config.patch_grid
+    if grid is None:
+        raise ModelError(
+            f"{describe(model.config)} has no patches; only Vision Transformers, hybrids and T2T-ViT have."
+        )
+    return grid
+
+
+def attention_distance(predictor: Predictor, images: Images) -> AttentionDistance:
+    """Measure how far the heads of a network look, averaged over prepared images; the paper took 128.
+
+    Raises:
+        ModelError: The network's attention makes no chain from the answer to the patches.
+    """
+    totals: list[Float64[Tensor, "layers heads"]] = []
+    for chunk in torch.split(images, IMAGES_AT_ONCE):
+        attended = predictor.attention(chunk)
+        distances = patch_distances(attended.grid, attended.stride)
+        means = mean_distance(attended.attentions, distances, num_prefix_tokens=attended.num_prefix_tokens)
+        totals.append(means * len(chunk))
+    pixels = (torch.stack(totals).sum(dim=0) / len(images)).tolist()
+    return AttentionDistance(tuple(tuple(layer) for layer in pixels), len(images), predictor.image_size)
+
+
+def patch_distances(grid: tuple[int, int], stride: tuple[int, int]) -> Float64[Tensor, "patches patches"]:
+    """Return the distances between patch centres in pixels, patches in row-major order.
+
+    Args:
+        grid: Rows and columns of patches.
+        stride: Step between patches, (height, width) in pixels.
+    """
+    rows = torch.arange(grid[0], dtype=torch.float64) * stride[0]
+    columns = torch.arange(grid[1], dtype=torch.float64) * stride[1]
+    centres = torch.cartesian_prod(rows, columns)
+    return torch.cdist(centres, centres, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def mean_distance(
+    attentions: Sequence[Float[Tensor, "batch heads tokens tokens"]],
+    distances: Float64[Tensor, "patches patches"],
+    *,
+    num_prefix_tokens: int,
+) -> Float64[Tensor, "layers heads"]:
+    """Return the distance that each head attends over: per query patch the sum of weight times distance, then the mean.
+
+    The class token's row and column are left out and the weights left as they are, not scaled up to sum to 1 again, as
+    in the paper.
+
+    Args:
+        attentions: Attention probabilities of each layer.
+        distances: Distances between patch centres, pixels.
+        num_prefix_tokens: Tokens before the patches.
+    """
+    first = num_prefix_tokens
+    return torch.stack(
+        [(layer[:, :, first:, first:].double() * distances).sum(dim=-1).mean(dim=(0, 2)) for layer in attentions]
+    )

@@ -168,8 +168,8 @@ def export(
     if written and (layers or differs) and not checks[0].error:
         pixels = next(islice(check_images(own_images, size), checks[0].furthest, None))[1]
         cosines = layer_cosines(loaded, kind.open(file, "fp32"), written, pixels)
-    whose = "parts of two photographs" if data is None else str(data)
-    return Exported(file.parent, file, checks, whose, cosines)
+    images = "parts of two photographs" if data is None else str(data)
+    return Exported(file.parent, file, checks, images, cosines)
 
 
 def _loaded(

@@ -66,7 +66,7 @@ def check_able(engine: Engine, precision: str) -> None:
 
 
 def thread_count() -> int:
-    """Return how many threads a runtime is given: torch's own where it is loaded, else OMP_NUM_THREADS, or one for each core."""
+    """Return how many threads a runtime is given: torch's own where it is loaded, else OMP_NUM_THREADS, or all cores."""
     if (torch := sys.modules.get("torch")) is not None:
         return int(torch.get_num_threads())
     threads = os.environ.get("OMP_NUM_THREADS", "")

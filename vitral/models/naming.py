@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from vitral.models.catalog import VARIANTS
+from vitral.models.create import FIELDS
 from vitral.models.experts import ExpertsConfig
 from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
-from vitral.models.shape import FIELDS
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
 

@@ -1,8 +1,8 @@
 """Semantic softmax: a softmax of its own on each level of a tree of labels (ImageNet-21K-P, arXiv 2104.10972).
 
-After src_files/semantic/ of its code. A class has one logit, which takes part in the softmax of its own level alone; what is
-told to a level is the class itself, or the label above it there; below the class nothing is told. Unverified: the weight of the
-distillation beside the labels.
+After src_files/semantic/ of its code. A class has one logit, which takes part in the softmax of its own level alone. The
+target of a level is the class itself, or the label above it there; levels below the class have none. Unverified: the weight of
+the distillation beside the labels.
 """
 
 from collections.abc import Sequence
