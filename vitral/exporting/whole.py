@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
+import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.exporting.preparation import PreparationGraph
@@ -77,7 +78,7 @@ class ClassifierPrograms:
     """
 
     def __init__(self, classifier: Classifier) -> None:
-        self.classifier = classifier
+        self.classifier, self.version = classifier, vitral.__version__
         self.decoded = torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
 
     def preparing(self) -> torch.export.ExportedProgram:

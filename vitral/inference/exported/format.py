@@ -22,7 +22,13 @@ Answer = Callable[[Decoded], Float32[np.ndarray, "batch classes"]]
 
 
 class Programs(Protocol):
-    """A classifier as graphs in torch, each traced when it is called for."""
+    """A classifier as graphs in torch, each traced when it is called for.
+
+    Attributes:
+        version: The version of Vitral that writes the file.
+    """
+
+    version: str
 
     def preparing(self) -> "torch.export.ExportedProgram":
         """Return the graph from decoded images to prepared ones."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-import vitral
 from vitral.errors import ModelError, WeightsError, one_line
 from vitral.inference.engines import EXTRAS, OPSET, Precision, onnxruntime_session, thread_count
 from vitral.inference.exported.format import DECODED_AXES, PREPARED_AXES, ExportFormat, Layers, Programs, Sample
@@ -191,7 +190,7 @@ def write_onnx(programs: Programs, metadata: Mapping[str, str], path: Path, *, k
     _put_before(model.graph, preparing.graph)
     if keep_prepared:
         model.graph.outputs.append(_named(model.graph, PREPARED))
-    model.producer_name, model.producer_version = "vitral", vitral.__version__
+    model.producer_name, model.producer_version = "vitral", programs.version
     model.metadata_props.update(metadata)
     large = (
         sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value) > MOST_BYTES
