@@ -1,12 +1,12 @@
 """A classifier as graphs: decoded images to prepared ones, these to answers, or both in one."""
 
+import sys
 from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
-import vitral
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError, one_line
 from vitral.exporting.preparation import PreparationGraph
@@ -78,7 +78,8 @@ class ClassifierPrograms:
     """
 
     def __init__(self, classifier: Classifier) -> None:
-        self.classifier, self.version = classifier, vitral.__version__
+        self.classifier = classifier
+        self.version = str(sys.modules["vitral"].__version__)  # the package itself names this room's `export`
         self.decoded = torch.zeros(*EXAMPLE, 3, dtype=torch.uint8)
 
     def preparing(self) -> torch.export.ExportedProgram:
