@@ -100,5 +100,5 @@ def test_a_hybrids_patches_have_no_colours_and_a_convolutional_network_no_patche
     hybrid = dataclasses.replace(tiny_config, patch_size=(1, 1), image_size=(32, 32), stem=StemConfig(stages=()))
     assert patch_filters(network(hybrid)) is None
     assert position_similarity(network(hybrid)) is not None
-    with pytest.raises(ModelError, match="^resnet-18 has no patches"):
+    with pytest.raises(ModelError, match="^resnet-18 has neither patches"):
         patch_filters(build(variant("resnet-18"), seed=None))

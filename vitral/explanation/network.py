@@ -110,11 +110,6 @@ def analyze(
     classifier = as_classifier(classifier, tuned=False)
     name = classifier.predictor.describe()
     model = classifier.model
-    if model.config.patch_grid is None:
-        raise ModelError(
-            f"{name} has neither patches nor position embeddings nor attention between patches to analyse; only Vision "
-            "Transformers, hybrids and T2T-ViT have."
-        )
     filters, similarity, positions = patch_filters(model), position_similarity(model), model.positions()
     distance = None if data is None else _distance(classifier, list_images(data, listener), listener)
     reasons = (
@@ -191,7 +186,8 @@ def _check_patches(model: Model) -> PatchGrid:
     grid: PatchGrid | None = model.config.patch_grid
     if grid is None:
         raise ModelError(
-            f"{describe(model.config)} has no patches; only Vision Transformers, hybrids and T2T-ViT have."
+            f"{describe(model.config)} has neither patches nor position embeddings nor attention between patches to analyse; "
+            "only Vision Transformers, hybrids and T2T-ViT have."
         )
     return grid
 
