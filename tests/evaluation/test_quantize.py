@@ -27,7 +27,7 @@ from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import choice
 from vitral.inference.quantization import LayerRange, linear_layers
-from vitral.inference.ranges import Found, find_ranges
+from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.machine import has_int8
 
 pytestmark = pytest.mark.skipif(not has_int8(), reason="needs a CPU that multiplies 8-bit integers")
@@ -96,7 +96,7 @@ def test_the_score_is_that_of_the_validation_images_and_test_images_stay_unseen(
 def test_ranges_are_of_training_images_alone(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
 
-    def noted(model: torch.nn.Module, batches: Iterator[torch.Tensor]) -> dict[str, Found]:
+    def noted(model: torch.nn.Module, batches: Iterator[torch.Tensor]) -> dict[str, LayerFit]:
         kept = list(batches)
         seen.extend(image for batch in kept for image in batch)
         return find_ranges(model, iter(kept))  # type: ignore[arg-type]
@@ -115,10 +115,10 @@ def test_layers_that_cost_accuracy_stay_in_fp32(run: Path, monkeypatch: pytest.M
     names = list(linear_layers(classifier.model))
     bad = set(names[1:4])
 
-    def spoilt(model: torch.nn.Module, batches: Iterator[torch.Tensor]) -> dict[str, Found]:
+    def spoilt(model: torch.nn.Module, batches: Iterator[torch.Tensor]) -> dict[str, LayerFit]:
         found = find_ranges(model, batches)  # type: ignore[arg-type]
         return {
-            name: Found(LayerRange(-1e-3, 1e-3), 1.0 + number) if name in bad else one
+            name: LayerFit(LayerRange(-1e-3, 1e-3), 1.0 + number) if name in bad else one
             for number, (name, one) in enumerate(found.items())
         }
 

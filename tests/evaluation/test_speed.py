@@ -18,7 +18,7 @@ from vitral.evaluation import speed
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines, runtimes
-from vitral.models.kernels.linear import HAS_FUSED_BF16
+from vitral.models.kernels import HAS_FUSED_BF16
 from vitral.models.model import Model
 
 

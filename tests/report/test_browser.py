@@ -11,12 +11,11 @@ import torch
 
 from tests.report.compared import compared
 from tests.report.experiments import experiment
-from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.explanation.faithfulness import Faithfulness
-from vitral.explanation.gallery import Entry, Gallery
+from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.explanation.nearest import Neighbour
-from vitral.explanation.network import NetworkAnalysis
+from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.images.drawing import contact_sheet
 from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery
@@ -118,7 +117,7 @@ def test_a_gallery_in_a_narrow_window(tmp_path: Path) -> None:
         faithfulness=Faithfulness(0.1, 0.9, (), ()),
         nearest=tuple(Neighbour("a/b.jpg", labels[index % 2], 0.5, pixels) for index in range(5)),
     )
-    entries = tuple(Entry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
+    entries = tuple(GalleryEntry("very-long-folder-name/" * 9, explanation, pixels, truth) for truth in (None, *labels))
     gallery = Gallery(entries, 9, worst_first=True, unreadable=("x",), warning="No better than chance.")
     write_gallery(gallery, tmp_path / "gallery.html", title="photos/" * 40, classifier="runs/" * 40)
     assert seen((tmp_path / "gallery.html").read_text(), tmp_path) == whole(3 * 7)

@@ -12,7 +12,7 @@ from tests.report.compared import compared
 from vitral.data.source import BadImage
 from vitral.errors import StorageError
 from vitral.evaluation.baselines import Baselines
-from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.network import AttentionDistance
 from vitral.report.confusion import confusion_plot, shown_confusion
 from vitral.report.page import render_report, write_report
 from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict

@@ -16,7 +16,7 @@ from vitral.errors import ImageError
 from vitral.explanation.drawing import Style
 from vitral.explanation.explain import MARK, Explanation
 from vitral.explanation.explain import explain as explain_image
-from vitral.explanation.gallery import Asked, Gallery, explain_all
+from vitral.explanation.gallery import Gallery, GallerySettings, explain_all
 from vitral.explanation.methods import Choice
 from vitral.explanation.nearest import TrainingImages
 from vitral.explanation.network import analyze
@@ -83,11 +83,11 @@ def explain(
         overwrite: replace a file even if it is not such a drawing.
         json: print JSON for programs, including the relevance map.
     """
-    places, asked = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
+    places, asked = Places(classifier, data, out, overwrite, json), GallerySettings(method, label, layer, head)
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
-        _refuse("the network", method=asked != Asked(), style=style != "side", worst_first=worst_first)
+        _refuse("the network", method=asked != GallerySettings(), style=style != "side", worst_first=worst_first)
         _analyze(places)
         return
     listed = list_unlabelled(images)
@@ -110,7 +110,7 @@ def _refuse(what: str, **given: bool) -> None:
         raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")
 
 
-def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
+def _draw(image: str, asked: GallerySettings, places: Places, style: Style) -> None:
     """Explain one image in a drawing."""
     if look_at(image) is None:
         raise ImageError(f"There is no image '{image}'.")
@@ -153,7 +153,9 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[LazyImage], asked: Asked, places: Places, *, worst_first: bool) -> None:
+def _exhibit(
+    folder: str, listed: list[LazyImage], asked: GallerySettings, places: Places, *, worst_first: bool
+) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):

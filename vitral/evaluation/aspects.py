@@ -20,8 +20,7 @@ from vitral.evaluation.paired import LEVEL, mcnemar_exact
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
 from vitral.images.preprocessing import Preprocessing
-from vitral.inference.native import NativeAspect
-from vitral.inference.sizes import grain, size_of_shape
+from vitral.inference.native import NativeAspect, size_of_shape
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table
@@ -224,7 +223,7 @@ def _at_shapes(classifier: Classifier, whole: Preprocessing, source: Source, bat
     for number in np.unique(nearest).tolist():
         indices = np.flatnonzero(nearest == number)
         model = copy.deepcopy(classifier.model)
-        model.resize(size_of_shape(whole.image_size, SHAPES[number], grain(classifier.model)))
+        model.resize(size_of_shape(whole.image_size, SHAPES[number], classifier.model.config.size_step))
         shaped = Classifier(model, whole.with_size(model.image_size), classifier.class_names, task=classifier.task)
         right[indices] = predict_right(shaped, Subset(source, indices), batch_size=batch_size)
     return right

@@ -13,15 +13,13 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.errors import ModelError
 from vitral.events import Listener, Progress
-from vitral.inference.choice import INTEGERS, Way, predictor_in, ways_of
+from vitral.inference.choice import INTEGERS, Computation, computations_of, predictor_in
 from vitral.inference.engines import Precision
 from vitral.inference.merging import check_merging
 from vitral.inference.predictor import Predictor
 from vitral.inference.runtimes import MERGING
-from vitral.inference.sizes import grain
 from vitral.machine import has_int8
 from vitral.models.model import Model
-from vitral.models.vit import ViT
 
 SHARES = (1.0, 7 / 8, 3 / 4, 5 / 8, 1 / 2, 5 / 4)  # of the network's own height and width
 MERGED = (1 / 3, 2 / 3, 1.0)  # of the patches, merged in all blocks together
@@ -41,7 +39,7 @@ class Candidate:
     """
 
     image_size: tuple[int, int]
-    way: Way
+    way: Computation
     milliseconds: float
 
     def __str__(self) -> str:
@@ -59,7 +57,7 @@ def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
         ModelError: no runtime computes the network.
     """
     found: list[Candidate] = []
-    ranked: dict[Precision, list[Way]] = {}
+    ranked: dict[Precision, list[Computation]] = {}
     sizes = list(image_sizes(classifier.model))
     for number, size in enumerate(sizes):
         sized = at_size(classifier, size)
@@ -76,26 +74,26 @@ def candidates(classifier: Classifier, listener: Listener) -> list[Candidate]:
     return found
 
 
-def _ways(classifier: Classifier) -> list[Way]:
+def _ways(classifier: Classifier) -> list[Computation]:
     """Return every runtime in every precision that this machine computes the network in."""
-    plain = ways_of(classifier.model, "auto", "auto")
+    plain = computations_of(classifier.model, "auto", "auto")
     return [*plain, INTEGERS] if classifier.quantization is not None and has_int8() else plain
 
 
-def _merging(classifier: Classifier, ranked: Mapping[Precision, Sequence[Way]]) -> list[Way]:
+def _merging(classifier: Classifier, ranked: Mapping[Precision, Sequence[Computation]]) -> list[Computation]:
     """Return ways to merge tokens, in each precision by the fastest runtime of those that can."""
     able = [next((way for way in ways if way.engine in MERGING), None) for ways in ranked.values()]
     counts = merge_counts(classifier.model)
     return [replace(way, merge=count) for way in able if way is not None and _has(classifier, way) for count in counts]
 
 
-def _has(classifier: Classifier, way: Way) -> bool:
+def _has(classifier: Classifier, way: Computation) -> bool:
     return way.precision != "int8" or classifier.quantization is not None
 
 
-def _timed(classifier: Classifier, ways: Sequence[Way]) -> dict[Way, float]:
+def _timed(classifier: Classifier, ways: Sequence[Computation]) -> dict[Computation, float]:
     """Return the milliseconds of those that can compute the network."""
-    taken: dict[Way, float] = {}
+    taken: dict[Computation, float] = {}
     for way in ways:
         if not _has(classifier, way):
             continue
@@ -104,9 +102,9 @@ def _timed(classifier: Classifier, ways: Sequence[Way]) -> dict[Way, float]:
     return taken
 
 
-def _ranked(timed: Mapping[Way, float]) -> dict[Precision, list[Way]]:
+def _ranked(timed: Mapping[Computation, float]) -> dict[Precision, list[Computation]]:
     """Return the ways of each precision, the most precise first, and in it the fastest."""
-    ranked: dict[Precision, list[Way]] = {}
+    ranked: dict[Precision, list[Computation]] = {}
     for precision in get_args(Precision):
         own = [way for way in timed if way.precision == precision]
         if own:
@@ -114,10 +112,10 @@ def _ranked(timed: Mapping[Way, float]) -> dict[Precision, list[Way]]:
     return ranked
 
 
-def _worth_it(timed: Mapping[Way, float]) -> dict[Way, float]:
+def _worth_it(timed: Mapping[Computation, float]) -> dict[Computation, float]:
     """Return the ways that are faster than all that compute in as much precision and merge as few tokens or fewer."""
     exactness = {precision: place for place, precision in enumerate(get_args(Precision))}
-    kept: dict[Way, float] = {}
+    kept: dict[Computation, float] = {}
     for way in sorted(timed, key=timed.__getitem__):
         if not any(exactness[one.precision] <= exactness[way.precision] and one.merge <= way.merge for one in kept):
             kept[way] = timed[way]
@@ -126,13 +124,13 @@ def _worth_it(timed: Mapping[Way, float]) -> dict[Way, float]:
 
 def image_sizes(model: Model) -> Iterator[tuple[int, int]]:
     """Give the sizes that are tried: the network's own, then smaller and larger ones, in whole patches."""
-    own, step = model.image_size, grain(model)
+    own, step = model.image_size, model.config.size_step
     given = {own}
     yield own
     for share in SHARES:
         size = tuple(max(1, round(side * share / step)) * step for side in own)
         if size not in given:
-            given.add(size)  # type: ignore[arg-type]
+            given.add(size)
             yield size[0], size[1]
 
 
@@ -154,8 +152,7 @@ def merge_counts(model: Model) -> list[int]:
         check_merging(model)
     except ModelError:
         return []
-    assert isinstance(model, ViT), "no other network's can"
-    rows, columns = model.config.grid
+    rows, columns = model.config.patch_grid.sides
     counts = {round(share * rows * columns / len(model.blocks())) for share in MERGED}
     return sorted(counts - {0})
 

@@ -23,7 +23,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.inference.choice import INTEGERS, int8_speeds
 from vitral.inference.engine_predictor import EnginePredictor
 from vitral.inference.quantization import Quantization, linear_layers
-from vitral.inference.ranges import Found, find_ranges
+from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.models.model import Images
 from vitral.models.naming import describe
 from vitral.progress import show
@@ -172,7 +172,7 @@ def _scored(judge: Judge, form: Quantization) -> tuple[Quantization, float]:
 
 
 def _that_holds(
-    judge: Judge, data: str, found: Mapping[str, Found], worst_first: list[str], loss: float
+    judge: Judge, data: str, found: Mapping[str, LayerFit], worst_first: list[str], loss: float
 ) -> tuple[Quantization, float]:
     """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers.
 
@@ -194,7 +194,9 @@ def _that_holds(
             )
 
 
-def _quantization(classifier: Classifier, found: Mapping[str, Found], kept: tuple[str, ...], data: str) -> Quantization:
+def _quantization(
+    classifier: Classifier, found: Mapping[str, LayerFit], kept: tuple[str, ...], data: str
+) -> Quantization:
     layers = {name: one.inputs for name, one in found.items() if name not in kept}
     in_order = tuple(name for name in found if name in kept)
     return Quantization(layers, in_order, classifier.model.image_size, data, 0, 0.0, 0.0, 0.0)

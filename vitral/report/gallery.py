@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from vitral.explanation.gallery import Entry, Gallery
+from vitral.explanation.gallery import Gallery, GalleryEntry
 from vitral.files import write_file
 from vitral.outputs import check_file
 from vitral.printable import printable
@@ -48,7 +48,7 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
     write_file(path, printable(page, lines=True))
 
 
-def _card(entry: Entry) -> dict[str, Any]:
+def _card(entry: GalleryEntry) -> dict[str, Any]:
     explanation = entry.explanation
     answer, probability = explanation.top[0]
     return {

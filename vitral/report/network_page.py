@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitral.explanation.distance import AttentionDistance
-from vitral.explanation.network import NetworkAnalysis
+from vitral.explanation.network import AttentionDistance, NetworkAnalysis
 from vitral.files import new_folder, write_through
 from vitral.images.encode import encode
 from vitral.outputs import check_folder, has_mark

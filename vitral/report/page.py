@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitral.explanation.scale import colour_scale
+from vitral.explanation.overlay import colour_scale
 from vitral.files import write_file
 from vitral.outputs import check_file
 from vitral.printable import printable

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from vitral.explanation.distance import AttentionDistance
+from vitral.explanation.network import AttentionDistance
 from vitral.report.results import Curve
 from vitral.report.study import Study
 from vitral.tasks.shown import ReliabilityBin

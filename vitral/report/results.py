@@ -9,8 +9,8 @@ from jaxtyping import Float32, UInt8
 from vitral.classifier.prediction import Prediction
 from vitral.data.source import BadImage
 from vitral.evaluation.baselines import Baselines
-from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
+from vitral.explanation.network import AttentionDistance
 from vitral.images.decode import Pixels
 from vitral.report.study import Study
 from vitral.tasks.task import Result

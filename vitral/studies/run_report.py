@@ -9,10 +9,9 @@ import torch
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import Source
 from vitral.evaluation.looks import times_opened
-from vitral.explanation.distance import attention_distance
-from vitral.explanation.embeddings import patch_filters, position_similarity
 from vitral.explanation.explain import explain
 from vitral.explanation.methods import method_for
+from vitral.explanation.network import attention_distance, patch_filters, position_similarity
 from vitral.images.decode import Pixels
 from vitral.images.encode import thumbnail
 from vitral.models.cost import count_macs, count_parameters

@@ -16,7 +16,6 @@ from vitral.errors import StudyError
 from vitral.events import Listener, Message
 from vitral.models.cost import count_parameters
 from vitral.models.families import build
-from vitral.models.vit_config import ViTConfig
 from vitral.studies.design import Arm, Design
 from vitral.studies.paper.experiment import Experiment, Trial, TrialFacts
 from vitral.studies.paper.operations import operations_of
@@ -147,7 +146,8 @@ class ExperimentPlan:
         operations = operations_of(config, recipe, train_images)
         with torch.device("meta"):
             parameters = count_parameters(build(config, seed=None))
-        tokens = math.prod(config.grid) + config.num_prefix_tokens if isinstance(config, ViTConfig) else 0
+        grid = config.patch_grid
+        tokens = 0 if grid is None else math.prod(grid.sides) + grid.prefix
         before = self.facts(self.named(trial.after)).flops if trial.after else 0.0
         return TrialFacts(parameters, tokens, train_images, operations, before)
 

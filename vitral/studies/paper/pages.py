@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from vitral.advice import call
 from vitral.classifier.load import load
-from vitral.explanation.embeddings import position_similarity
+from vitral.explanation.network import position_similarity
 from vitral.layout import CLASSIFIER
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 from vitral.report.plots import position_plot

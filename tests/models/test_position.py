@@ -7,7 +7,7 @@ import torch
 
 from vitral.errors import ModelError
 from vitral.models.attention import Attention
-from vitral.models.relative import RelativeGrid, neighbours
+from vitral.models.position import RelativeGrid, neighbours
 
 
 def drawn(heads: int, grid: tuple[int, int], prefix: int) -> RelativeGrid:

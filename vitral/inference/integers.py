@@ -4,9 +4,6 @@ In ONNX such a layer is a product of two DequantizeLinear nodes, of the inputs' 
 replace by a product of integers.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int8
 from torch import Tensor, nn
@@ -21,12 +18,12 @@ def integer_linear(values: Tensor, weight: Tensor, scales: Tensor, bias: Tensor,
     """Return a linear layer's outputs, its inputs and its weight rounded to 8-bit integers.
 
     Args:
-        values: the inputs, (*batch, features) in float32.
-        weight: integers, (features, outputs).
-        scales: of the weight, one for each output.
+        values: The inputs, (*batch, features) in float32.
+        weight: Integers, (features, outputs).
+        scales: The scales of the weight, one for each output.
         bias: (outputs,).
-        step: of the inputs, from one integer to the next.
-        zero: the integer of an input that is 0.
+        step: The difference of inputs from one integer to the next.
+        zero: The integer of an input that is 0.
     """
     integers = (torch.round(values / step) + zero).clamp(0, LEVELS)
     return ((integers - zero) * step) @ (weight.float() * scales) + bias
@@ -41,8 +38,8 @@ class IntegerLinear(nn.Module):
     """A linear layer of integers that can be traced.
 
     Args:
-        layer: for which it stands.
-        inputs: the range of its inputs.
+        layer: The layer that it stands for.
+        inputs: The range of its inputs.
     """
 
     weight: Int8[Tensor, "features outputs"]
@@ -79,7 +76,7 @@ def to_integer_layers(network: Model, quantization: Quantization) -> Model:
     """Replace the layers that a quantization has ranges for, in place.
 
     Raises:
-        VitralError: it is of another network.
+        VitralError: It is of another network.
     """
     quantization.check(network)
     ranges = {id(layer): quantization.layers.get(name) for name, layer in linear_layers(network).items()}
@@ -88,19 +85,3 @@ def to_integer_layers(network: Model, quantization: Quantization) -> Model:
             if (inputs := ranges.get(id(layer))) is not None:
                 setattr(module, name, IntegerLinear(layer, inputs))  # type: ignore[arg-type]
     return network
-
-
-def translations() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Return what the exporter makes of the layers of integers; it needs onnxscript."""
-    import onnx
-    from onnxscript import opset20 as nodes
-
-    def constant(kind: int, value: float) -> Any:  # noqa: ANN401  # a value of the graph
-        return nodes.Constant(value=onnx.helper.make_tensor("constant", kind, [], [value]))
-
-    def translated(values: Any, weight: Any, scales: Any, bias: Any, step: float, zero: int) -> Any:  # noqa: ANN401
-        places = constant(onnx.TensorProto.FLOAT, step), constant(onnx.TensorProto.UINT8, zero)
-        inputs = nodes.DequantizeLinear(nodes.QuantizeLinear(values, *places), *places)
-        return nodes.Add(nodes.MatMul(inputs, nodes.DequantizeLinear(weight, scales, axis=1)), bias)
-
-    return {torch.ops.vitral.integer_linear.default: translated}
