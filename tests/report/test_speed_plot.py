@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from vitral.cli.main import main
-from vitral.evaluation.speed import Bench, Speed
+from vitral.deployment.bench import Bench, Speed
 from vitral.report.speed_plot import speed_chart, write_speeds
 
 

@@ -9,9 +9,9 @@ from cyclopts.validators import Number
 from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
+from vitral.deployment.bench import BATCH_SIZES, ROUNDS, Bench
+from vitral.deployment.bench import bench as measure
 from vitral.errors import VitralError
-from vitral.evaluation.speed import BATCH_SIZES, ROUNDS, Bench
-from vitral.evaluation.speed import bench as measure
 from vitral.outputs import check_file
 from vitral.report.speed_plot import MARK, write_speeds
 

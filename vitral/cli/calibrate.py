@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
-from vitral.evaluation.calibrate import calibrate as fit
+from vitral.deployment.calibrate import calibrate as fit
 
 
 def calibrate(

@@ -7,8 +7,8 @@ from cyclopts import Parameter
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_result
 from vitral.data.classes import Reading
-from vitral.evaluation.quantize import LOSS
-from vitral.evaluation.quantize import quantize as find
+from vitral.deployment.quantize import LOSS
+from vitral.deployment.quantize import quantize as find
 
 
 def quantize(

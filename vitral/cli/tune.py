@@ -9,8 +9,8 @@ from vitral.classifier.folder import folder_that_keeps
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_line, print_result
 from vitral.data.classes import Reading
+from vitral.deployment.tune import tune as find
 from vitral.errors import ModelError, VitralError
-from vitral.evaluation.tune import tune as find
 from vitral.layout import TUNING
 from vitral.outputs import check_file
 from vitral.report.tuning_plot import MARK, write_tuning

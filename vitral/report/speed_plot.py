@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vitral.evaluation.speed import Bench, Speed
+from vitral.deployment.bench import Bench, Speed
 from vitral.files import write_file
 from vitral.printable import printable
 from vitral.report.chart import Axis, Chart, Point, Series

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import get_args
 
-from vitral.evaluation.tune import Tried, Tuned
+from vitral.deployment.tune import Tried, Tuned
 from vitral.files import write_file
 from vitral.inference.engines import Precision
 from vitral.printable import printable

@@ -14,11 +14,7 @@ from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
-from vitral.errors import DataError, WeightsError
-from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import matched, open_split
-from vitral.evaluation.selective import (
+from vitral.deployment.selective import (
     Answered,
     Confidences,
     Right,
@@ -27,7 +23,11 @@ from vitral.evaluation.selective import (
     at_coverages,
     fit_threshold,
 )
-from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
+from vitral.deployment.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
+from vitral.errors import DataError, WeightsError
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import matched, open_split
 from vitral.events import Listener
 from vitral.inference.batching import collect
 from vitral.progress import show

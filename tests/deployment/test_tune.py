@@ -17,13 +17,13 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
+from vitral.deployment import tune as tuning
+from vitral.deployment.bench import Bench
+from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
-from vitral.evaluation import tune as tuning
 from vitral.evaluation.candidates import Candidate, candidates, image_sizes, merge_counts
 from vitral.evaluation.looks import times_opened
-from vitral.evaluation.speed import Bench
-from vitral.evaluation.tune import Tuned, read_latency, tune
 from vitral.events import Event, Message, ignore
 from vitral.inference.choice import Way
 from vitral.inference.predictor import Predictor

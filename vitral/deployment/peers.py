@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.deployment.zentorch import ZentorchPeer
 from vitral.errors import ModelError, WeightsError
-from vitral.evaluation.elsewhere import ZentorchPeer
 from vitral.inference.engines import Precision
 from vitral.inference.runtimes import DTYPES, Compute
 from vitral.models.model import Images, Logits

@@ -19,9 +19,9 @@ from vitral.classifier.setting import Setting
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
+from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError
 from vitral.evaluation.candidates import MILLI, Candidate, at_size, candidates, milliseconds
-from vitral.evaluation.judge import VALIDATION, Judge, check_judged
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, get_args
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.deployment.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
-from vitral.evaluation.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor

@@ -13,10 +13,10 @@ from vitral.data.classes import Reading
 from vitral.data.loader import load_evaluation
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
+from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.exactness import no_labels
-from vitral.evaluation.judge import VALIDATION, Judge, check_judged
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
