@@ -3,12 +3,12 @@
 import dataclasses
 import itertools
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import CycloptsError, Parameter
+from cyclopts import CycloptsError
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
+from vitral.cli.options import Switch
 from vitral.cli.wording import flag, spoken
 from vitral.data.image_files import Unlabelled
 from vitral.data.unlabelled import list_unlabelled
@@ -55,12 +55,12 @@ def explain(
     layer: int | None = None,
     head: int | None = None,
     data: str | None = None,
-    worst_first: Annotated[bool, Parameter(negative="")] = False,
-    network: Annotated[bool, Parameter(negative="")] = False,
+    worst_first: Switch = False,
+    network: Switch = False,
     out: Path | None = None,
     style: Style = "side",
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    overwrite: Switch = False,
+    json: Switch = False,
 ) -> None:
     """Show where the model looked in an image, or what its network has learned.
 

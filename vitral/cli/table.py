@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from vitral.cli.console import print_json, print_line, print_table
+from vitral.cli.options import Switch
 from vitral.printable import printable
 from vitral.report.score_table import FORMATS
 from vitral.studies.table import table as tabulate
@@ -15,14 +16,14 @@ def table(
     /,
     *,
     format: Literal["text", "markdown", "latex", "html"] = "text",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Switch = False,
 ) -> None:
     """Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.
 
     Args:
-        runs: run folders, or folders of several seeds of one recipe.
+        runs: Run folders, or folders of several seeds of one recipe.
         format: text, markdown, latex (with booktabs) or html (a page).
-        json: print JSON for programs.
+        json: Print JSON for programs.
     """
     found = tabulate(*runs)
     if json:
