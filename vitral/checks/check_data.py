@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +10,14 @@ import numpy as np
 from vitral.checks.duplicates import duplicates
 from vitral.checks.findings import DataCheck, Duplicates, Suspect
 from vitral.checks.looks import Look, label_names, look_at, oddities
-from vitral.checks.suspects import suspects
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.names import unread_classes
 from vitral.data.open import open_data
 from vitral.data.source import BadImage, DataSet
+from vitral.data.subset import Subset
+from vitral.evaluation.evaluate import predict_probabilities
 from vitral.events import Listener, Progress
 from vitral.images.contact_sheet import contact_sheet
 from vitral.images.decode import Pixels
@@ -27,6 +28,9 @@ from vitral.seeds import generator
 SHEET = 48  # images on the contact sheet
 SHOWN = 40  # groups of duplicates and doubtful labels with thumbnails
 SHOWN_OF_GROUP = 6  # images of a group
+# A label is doubtful where the classifier gives another class, and its own class, such probabilities.
+SURE = 0.9
+DOUBTED = 0.05
 
 
 def check_data(
@@ -52,7 +56,7 @@ def check_data(
     dataset = open_data(data, classes=classes, skip_bad_images=True, verify=False, listener=listener)
     looks, bad = _look_at_all(dataset, listener)
     groups = duplicates(looks)
-    doubtful = [] if judge is None else suspects(judge, dataset, looks, listener)
+    doubtful = [] if judge is None else _suspects(judge, dataset, looks, listener)
     median_side = float(np.median([min(look.height, look.width) for look in looks])) if looks else 0.0
     mean, std = _channels(looks)
     return DataCheck(
@@ -75,6 +79,42 @@ def check_data(
         shared_out=dataset.shared_out,
         thumbnails=_thumbnails(dataset, looks, groups, doubtful),
     )
+
+
+def _suspects(classifier: Classifier, data: DataSet, looks: Sequence[Look], listener: Listener) -> list[Suspect]:
+    """Return the labels of readable images that a classifier doubts, the most doubtful first.
+
+    There are none where labels cannot be compared: images that need not have exactly one, or classes that the classifier does
+    not know.
+    """
+    exclusive = data.task.exclusive and classifier.task.exclusive
+    if not exclusive or not set(data.class_names) <= set(classifier.class_names):
+        return []
+    found = itertools.chain.from_iterable(
+        _in_split(classifier, data, split, [look.index for look in looks if look.split == split], listener)
+        for split in dict.fromkeys(look.split for look in looks)
+    )
+    return sorted(found, key=lambda suspect: suspect.own_probability - suspect.probability)
+
+
+def _in_split(
+    classifier: Classifier, data: DataSet, split: str, indices: Sequence[int], listener: Listener
+) -> Iterator[Suspect]:
+    columns = np.array([classifier.class_names.index(name) for name in data.class_names])
+    readable = Subset(data.splits[split], indices)
+    values, _ = predict_probabilities(classifier, readable, listener=listener)
+    probabilities, truth = values.numpy(), columns[readable.labels()]
+    own = probabilities[np.arange(len(truth)), truth]
+    surest = probabilities.argmax(axis=1)
+    for row in np.flatnonzero((own < DOUBTED) & (probabilities.max(axis=1) > SURE)).tolist():
+        yield Suspect(
+            name=readable.describe(row),
+            split=split,
+            label=classifier.class_names[truth[row]],
+            predicted=classifier.class_names[surest[row]],
+            probability=float(probabilities[row].max()),
+            own_probability=float(own[row]),
+        )
 
 
 def _finite(data: DataSet) -> dict[str, int]:

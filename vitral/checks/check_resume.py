@@ -1,4 +1,8 @@
-"""The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits."""
+"""The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits.
+
+`python -m vitral.checks.check_resume OPTIONS` is one of its runs, a process of its own, which may be killed. The options are
+those of `vitral.training.finetune.finetune`, as JSON.
+"""
 
 import hashlib
 import json
@@ -13,8 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vitral.checks import one_run
-from vitral.errors import TrainingError
+from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
 from vitral.layout import CHECKPOINTS
@@ -22,11 +25,15 @@ from vitral.seeds import generator
 from vitral.training.records.checkpoints import PATTERN
 from vitral.training.records.run_folder import holds_run
 
-STEPS, EVERY = 24, 4
+MODULE = "vitral.checks.check_resume"  # `__name__` is another where a process runs it
+STEPS = 24
+EVERY = 4  # steps between two checkpoints
 KILLS = 3
 TRIES = 6  # to kill a run that may be done before
 PATIENCE = 600.0  # seconds for one run
-SMALL_NETWORK, SMALL_SIZE = "vit-mu4", 32  # what is proved is the loop, the data and the disk, whatever the network
+# The proof is of the loop, the data and the disk, whatever the network.
+SMALL_NETWORK = "vit-mu4"
+SMALL_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def _command(folder: Path, data: str, source: str | None) -> list[str]:
         "baselines": False,  # how many images those look at depends on the time
         "resume": holds_run(folder),
     }
-    return [sys.executable, "-m", one_run.__name__, json.dumps(options)]
+    return [sys.executable, "-m", MODULE, json.dumps(options)]
 
 
 def _start(folder: Path, data: str, source: str | None) -> subprocess.Popen[bytes]:
@@ -165,3 +172,19 @@ def _same(one: Path, other: Path) -> bool:
 def _tensors(checkpoint: Path) -> str:
     state = json.loads((checkpoint / "state.json").read_text())
     return hashlib.sha256(json.dumps(state["files"], sort_keys=True).encode()).hexdigest()
+
+
+def main(options: str) -> int:
+    """Train as JSON options say, and return the process's exit status; an error of the user's is one line and status 1."""
+    from vitral.training.finetune import finetune  # seconds of start-up for a check of data
+
+    try:
+        finetune(**json.loads(options), listener=ignore)
+    except VitralError as error:
+        sys.stderr.write(f"{' '.join(str(error).split())}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -6,9 +6,8 @@ from typing import Any
 from vitral.explanation.gallery import Entry, Gallery
 from vitral.files import write_file
 from vitral.outputs import check_file
-from vitral.printable import printable
 from vitral.report.images import inline
-from vitral.report.page import LARGEST_IMAGE, mark, page_environment, scale
+from vitral.report.page import LARGEST_IMAGE, mark, render_page, scale
 
 LARGEST_NEIGHBOUR = 64  # pixels of the longer side
 
@@ -27,12 +26,11 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
         StorageError: the file cannot be written, or exists and is not such a page.
     """
     check_file(path, mark=mark("gallery"), overwrite=overwrite)
-    environment, style = page_environment()
     known = [entry for entry in gallery.entries if entry.truth is not None]
     first = gallery.entries[0].explanation
-    page = environment.get_template("gallery.html").render(
-        kind="gallery",
-        style=style,
+    page = render_page(
+        "gallery.html",
+        "gallery",
         gallery=gallery,
         title=title,
         classifier=classifier,
@@ -45,7 +43,7 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
         cards=[_card(entry) for entry in gallery.entries],
         scale=scale(),
     )
-    write_file(path, printable(page, lines=True))
+    write_file(path, page)
 
 
 def _card(entry: Entry) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from vitral.explanation.network import NetworkAnalysis
 from vitral.files import new_folder, write_through
 from vitral.images.encode import encode
 from vitral.outputs import check_folder, has_mark
-from vitral.printable import printable
 from vitral.report.images import filter_sheet, inline
-from vitral.report.page import LARGEST_SHEET, mark, page_environment
-from vitral.report.plots import distance_plot, light_colours, position_plot, standalone
+from vitral.report.page import LARGEST_SHEET, drawing_file, mark, render_page
+from vitral.report.plots import distance_plot, position_plot
 
 PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
 FILTERS, POSITIONS, DISTANCES = "filters.png", "positions.svg", "distances.svg"
@@ -35,14 +34,13 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         StorageError: the folder cannot be written, or holds something else.
     """
     check_network(folder, overwrite=overwrite)
-    environment, style = page_environment()
     positions = None if analysis.position_similarity is None else position_plot(analysis.position_similarity)
     distance = analysis.attention_distance
     distances = None if distance is None else distance_plot(distance)
     sheet = None if analysis.patch_filters is None else filter_sheet(analysis.patch_filters)
-    page = environment.get_template("network.html").render(
-        kind="network",
-        style=style,
+    page = render_page(
+        "network.html",
+        "network",
         analysis=analysis,
         classifier=classifier,
         filters=None if sheet is None else inline(sheet, largest=LARGEST_SHEET),
@@ -51,14 +49,13 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         panels=_panels(analysis),
         reach=None if distance is None else reach(distance),
     )
-    files = {PAGE: printable(page, lines=True).encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
+    files = {PAGE: page.encode(), FIGURES: json.dumps(analysis.to_json(), indent=1).encode()}
     files[ARRAYS] = _packed(analysis)
     if sheet is not None:
         files[FILTERS] = encode(sheet, "PNG")
-    colours = light_colours(style)
     for name, drawing in ((POSITIONS, positions), (DISTANCES, distances)):
         if drawing is not None:
-            files[name] = standalone(drawing, colours).encode()
+            files[name] = drawing_file(drawing).encode()
     with new_folder(folder, own=FILES) as partial:
         for name, content in files.items():
             write_through(partial / name, content)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitral.printable import printable
-from vitral.report.page import page_environment
+from vitral.report.page import render_page
 from vitral.report.written import markdown_lines
 from vitral.tasks.shown import NO_VALUE
 
@@ -124,12 +124,8 @@ class ScoreTable:
 
     def page(self) -> str:
         """Return the table as a self-contained HTML page."""
-        environment, style = page_environment()
         heading = ["Dataset", *(column.heading() for column in self.columns)]
-        page = environment.get_template("table.html").render(
-            kind="table", title=TITLE, style=style, heading=heading, rows=self.rows(), notes=self.notes
-        )
-        return printable(page, lines=True)
+        return render_page("table.html", "table", title=TITLE, heading=heading, rows=self.rows(), notes=self.notes)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""

@@ -10,11 +10,9 @@ from vitral.errors import VitralError
 from vitral.files import write_file
 from vitral.inference.engines import Precision
 from vitral.outputs import check_file
-from vitral.printable import printable
 from vitral.report.chart import Axis, Chart, Point, Series
 from vitral.report.chart_plot import chart_plot
-from vitral.report.page import page_environment
-from vitral.report.plots import light_colours, standalone
+from vitral.report.page import drawing_file
 
 BENCH_MARK = b"<!-- vitral bench -->"  # by which a drawing of ours is recognised
 TUNE_MARK = b"<!-- vitral tune -->"
@@ -38,8 +36,7 @@ def write_chart(chart: Chart, path: Path, mark: bytes) -> None:
     Raises:
         StorageError: The file cannot be written.
     """
-    drawing = standalone(chart_plot(chart, titled=True), light_colours(page_environment()[1]))
-    write_file(path, f"{printable(drawing, lines=True)}\n{mark.decode()}\n")
+    write_file(path, f"{drawing_file(chart_plot(chart, titled=True))}\n{mark.decode()}\n")
 
 
 def speed_chart(found: Bench) -> Chart:

@@ -8,7 +8,7 @@ from vitral.explanation.embeddings import position_similarity
 from vitral.layout import CLASSIFIER
 from vitral.report.experiment_page import ExperimentPage, write_experiment, write_experiment_markdown
 from vitral.report.plots import position_plot
-from vitral.report.raw_rows import Cell, write_rows_parquet
+from vitral.report.written import Cell, write_rows_parquet
 from vitral.studies.paper.paper_study import PaperStudy, known
 from vitral.studies.rows import read_row, read_rows
 from vitral.studies.speech import PYTHON, Speech
