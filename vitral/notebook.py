@@ -17,9 +17,9 @@ def table(title: str, rows: Sequence[tuple[str, str]], *, below: str = "") -> st
     """Return a table as HTML, every text escaped.
 
     Args:
-        title: above the table.
-        rows: name and value of each row; a row without a value is left out.
-        below: trusted HTML, such as `image` and `curve` return.
+        title: The title above the table.
+        rows: The name and the value of each row; a row without a value is left out.
+        below: Trusted HTML below it, such as `image` and `curve` return.
     """
     cells = "".join(
         f'<tr><th style="{CELL}">{_escaped(name)}</th><td style="{CELL}">{_escaped(value)}</td></tr>'

@@ -68,8 +68,8 @@ class PlainLines:
     """Writes messages at once, and a task's progress every 10 seconds at first, every 30 later.
 
     Args:
-        stream: where to write; None for the standard error of that moment.
-        clock: returns seconds.
+        stream: The stream to write to; None for the standard error of that moment.
+        clock: The function that returns the seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,8 +112,8 @@ class NotebookBar:
     """Writes messages as lines, and progress as one line that is overwritten: a notebook shows it as a bar.
 
     Args:
-        stream: where to write; None for the standard output of that moment.
-        clock: returns seconds.
+        stream: The stream to write to; None for the standard output of that moment.
+        clock: The function that returns the seconds.
     """
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -43,10 +43,10 @@ def check_data(
     """Look at every image of a dataset; nothing of it is changed.
 
     Args:
-        data: what `open_data` takes; an endless source is not looked at as a whole, only its validation split.
-        classes: of nested folders, which one names the class; see `open_data`.
-        classifier: doubts labels, if there is one; itself, or whatever `load` takes.
-        listener: receives progress.
+        data: What `open_data` takes; an endless source is not looked at as a whole, only its validation split.
+        classes: The folder that names the class where folders are nested; see `open_data`.
+        classifier: The classifier that doubts labels, or whatever `load` takes; None for no doubts.
+        listener: The receiver of progress.
 
     Raises:
         DataError: there is no such dataset.

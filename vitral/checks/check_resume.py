@@ -41,12 +41,12 @@ class ResumeCheck:
     """What came of the proof.
 
     Attributes:
-        equal: whether the two runs ended in the same bits.
-        kills: after how many seconds of a process's life it was killed, in turn.
-        files: what was compared, and whether it was equal.
-        steps: updates of each run.
-        seconds: the whole proof's time.
-        folder: where the runs are, kept if they differ.
+        equal: Whether the two runs ended in the same bits.
+        kills: The seconds after which each process was killed, in turn.
+        files: The parts that were compared, and whether they are equal.
+        steps: The number of updates of each run.
+        seconds: The whole proof's time.
+        folder: The folder of the runs, which stays if they differ.
     """
 
     equal: bool
@@ -69,10 +69,10 @@ def check_resume(
     Each run is a process of its own that trains as `vitral.finetune` does, with dropout, MixUp, averaging and workers.
 
     Args:
-        data: what to train on; what `open_data` takes.
-        source: the network or weights to start from; None for a small network.
-        seed: of the moments of the kills.
-        listener: receives what is going on.
+        data: The data to train on, as `open_data` takes them.
+        source: The network or weights to start from; None for a small network.
+        seed: The seed of the moments of the kills.
+        listener: The receiver of progress.
 
     Raises:
         TrainingError: a run failed by itself.

@@ -98,8 +98,8 @@ def oddities(look: Look, median_side: float) -> Iterator[Finding]:
     """Give what is odd about an image.
 
     Args:
-        look: the image.
-        median_side: of all images, the median of the shorter sides, pixels.
+        look: The image.
+        median_side: The median of the shorter sides of all images, pixels.
     """
     if look.deviation < FLAT:
         yield Finding(look.name, "one colour only")

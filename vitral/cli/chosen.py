@@ -22,12 +22,12 @@ def choose(
     """Return the classifier's name and the classifier, after reporting what a user should know about it.
 
     Args:
-        classifier: what `--classifier` says; None for the newest run.
-        listener: receives which run is used, and a warning if its own scores are poor.
-        engine: see `load`.
-        precision: see `load`.
-        merge: see `load`.
-        otherwise: the precision where none is asked for, and the classifier has no setting of its own.
+        classifier: The value of `--classifier`; None for the newest run.
+        listener: The receiver of which run is used, and of a warning if its own scores are poor.
+        engine: The engine, as `load` takes it.
+        precision: The precision, as `load` takes it.
+        merge: The tokens to merge, as `load` takes them.
+        otherwise: The precision where none is given and the classifier has no setting of its own.
 
     Raises:
         WeightsError: there is no such classifier, or no run yet.

@@ -65,23 +65,23 @@ def explain(
     """Show where the model looked in an image, or what its network has learned.
 
     Args:
-        images: a file, which is drawn; or a folder, .zip, .tar or table, of which a page is made.
-        classifier: a classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
+        images: A file, to make a drawing; or a folder, .zip, .tar or table, to make a page.
+        classifier: A classifier folder, run folder, weights file or name, or Hub id; the newest run in runs/ if left out.
         method: "rollout", all attention from the image to the answer; "attention", that of one layer; "relevance", what of it
             speaks for a class; "grad-cam", what of the last feature map does; "auto", the one that fits the model.
-        label: the class to explain, by its name; the most probable if left out.
-        layer: the layer whose attention is shown, counted from 1; the last if left out.
-        head: the head of that layer, counted from 1; the mean of all if left out.
-        data: training images, as 'finetune' takes them, among which the nearest are shown; with --network images to average
+        label: The class to explain, by its name; the most probable if left out.
+        layer: The layer whose attention is shown, counted from 1; the last if left out.
+        head: The head of that layer, counted from 1; the mean of all if left out.
+        data: The training images, as 'finetune' takes them, to show the nearest of them; with --network the images to average
             over.
-        worst_first: of a folder, the images that got least probability for their class, which their folder names.
-        network: show the network itself: patch filters, position embeddings, attention distances.
-        out: the drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
+        worst_first: Begin with the images of a folder that got least probability for their class, which their folder names.
+        network: Show the network itself: patch filters, position embeddings, attention distances.
+        out: The drawing, its name ending in .png, .jpg or .webp; IMAGE-explained.jpg in this folder if left out, or
             IMAGE-explained-2.jpg and so on if that is of another image. Of a folder a page, FOLDER-explained.html; of the
             network a folder, NAME-network.
         style: "side", image and map side by side; "overlay", the map over the image; "heat", the map alone.
-        overwrite: replace a file even if it is not such a drawing.
-        json: print JSON for programs, including the relevance map.
+        overwrite: Replace a file even if it is not such a drawing.
+        json: Print JSON for programs, including the relevance map.
     """
     places, asked = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
     if network == (images is not None):

@@ -22,7 +22,7 @@ def table(
 
     Args:
         runs: Run folders, or folders of several seeds of one recipe.
-        format: text, markdown, latex (with booktabs) or html (a page).
+        format: Text, markdown, latex (with booktabs) or html (a page).
         json: Print JSON for programs.
     """
     found = tabulate(*runs)

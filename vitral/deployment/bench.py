@@ -50,19 +50,19 @@ class Speed:
 
     Attributes:
         name: "vitral packed", "timm compiled".
-        precision: of its products.
-        batch_size: images computed at once.
-        images_per_second: at the median pass.
-        latency_ms: milliseconds of a pass by percentile: "50", "90", "99".
-        passes: that were timed.
-        share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
-            pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
+        precision: The precision of its products.
+        batch_size: The number of images computed at once.
+        images_per_second: The images per second at the median pass.
+        latency_ms: The milliseconds of a pass by percentile: "50", "90", "99".
+        passes: The number of passes that were timed.
+        share_of_limit: The share of the images/s that large products of that precision alone would allow; above 1 where the
+            machine's pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
             how many operations it takes, and where tokens are merged, which takes fewer.
-        memory_bytes: by which the process grew at the most as the contender was made and computed the largest batch, beside the
+        memory_bytes: The most by which the process grew as the contender was made and computed the largest batch, beside the
             classifier's own weights; None where the system does not tell.
-        largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
-            are others.
-        same_top: the share of these images whose most probable class is the same; None for a peer.
+        largest_difference: The largest difference of a probability from torch in fp32 on the same random images; None for a
+            peer, which has other weights.
+        same_top: The share of these images whose most probable class is the same; None for a peer.
     """
 
     name: str
@@ -82,15 +82,15 @@ class Bench:
     """The speeds of a network on one machine.
 
     Attributes:
-        network: its name.
-        image_size: height and width, pixels.
-        gmacs: billions of multiply-accumulates of one image; 0 for a file that does not say.
-        machine: the processor.
-        threads: that computed.
+        network: The network's name.
+        image_size: Height and width, pixels.
+        gmacs: The billions of multiply-accumulates of one image; 0 for a file that does not say.
+        machine: The processor's name.
+        threads: The number of threads that computed.
         limits: FLOP/s of large products by precision, the median of the rounds.
-        speeds: of every contender at every batch size, the fastest first.
-        missing: contenders that could not compute, with the reason.
-        alike: whether torch in fp32 gives all the random images the same answer, so that differences say nothing.
+        speeds: The speeds of every contender at every batch size, the fastest first.
+        missing: The contenders that could not compute, with the reason.
+        alike: Whether torch in fp32 gives all the random images the same answer, so that differences say nothing.
     """
 
     network: str
@@ -197,14 +197,14 @@ def bench(
     All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
 
     Args:
-        classifier: of its network; what it predicts does not matter. An exported file is measured by its own runtime alone.
-        batch_sizes: images computed at once.
-        merge: tokens that each block of a Vision Transformer is to have fewer (ToMe), measured too; 0 for none.
-        compile: measure what torch.compile makes, too, which takes minutes to make.
-        zentorch: a Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
+        classifier: The classifier; its predictions do not matter. An exported file is measured by its own runtime alone.
+        batch_sizes: The numbers of images computed at once.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; 0 for none.
+        compile: Whether to measure what torch.compile makes, too, which takes minutes to make.
+        zentorch: A Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
             timm's network is measured too, in a process of that interpreter. None for none.
-        rounds: turns that each contender has at each batch size.
-        listener: receives progress and what was left out.
+        rounds: The number of turns that each contender has at each batch size.
+        listener: The receiver of progress and of what was left out.
 
     Raises:
         ModelError: tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory

@@ -47,14 +47,14 @@ class Effect:
     """What temperature and threshold change on the images of a split; before is with those that the classifier has.
 
     Attributes:
-        images: how many there are.
-        accuracy: of all answers, which the temperature does not change, 0 to 1.
-        nll: mean negative log-likelihood in nats, before and after.
-        ece: expected calibration error over 15 bins, 0 to 1, before and after.
-        aurc: area under risk and coverage, 0 to 1, with the temperature.
-        answered_before: what the classifier's present threshold leaves; None without one.
-        answered: what the threshold leaves; None without one.
-        coverages: the accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
+        images: The number of images.
+        accuracy: The accuracy of all answers, which the temperature does not change, 0 to 1.
+        nll: Mean negative log-likelihood in nats, before and after.
+        ece: Expected calibration error over 15 bins, 0 to 1, before and after.
+        aurc: Area under risk and coverage, 0 to 1, with the temperature.
+        answered_before: The answers that the classifier's present threshold leaves; None without one.
+        answered: The answers that the threshold leaves; None without one.
+        coverages: The accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
     """
 
     images: int
@@ -72,10 +72,10 @@ class Calibrated:
     """A fitted calibration.
 
     Attributes:
-        calibration: the temperature and the threshold.
-        effects: what they change, by split: on the validation images that they were fitted on, and on test images.
-        remark: why no temperature was fitted, and what became of a threshold that was not asked for; else empty.
-        changed: whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.
+        calibration: The temperature and the threshold.
+        effects: The changes by split: on the validation images that they were fitted on, and on test images.
+        remark: The reason why no temperature was fitted, or what became of a threshold that was not wanted; else empty.
+        changed: Whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.
     """
 
     calibration: Calibration
@@ -187,16 +187,16 @@ def calibrate(
     changed unless `write` says so, nor where no temperature can be fitted and no threshold is asked for.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        accuracy: wanted of the answers that are given as sure, 0 to 1; None for what the classifier's threshold, if it has
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        accuracy: The accuracy that sure answers must have, 0 to 1; None for what the classifier's threshold, if it has
             one, was fitted for: that is fitted anew.
-        write: whether the classifier's folder keeps both, so that its predictions use them.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        write: Whether the classifier's folder keeps both, so that its predictions use them.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: there are no validation images, or no threshold gives the wanted accuracy.
@@ -244,10 +244,10 @@ def fitted(
     """Return what is fitted on the validation images, and what it changes.
 
     Args:
-        answers: logits and true classes by split, "validation" among them.
-        accuracy: wanted of the sure answers; None to keep to what the present threshold was fitted for, if there is one.
-        data: the dataset's name.
-        present: what the classifier has.
+        answers: The logits and true classes by split, "validation" among them.
+        accuracy: The accuracy that sure answers must have; None for that of the present threshold, if there is one.
+        data: The dataset's name.
+        present: The classifier's present calibration.
 
     Raises:
         DataError: no threshold gives the wanted accuracy.

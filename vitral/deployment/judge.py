@@ -21,9 +21,9 @@ class Score(NamedTuple):
     """How good a way is.
 
     Attributes:
-        figure: the headline figure on the validation images, 0 to 1.
-        largest: difference of a probability from the network in float32.
-        same_top: the share of the images with the same most probable class as there.
+        figure: The headline figure on the validation images, 0 to 1.
+        largest: The largest difference of a probability from the network in float32.
+        same_top: The share of the images with the same most probable class as there.
     """
 
     figure: float
@@ -35,17 +35,17 @@ class Judge:
     """Scores ways to compute a classifier on the same validation images.
 
     Args:
-        classifier: as it is without any of these ways.
-        data: with a validation split.
-        most: validation images that are taken, spread over all.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        listener: receives progress.
+        classifier: The classifier without any of these ways.
+        data: The dataset, with a validation split.
+        most: The number of validation images at most, spread over all.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        listener: The receiver of progress.
 
     Attributes:
-        source: the images that are taken.
-        headline: the figure.
-        exact: that figure of the classifier's network in float32.
+        source: The images that are taken.
+        headline: The figure.
+        exact: That figure of the classifier's network in float32.
 
     Raises:
         ImageError: an image cannot be read.
@@ -90,8 +90,8 @@ def check_judged(data: DataSet, what: str) -> Figure:
     """Return the headline figure of a dataset's validation images, of which shares may be lost.
 
     Args:
-        data: the dataset.
-        what: is chosen on them, as a message calls it.
+        data: The dataset.
+        what: The message's words for what is not chosen without them.
 
     Raises:
         DataError: there are no such images, or the figure is no share of 1.

@@ -34,10 +34,10 @@ def peers(
     timm's has random weights; transformers' reads those of the classifier, from its own format.
 
     Args:
-        classifier: of the network.
-        precisions: each peer is given once in each.
-        compile: give what torch.compile makes of timm's, too.
-        zentorch: an interpreter that has zentorch and timm, to give what they make of timm's; None for none.
+        classifier: The classifier of the network.
+        precisions: The precisions in which each peer is given.
+        compile: Whether to give what torch.compile makes of timm's, too.
+        zentorch: An interpreter that has zentorch and timm, to give what they make of timm's, too; None for none.
     """
     name, arguments = model_of(classifier.model.config)
     settings = {**arguments, "num_classes": classifier.model.num_classes}

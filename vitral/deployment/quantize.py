@@ -47,11 +47,11 @@ class Quantized:
     """An int8 form that keeps to the scores.
 
     Attributes:
-        quantization: the form.
-        errors: of each linear layer's answers in int8, as a share of what they vary by, the largest first.
-        largest: difference of a probability from fp32 on the validation images.
-        speeds: images/s here by runtime and precision, in a short measurement.
-        figure: the name of the figure that was kept to.
+        quantization: The int8 form.
+        errors: The errors of each linear layer's answers in int8, as a share of their variation, the largest first.
+        largest: The largest difference of a probability from fp32 on the validation images.
+        speeds: The images/s here by runtime and precision, in a short measurement.
+        figure: The name of the figure that the form holds.
     """
 
     quantization: Quantization
@@ -110,15 +110,15 @@ def quantize(
     images holds. Test images are not opened. Nothing is changed unless `write` says so.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        loss: of the headline figure (accuracy, or a mean average precision) that int8 may cost, 0 to 1.
-        write: whether the classifier's folder keeps the form, so that `precision="int8"` computes by it.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        loss: The loss of the headline figure (accuracy, or a mean average precision) that int8 may cost, 0 to 1.
+        write: Whether the classifier's folder keeps the form, so that `precision="int8"` computes by it.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: there are no validation images, or the loss is none.

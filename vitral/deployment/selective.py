@@ -16,10 +16,10 @@ class Answered:
     """What is left when only the surest answers are given.
 
     Attributes:
-        threshold: the least probability of an answer that is given, 0 to 1.
-        coverage: share of the images that are answered, 0 to 1.
-        accuracy: share of the answers that are right, 0 to 1; None where nothing is answered.
-        images: that are answered.
+        threshold: The least probability of an answer that is given, 0 to 1.
+        coverage: Share of the images that are answered, 0 to 1.
+        accuracy: Share of the answers that are right, 0 to 1; None where nothing is answered.
+        images: The number of images that are answered.
     """
 
     threshold: float
@@ -34,8 +34,8 @@ def accuracy_by_coverage(confidences: Confidences, right: Right) -> tuple[Answer
     Images of one probability are answered together or not at all.
 
     Args:
-        confidences: the probability of each image's answer.
-        right: whether it is right.
+        confidences: The probability of each image's answer.
+        right: Whether each answer is right.
     """
     order = np.argsort(-confidences, kind="stable")
     sorted_confidences, correct = confidences[order], np.cumsum(right[order])
@@ -62,9 +62,9 @@ def fit_threshold(confidences: Confidences, right: Right, wanted: float) -> Answ
     """Return the threshold that answers most images of those whose answers are accurate enough; None if none does.
 
     Args:
-        confidences: the probability of each image's answer.
-        right: whether it is right.
-        wanted: the least accuracy of what is answered, 0 to 1.
+        confidences: The probability of each image's answer.
+        right: Whether each answer is right.
+        wanted: The least accuracy of what is answered, 0 to 1.
     """
     enough = [one for one in accuracy_by_coverage(confidences, right) if (one.accuracy or 0.0) >= wanted - 1e-12]
     return enough[-1] if enough else None

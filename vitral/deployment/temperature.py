@@ -29,8 +29,8 @@ def fit_temperature(logits: Logits, labels: Labels) -> float | None:
     temperature is best.
 
     Args:
-        logits: one row an image.
-        labels: the true classes.
+        logits: The logits, one row per image.
+        labels: The true classes.
     """
     from scipy.optimize import brentq  # half a second of start-up for all who fit nothing
 

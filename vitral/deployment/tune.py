@@ -44,9 +44,9 @@ class Tried:
     """A setting with its score.
 
     Attributes:
-        candidate: the setting, and its time.
-        score: the headline figure on the validation images, 0 to 1.
-        same_top: the share of these whose most probable class is the network's own.
+        candidate: The setting, and its time.
+        score: The headline figure on the validation images, 0 to 1.
+        same_top: The share of these whose most probable class is the network's own.
     """
 
     candidate: Candidate
@@ -59,18 +59,18 @@ class Tuned:
     """The curve of accuracy against time, and the setting that was chosen on it.
 
     Attributes:
-        setting: the most accurate within the limit; None where all take longer.
-        tried: every setting that was scored, the fastest first.
-        limit: milliseconds that one image may take.
-        network: its name.
-        exact: the headline figure of the network itself, at its own size in fp32.
-        figure: its name.
-        data: the dataset's name.
-        images: validation images.
-        machine: the processor.
-        threads: that computed.
-        preparing: milliseconds that reading and preparing one of the images takes, which comes on top.
-        remarks: what was left out, and what is to be done next.
+        setting: The most accurate setting within the limit; None where all take longer.
+        tried: All settings that were scored, the fastest first.
+        limit: The milliseconds that one image may take.
+        network: The network's name.
+        exact: The headline figure of the network itself, at its own size in fp32.
+        figure: The name of that figure.
+        data: The dataset's name.
+        images: The number of validation images.
+        machine: The processor's name.
+        threads: The number of threads that computed.
+        preparing: The milliseconds that reading and preparing one of the images takes, which comes on top.
+        remarks: What was left out, and what to do next.
     """
 
     setting: Setting | None
@@ -168,14 +168,14 @@ def tune(
     validation images; test images are not opened. Nothing is changed unless `write` says so.
 
     Args:
-        classifier: itself, or whatever `load` takes; as it was trained, whatever setting it has.
-        data: what it was trained on, or a dataset with a validation split.
-        latency: that one prepared image may take, the median: "10ms", "0.5s", or a number of milliseconds.
-        write: whether the classifier's folder keeps the setting, so that `load` takes it where nothing else is asked for.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes; as it was trained, whatever setting it has.
+        data: The data that it was trained on, or a dataset with a validation split.
+        latency: The time that one prepared image may take, the median: "10ms", "0.5s", or a number of milliseconds.
+        write: Whether the classifier's folder keeps the setting, so that `load` takes it where nothing else is asked for.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: there are no validation images, or the latency is none.

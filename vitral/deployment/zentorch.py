@@ -39,10 +39,10 @@ class ZentorchPeer:
     """timm's network, compiled with random weights for zentorch in a process of its own.
 
     Args:
-        python: an interpreter that has torch, timm and zentorch.
+        python: An interpreter that has torch, timm and zentorch.
         network: timm's name.
-        arguments: with which timm makes it.
-        image_size: height and width, pixels.
+        arguments: The arguments with which timm makes it.
+        image_size: Height and width, pixels.
         precision: "fp32" or "bf16".
     """
 

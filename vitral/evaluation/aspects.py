@@ -43,8 +43,8 @@ class Padding:
     """Pads images at both ends to a network's shape.
 
     Attributes:
-        shape: height by width of the network's images.
-        colour: of the padding.
+        shape: The height of the network's images divided by their width.
+        colour: The colour of the padding.
     """
 
     shape: float
@@ -67,10 +67,10 @@ class Way:
 
     Attributes:
         name: "squash", "crop", "pad" or "native aspect".
-        accuracy: 0 to 1.
+        accuracy: The share of images that are right, 0 to 1.
         interval: Wilson's 95 % interval of that.
-        p_value: probability by chance of being so far from the classifier's own way, by McNemar's exact test.
-        own: whether it is what the classifier does.
+        p_value: The probability that chance alone gives such a distance from the classifier's own way, by McNemar's exact test.
+        own: Whether the classifier itself does so.
     """
 
     name: str
@@ -85,10 +85,10 @@ class Aspects:
     """The ways side by side.
 
     Attributes:
-        data: the dataset's name.
-        images: of its validation split.
-        ways: in a fixed order.
-        skipped: why a way is missing, one line each.
+        data: The dataset's name.
+        images: The number of images of its validation split.
+        ways: The ways, in a fixed order.
+        skipped: The reason why a way is missing, one line each.
     """
 
     data: str
@@ -143,12 +143,12 @@ def aspects(
     shape at once, at the nearest of seven.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: there are no validation images, or they do not have one class each.

@@ -48,16 +48,16 @@ def compare(
     was trained on, the test split is what that training left out; of any other, all of it.
 
     Args:
-        first: itself, or whatever `load` takes.
-        second: the other one.
-        data: what `open_data` takes (a folder with one sub-folder a class, a table, "digits", ...), or a dataset already open.
+        first: The first classifier itself, or whatever `load` takes.
+        second: The second classifier, likewise.
+        data: A dataset that is open, or what `open_data` takes (a folder with one sub-folder per class, a table, "digits").
         split: "test", "validation" or "train"; None for test, or validation where there is no test,
             or train where there is neither.
-        classes: of nested folders, which one names the class; None for the one whose names the classifiers know.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifiers' names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: no such data or split, a class that one of the two does not know, or images that do not have one class each.
@@ -113,8 +113,8 @@ def side_by_side(*columns: tuple[str, Collection[str]], most: int = 20) -> list[
     """Return classes in columns, those first that not every column has, as lines of text.
 
     Args:
-        columns: the heading and the names of each.
-        most: rows that are shown.
+        columns: The heading and the names of each column.
+        most: The number of rows at most.
     """
     every = {name for _, names in columns for name in names}
     order = sorted(every, key=lambda name: (all(name in names for _, names in columns), natural_key(name)))
@@ -130,11 +130,11 @@ class _Answers:
     """What a classifier says of every image of a source.
 
     Attributes:
-        evaluation: its scores.
-        labels: the images' classes, as the data number them.
-        names: its answers by name.
-        probabilities: of its answers, 0 to 1.
-        right: which are right.
+        evaluation: The classifier's scores.
+        labels: The images' classes, as the data number them.
+        names: The names of its answers.
+        probabilities: The probabilities of its answers, 0 to 1.
+        right: Whether each answer is right.
     """
 
     evaluation: Evaluation

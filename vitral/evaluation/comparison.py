@@ -25,13 +25,13 @@ class Side:
     """One of the two classifiers.
 
     Attributes:
-        name: as it was given.
-        top1: share of images that it gets right, 0 to 1.
+        name: The name that was given.
+        top1: The share of images that it gets right, 0 to 1.
         top1_interval: Wilson's 95 % interval of that.
-        alone: images that it gets right and the other does not.
-        ece: expected calibration error, 0 to 1.
-        nll: mean negative log-likelihood of the true class in nats.
-        parameters: of its network; None if it does not run in torch.
+        alone: The number of images that it gets right and the other does not.
+        ece: Expected calibration error, 0 to 1.
+        nll: Mean negative log-likelihood of the true class in nats.
+        parameters: The number of its network's parameters; None if it does not run in torch.
     """
 
     name: str
@@ -48,15 +48,15 @@ class ClassDifference:
     """The two classifiers on the images of one class.
 
     Attributes:
-        name: of the class.
-        images: of it.
-        first: share of them that the first gets right, 0 to 1.
-        second: share that the second gets right.
-        only_first: images that the first alone gets right.
-        only_second: images that the second alone gets right.
-        p_value: probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
+        name: The name of the class.
+        images: The number of its images.
+        first: The share of them that the first gets right, 0 to 1.
+        second: The share that the second gets right.
+        only_first: The number of images that the first alone gets right.
+        only_second: The number of images that the second alone gets right.
+        p_value: The probability of such a difference by chance, by McNemar's exact test, corrected by Holm's method for all
             classes on which the two differ.
-        verdict: what the first is beside the second.
+        verdict: "better", "worse" or "not decided": the first beside the second.
     """
 
     name: str
@@ -74,11 +74,11 @@ class OneRight:
     """An image that only one of the two gets right.
 
     Attributes:
-        index: its position in the split.
-        description: its file, or its name in a built-in set.
-        truth: the name of its class.
-        answer: what the other takes it for.
-        probability: that the other gives its answer, 0 to 1.
+        index: The image's position in the split.
+        description: The image's file, or its name in a built-in set.
+        truth: The name of its class.
+        answer: The class that the other names.
+        probability: The probability that the other gives its answer, 0 to 1.
     """
 
     index: int
@@ -93,26 +93,26 @@ class Comparison:
     """Two classifiers on the same images.
 
     Attributes:
-        verdict: what the first is beside the second: "better", "worse" or "not decided".
-        data: the dataset's name.
-        split: of it.
-        images: that both were asked, each counted once.
-        first: the first classifier.
-        second: the second.
-        difference: the first's accuracy less the second's, -1 to 1.
-        difference_interval: its 95 % interval, exact given on how many images one alone is right; without 0 where the test
-            decides.
-        p_value: probability of such a difference by chance, by McNemar's exact test, two-sided.
-        both_right: images that both get right.
-        both_wrong: images that both get wrong.
-        same_answer: share of the images to which both give the same answer, right or wrong.
-        images_needed: images that would tell them apart four times in five if they differ as on these; None where they are told
-            apart, or do not differ.
-        classes: every class that has images, the surest difference first.
-        only_first: images that the first alone gets right, those first on which the second is surest; at most 50.
-        only_second: the same of the second.
-        unshared: classes that only one of the classifiers knows: its name for the first and for the second, one of them empty.
-        remarks: what must be known of the figures, one line each.
+        verdict: The first beside the second: "better", "worse" or "not decided".
+        data: The dataset's name.
+        split: The split of the dataset.
+        images: The number of images, each counted once.
+        first: The first classifier.
+        second: The second classifier.
+        difference: The first's accuracy less the second's, -1 to 1.
+        difference_interval: The 95 % interval of that, exact given on how many images one alone is right; without 0 where the
+            test decides.
+        p_value: The probability of such a difference by chance, by McNemar's exact test, two-sided.
+        both_right: The number of images that both get right.
+        both_wrong: The number of images that both get wrong.
+        same_answer: The share of images to which both give the same answer, right or wrong.
+        images_needed: The number of images that would tell them apart four times in five if they differ as on these; None where
+            they are told apart, or do not differ.
+        classes: Every class that has images, the surest difference first.
+        only_first: Images that the first alone gets right, those first on which the second is surest; at most 50.
+        only_second: The images that the second alone gets right, likewise.
+        unshared: The classes that only one of the classifiers knows: the name for the first and for the second, one empty.
+        remarks: What a reader must know of the figures, one line each.
     """
 
     verdict: Outcome

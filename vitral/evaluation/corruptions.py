@@ -35,9 +35,9 @@ class Corruption:
     """Brings images to a network's size and corrupts them there.
 
     Attributes:
-        preprocessing: the network's, by which the images are brought to its size.
-        name: the corruption's; "none" leaves them as they are.
-        severity: 1 to 5.
+        preprocessing: The preprocessing by which images are brought to the network's size.
+        name: The corruption's name; "none" leaves images as they are.
+        severity: The severity, 1 to 5.
     """
 
     preprocessing: Preprocessing
@@ -59,11 +59,11 @@ class Robustness:
     """Accuracies on corrupted images.
 
     Attributes:
-        data: the dataset's name.
-        split: of it.
-        images: that were corrupted.
-        clean: accuracy without corruption, 0 to 1.
-        accuracies: by corruption, at severities 1 to 5, 0 to 1.
+        data: The dataset's name.
+        split: The split of the dataset.
+        images: The number of images that were corrupted.
+        clean: The accuracy without corruption, 0 to 1.
+        accuracies: The accuracies by corruption, at severities 1 to 5, 0 to 1.
     """
 
     data: str
@@ -130,15 +130,15 @@ def robustness(
     The images are brought to the network's size first, and corrupted there; the noise is the same for every classifier.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what `open_data` takes, or a dataset already open.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A dataset that is open, or what `open_data` takes.
         split: "test", "validation" or "train"; None for the first of them that there is.
-        images: at most so many, evenly spaced.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode and corrupt; 0 does that here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        images: The number of images at most, evenly spaced.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode and corrupt; 0 does that here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: no such data or split, a class that the classifier does not know, or images without one class each.

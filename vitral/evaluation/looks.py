@@ -28,9 +28,9 @@ def note_look(folder: Path, data: DataSet, by: str) -> int:
     """Write into a run's folder that the test split of some data is opened, and return how often that of its own data was.
 
     Args:
-        folder: of the run.
-        data: whose test split it is.
-        by: the function that opens it.
+        folder: The run's folder.
+        data: The dataset of the test split.
+        by: The function that opens it.
 
     Raises:
         StorageError: it cannot be written.

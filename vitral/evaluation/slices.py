@@ -29,13 +29,13 @@ class Slice:
     """Images that have one value in common.
 
     Attributes:
-        value: that.
-        images: how many there are.
-        accuracy: share that is right, 0 to 1.
+        value: The value.
+        images: The number of images.
+        accuracy: The share that is right, 0 to 1.
         interval: Wilson's 95 % interval of that.
-        p_value: probability of being so far from all other images by chance, by Fisher's exact test, two-sided, corrected for
-            all slices by Holm's method.
-        worse: whether it is surely worse than the others.
+        p_value: The probability of such a distance from all other images by chance, by Fisher's exact test, two-sided, corrected
+            for all slices by Holm's method.
+        worse: Whether it is surely worse than the others.
     """
 
     value: str
@@ -51,12 +51,12 @@ class Slices:
     """A classifier's accuracy by slice.
 
     Attributes:
-        data: the dataset's name.
-        split: of it.
-        by: what tells the slices apart.
-        images: all of them.
-        accuracy: of all, 0 to 1.
-        slices: the lowest accuracy first.
+        data: The dataset's name.
+        split: The split of the dataset.
+        by: The column, or the folder, that tells the slices apart.
+        images: The number of all images.
+        accuracy: The accuracy on all images, 0 to 1.
+        slices: The slices, the lowest accuracy first.
     """
 
     data: str
@@ -117,16 +117,16 @@ def slices(
     """Score a classifier on parts of one split, the worst first.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: a table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
+        classifier: The classifier itself, or whatever `load` takes.
+        data: A table (.csv, .tsv, .parquet) with a further column, a folder of such tables, or any data whose images lie in
             folders.
-        by: the column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
+        by: The column; or "folder" for the folder that an image lies in, "folder:2" for that around it, and so on.
         split: "test", "validation" or "train"; None for the first of them that there is.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
         DataError: no such data, split, column or folder; or images that do not have one class each.
@@ -144,8 +144,8 @@ def sliced(values: Sequence[str], right: Right) -> tuple[Slice, ...]:
     """Return the slices of some answers, the lowest accuracy first, of equals the larger one.
 
     Args:
-        values: of each image; many different numbers are put into four parts of about the same size.
-        right: whether its answer is right.
+        values: The value of each image; many different numbers are put into four parts of about the same size.
+        right: Whether its answer is right.
     """
     from scipy.stats import fisher_exact  # a second of start-up for all who slice nothing
 

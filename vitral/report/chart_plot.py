@@ -198,10 +198,10 @@ def _scale(axis: DrawnAxis, kind: Axis, values: Sequence[float], own: Sequence[f
     """Set an axis's scale, limits and ticks.
 
     Args:
-        axis: of the drawing.
-        kind: what it is to be.
-        values: that it must show.
-        own: values, in ascending order, at which the ticks stand if they are few and far enough apart.
+        axis: The axis of the drawing.
+        kind: The chart's axis.
+        values: The values that it must show.
+        own: The values, in ascending order, at which the ticks stand if they are few and far enough apart.
     """
     forward: Callable[[float], float] = math.log if kind.log else float
     backward: Callable[[float], float] = math.exp if kind.log else float

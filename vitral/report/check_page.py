@@ -20,11 +20,11 @@ def write_check_page(
     """Write a data check as one HTML file.
 
     Args:
-        check: what was found.
-        facts: sizes, formats and statistics as pairs of name and value.
-        path: the file.
-        near: bits in which near duplicates may differ.
-        overwrite: whether to replace a file that is not such a page.
+        check: The data check.
+        facts: Sizes, formats and statistics as pairs of name and value.
+        path: The file.
+        near: Bits in which near duplicates may differ.
+        overwrite: Whether to replace a file that is not such a page.
 
     Raises:
         StorageError: the file cannot be written, or exists and is not such a page.

@@ -21,9 +21,9 @@ class Shown:
     """The part of a confusion matrix that is drawn.
 
     Attributes:
-        classes: indices of the rows' classes; the columns are the same.
-        counts: one row per true class; one column per predicted class, and one more for all others if `others`.
-        others: whether classes are left out.
+        classes: The indices of the rows' classes; the columns are the same.
+        counts: One row per true class; one column per predicted class, and one more for all others if `others`.
+        others: Whether classes are left out.
     """
 
     classes: tuple[int, ...]

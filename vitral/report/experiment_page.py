@@ -24,16 +24,16 @@ class ExperimentPage:
     """What a study of the paper's has found, beside what the paper reports.
 
     Attributes:
-        study: the figures of all arms.
-        question: what was asked, a sentence.
-        paper: what the paper reports.
-        ours: the same of our runs.
-        shows: what runs of this size can show and what not.
-        conclusion: what came out, whichever way.
-        command: that made it.
-        machine: that it ran on.
-        seconds: that all runs took together.
-        drawings: of the networks that were trained, each with what it shows.
+        study: The figures of all arms.
+        question: The question, a sentence.
+        paper: The paper's figures.
+        ours: The figures of our runs.
+        shows: What runs of this size can show and what not.
+        conclusion: The answer, whatever it is.
+        command: The command that made the page.
+        machine: The machine that it ran on.
+        seconds: The time that all runs took together.
+        drawings: The drawings of the trained networks, each with its title.
     """
 
     study: Study
@@ -88,8 +88,8 @@ def write_experiment_markdown(page: ExperimentPage, path: Path) -> None:
     """Write the page as Markdown, with its charts beside it as NAME-paper.svg and NAME-ours.svg; what is there is replaced.
 
     Args:
-        page: what is shown.
-        path: the Markdown file.
+        page: The content of the page.
+        path: The Markdown file.
 
     Raises:
         StorageError: a file cannot be written.

@@ -16,11 +16,11 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
     """Write a gallery as one HTML file.
 
     Args:
-        gallery: what it shows.
-        path: the file.
-        title: what the images are, such as their folder.
-        classifier: the name that the user gave it.
-        overwrite: whether to replace a file that is not such a page.
+        gallery: The gallery.
+        path: The file.
+        title: The name of the images, such as their folder.
+        classifier: The name that the user gave it.
+        overwrite: Whether to replace a file that is not such a page.
 
     Raises:
         StorageError: the file cannot be written, or exists and is not such a page.

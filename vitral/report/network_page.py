@@ -25,10 +25,10 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
     """Write a network's analysis: index.html, network.json, network.npz, and each drawing as a file.
 
     Args:
-        analysis: what is shown.
-        folder: where; an earlier analysis there is replaced.
-        classifier: the name that the user gave it.
-        overwrite: as `check_network` takes it.
+        analysis: The analysis of the network.
+        folder: The folder to write; an earlier analysis there is replaced.
+        classifier: The name that the user gave it.
+        overwrite: Whether to replace other files of these names; see `check_network`.
 
     Raises:
         StorageError: the folder cannot be written, or holds something else.
@@ -77,9 +77,9 @@ def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite:
     """Check that a network's analysis may be written to a folder: a new one, an empty one, or one that holds another.
 
     Args:
-        folder: where; its page tells whether it holds an analysis, as file names like index.html are anybody's.
-        inputs: what the command reads.
-        overwrite: whether the user allowed replacing files of these names that are not of an analysis.
+        folder: The folder; its page tells whether it holds an analysis, because anything may have a file index.html.
+        inputs: The paths that the command reads.
+        overwrite: Whether the user allowed replacing files of these names that are not of an analysis.
 
     Raises:
         StorageError: it may not be written; what is there is untouched.

@@ -146,9 +146,9 @@ class Drawn:
     """A drawing of the scores.
 
     Attributes:
-        svg: the drawing.
-        caption: what it shows.
-        wide: whether it needs the page's full width.
+        svg: The drawing.
+        caption: The caption: what it shows.
+        wide: Whether it needs the page's full width.
     """
 
     svg: Markup

@@ -258,8 +258,8 @@ def standalone(drawing: Markup, colours: Mapping[str, str]) -> str:
     """Return inline SVG as a file of its own, on white.
 
     Args:
-        drawing: what `to_svg` gave.
-        colours: of the page's variables, by their names.
+        drawing: The drawing that `to_svg` gave.
+        colours: The colours of the page's variables, by their names.
     """
     text = re.sub(r"var\(--([\w-]+)\)", lambda match: colours.get(match[1], match[0]), str(drawing))
     names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'

@@ -26,10 +26,10 @@ class Score:
     """What several runs of one recipe scored.
 
     Attributes:
-        mean: over the runs.
-        deviation: the standard deviation over the runs (n - 1); None for a single run, which has none.
-        runs: how many; 0 where a paper does not say it.
-        share: whether it lies between 0 and 1 and is written in per cent.
+        mean: The mean over the runs.
+        deviation: The standard deviation over the runs (n - 1); None for a single run, which has none.
+        runs: The number of runs; 0 where a paper does not give it.
+        share: Whether the score lies between 0 and 1 and is written in per cent.
     """
 
     mean: float
@@ -49,10 +49,10 @@ class Column:
     """A model.
 
     Attributes:
-        model: its name.
-        start: what it was pre-trained on, or started from, or how it differs from its neighbour.
-        source: where published scores are printed: "Table 2"; empty for our own.
-        scores: by dataset.
+        model: The model's name.
+        start: The data or weights that it started from, or how it differs from its neighbour.
+        source: The place where published scores are printed: "Table 2"; empty for our own.
+        scores: The scores by dataset.
     """
 
     model: str
@@ -70,9 +70,9 @@ class ScoreTable:
     """Our models on datasets, and what the paper reports of the same.
 
     Attributes:
-        datasets: one row each.
-        columns: one a model; what the paper reports stands to the right of ours.
-        notes: what must be known of the figures, one line each.
+        datasets: The datasets, one row each.
+        columns: The columns, one per model; the paper's stand to the right of ours.
+        notes: What a reader must know of the figures, one line each.
     """
 
     datasets: tuple[str, ...]

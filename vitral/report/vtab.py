@@ -42,13 +42,13 @@ class TaskScore:
     """One task.
 
     Attributes:
-        name: the task's.
-        title: as the paper has it.
+        name: The task's name.
+        title: The paper's name for it.
         group: "natural", "specialised" or "structured".
-        accuracies: of each run, 0 to 1; none where it was not or could not be made.
-        images: that were scored; None where nothing was.
-        source: where its images come from; empty where there are none.
-        problem: why there is no accuracy, in one line; empty if there is one.
+        accuracies: The accuracy of each run, 0 to 1; none where there is no run.
+        images: The number of images scored; None where nothing was.
+        source: The source of its images; empty where there are none.
+        problem: The reason why there is no accuracy, in one line; empty if there is one.
     """
 
     name: str
@@ -77,11 +77,11 @@ class VtabTable:
     """A network on VTAB-1k.
 
     Attributes:
-        classifier: its name or folder.
+        classifier: The classifier's name or folder.
         protocol: "light" or "paper".
-        scores: of the tasks that were asked for, in VTAB's order.
-        left: runs that have not ended yet.
-        most: test images of each task that were asked for; None for all.
+        scores: The scores of the wanted tasks, in VTAB's order.
+        left: The number of runs that have not ended yet.
+        most: The number of test images of each task at most; None for all.
     """
 
     classifier: str

@@ -39,9 +39,9 @@ def markdown_lines(heading: Sequence[str], rows: Sequence[Sequence[str]], *, tex
     """Return the lines of a table in Markdown; columns after the first are right-aligned.
 
     Args:
-        heading: the columns' names.
-        rows: cells.
-        texts: the names of further columns that are left-aligned.
+        heading: The columns' names.
+        rows: The cells.
+        texts: The names of further columns that are left-aligned.
     """
     rule = ["---" if index == 0 or name in texts else "---:" for index, name in enumerate(heading)]
     return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in (heading, rule, *rows)]
@@ -54,8 +54,8 @@ def write_rows_parquet(rows: Sequence[Mapping[str, Cell]], path: Path) -> None:
     any text in it is one of texts; one with any number that is no integer of 64 bits is one of floats.
 
     Args:
-        rows: by column.
-        path: the file; one that is there is replaced.
+        rows: The rows: their cells by column.
+        path: The file; one that is there is replaced.
 
     Raises:
         StorageError: it cannot be written.
