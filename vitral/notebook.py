@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from vitral.printable import printable
 
 MOST_POINTS = 120  # of a curve
-WIDTH, HEIGHT = 240, 48  # pixels of a curve
+WIDTH = 240  # pixels of a curve
+HEIGHT = 48
 TABLE = "border-collapse: collapse; text-align: left; font-size: 13px"
 CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
 

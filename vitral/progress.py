@@ -20,11 +20,9 @@ FIGURES = {
     "validation/map": "validation {:.1%}",
     "images_per_second": "{:.0f} images/s",
 }
-OFTEN, SELDOM, PATIENCE = (
-    10.0,
-    30.0,
-    60.0,
-)  # seconds between lines at first, later, and the job's age from which it is later
+OFTEN = 10.0  # seconds between lines at first
+SELDOM = 30.0  # seconds between lines of a job that is older than PATIENCE
+PATIENCE = 60.0  # seconds
 BAR = 24  # characters
 REDRAWN = 0.2  # seconds between two redraws of a bar
 TELLING = 2.0  # seconds of a task that must be seen before the rest is estimated

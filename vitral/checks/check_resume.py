@@ -13,15 +13,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vitral.errors import TrainingError, VitralError
 from vitral.events import Listener, Message, ignore
 from vitral.files import sha256
 from vitral.layout import CHECKPOINTS
 from vitral.seeds import generator
+from vitral.tasks.presentable import Presentable
 from vitral.training.records.checkpoints import PATTERN
 from vitral.training.records.run_folder import holds_run
 
@@ -37,7 +37,7 @@ SMALL_SIZE = 32
 
 
 @dataclass(frozen=True)
-class ResumeCheck:
+class ResumeCheck(Presentable):
     """What came of the proof.
 
     Attributes:
@@ -55,10 +55,6 @@ class ResumeCheck:
     steps: int
     seconds: float
     folder: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome as JSON values."""
-        return asdict(self)
 
 
 def check_resume(

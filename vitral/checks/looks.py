@@ -18,7 +18,9 @@ from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
 from vitral.tasks.task import classes_of
 
-TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
+TINY = 32  # pixels of the shorter side
+LONG = 4.0  # ratio of the sides
+FLAT = 2.0  # standard deviation of the values
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
 
 

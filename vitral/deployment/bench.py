@@ -1,7 +1,6 @@
 """How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
 
 import contextlib
-import dataclasses
 import importlib
 import math
 import statistics
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 
@@ -27,6 +26,7 @@ from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_me
 from vitral.models.cost import count_macs
 from vitral.models.model import Images, Logits
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 from vitral.tasks.task import Probabilities
 
@@ -56,8 +56,8 @@ class Speed:
         latency_ms: The milliseconds of a pass by percentile: "50", "90", "99".
         passes: The number of passes that were timed.
         share_of_limit: The share of the images/s that large products of that precision alone would allow; above 1 where the
-            machine's pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
-            how many operations it takes, and where tokens are merged, which takes fewer.
+            machine's pace changed, or where the contender's products are faster than the large ones. None for a file that does
+            not say how many operations it takes, and where tokens are merged, which takes fewer.
         memory_bytes: The most by which the process grew as the contender was made and computed the largest batch, beside the
             classifier's own weights; None where the system does not tell.
         largest_difference: The largest difference of a probability from torch in fp32 on the same random images; None for a
@@ -78,7 +78,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Presentable):
     """The speeds of a network on one machine.
 
     Attributes:
@@ -155,10 +155,6 @@ class Bench:
             ]
             for speed in self.speeds
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return dataclasses.asdict(self)
 
 
 class _Wanted(NamedTuple):

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -33,11 +32,13 @@ from vitral.inference.batching import collect
 from vitral.progress import show
 from vitral.tasks.calibration import expected_calibration_error, reliability
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import NO_VALUE, Table
 from vitral.tasks.single_label import SINGLE_LABEL
 
 STEP = 1e-6  # to which a threshold is rounded down
-VALIDATION, TEST = "validation", "test"
+VALIDATION = "validation"
+TEST = "test"
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
 UNCHANGED = f"{NONE_FITS} Nothing changes."
 
@@ -68,7 +69,7 @@ class Effect:
 
 
 @dataclass(frozen=True, repr=False)
-class Calibrated:
+class Calibrated(Presentable):
     """A fitted calibration.
 
     Attributes:
@@ -83,9 +84,9 @@ class Calibrated:
     remark: str = ""
     changed: bool = True
 
-    def __repr__(self) -> str:
-        """Return what was fitted in one line."""
-        return f"Calibrated: {self.calibration.sentence() if self.changed else self.remark}"
+    def sentence(self) -> str:
+        """Return what was fitted in one sentence, or why nothing was."""
+        return self.calibration.sentence() if self.changed else self.remark
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
@@ -110,10 +111,9 @@ class Calibrated:
             )
         wanted, answered = self.calibration.wanted, effect.answered
         if wanted is not None and answered is not None and (answered.accuracy or 0.0) < wanted:
-            right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
             said.append(
-                f"On the test images the threshold misses its aim: {right} of {answered.images:,} sure answers are right, "
-                f"where {wanted:.1%} were wanted."
+                f"On the test images the threshold misses its aim: {_percent(answered.accuracy)} of {answered.images:,} sure "
+                f"answers are right, where {wanted:.1%} were wanted."
             )
         return said
 
@@ -123,30 +123,23 @@ class Calibrated:
         split, effect = list(self.effects.items())[-1]
         return (
             Table("What it changes", ("", "Before", "After"), tuple(rows)),
-            Table(
+            table_of(
                 f"Answering only where it is sure, {split} images",
-                ("Answered", "Right", "From probability"),
-                tuple(
-                    (
-                        f"{one.coverage:.1%}",
-                        NO_VALUE if one.accuracy is None else f"{one.accuracy:.2%}",
-                        f"{one.threshold:.1%}",
-                    )
-                    for one in effect.coverages
+                effect.coverages,
+                (
+                    ("Answered", lambda answered: f"{answered.coverage:.1%}"),
+                    ("Right", lambda answered: _percent(answered.accuracy)),
+                    ("From probability", lambda answered: f"{answered.threshold:.1%}"),
                 ),
             ),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
-
 
 def _how_sure(answered: Answered) -> str:
-    low, high = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
+    interval = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
     return (
         f"The threshold is known from {answered.images:,} validation images: {answered.accuracy:.1%} of them are right (95 % "
-        f"interval {low:.1%} to {high:.1%})."
+        f"interval {range_text(interval, 1)})."
     )
 
 
@@ -165,8 +158,11 @@ def _rows(split: str, effect: Effect) -> list[tuple[str, str, str]]:
 def _right_of(effect: Effect, answered: Answered | None) -> str:
     if answered is None:
         return f"{effect.accuracy:.2%} of all"
-    right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
-    return f"{right} of {answered.coverage:.1%}"
+    return f"{_percent(answered.accuracy)} of {answered.coverage:.1%}"
+
+
+def _percent(share: float | None) -> str:
+    return NO_VALUE if share is None else f"{share:.2%}"
 
 
 def calibrate(

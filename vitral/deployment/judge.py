@@ -17,7 +17,7 @@ from vitral.tasks.task import Figure, Probabilities, Result, Targets
 VALIDATION = "validation"
 
 
-class Score(NamedTuple):
+class Judgement(NamedTuple):
     """How good a way is.
 
     Attributes:
@@ -62,10 +62,10 @@ class Judge:
         self._exact, self._targets = self._answers(classifier.predictor.exact, classifier.preprocessing)
         self.exact = self._figure(self._exact)
 
-    def score(self, predictor: Predictor, preprocessing: Preprocessing | None = None) -> Score:
+    def score(self, predictor: Predictor, preprocessing: Preprocessing | None = None) -> Judgement:
         """Return how good a predictor is; of another image size with the preprocessing for that."""
         probabilities, _ = self._answers(predictor, preprocessing or self.classifier.preprocessing)
-        return Score(self._figure(probabilities), *apart(probabilities, self._exact))
+        return Judgement(self._figure(probabilities), *apart(probabilities, self._exact))
 
     def _answers(self, predictor: Predictor, preprocessing: Preprocessing) -> tuple[Probabilities, Targets]:
         one = self.classifier

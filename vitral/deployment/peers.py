@@ -21,7 +21,8 @@ from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
 from vitral.weights.save import formats_of, write_weights
 
-TIMM, TRANSFORMERS = "timm", "transformers"
+TIMM = "timm"
+TRANSFORMERS = "transformers"
 ZENTORCH = "timm zentorch"  # the name of a contender whose memory is another process's
 Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
 

@@ -1,7 +1,7 @@
 """Find a classifier's int8 form: ranges on training images, and on validation images which layers stay in float32."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from vitral.inference.ranges import Found, find_ranges
 from vitral.models.model import Images
 from vitral.models.naming import describe
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import Table
 
 LOSS = 0.005  # of the headline figure that int8 may cost
@@ -43,7 +44,7 @@ ON_THE_SAME = (
 
 
 @dataclass(frozen=True, repr=False)
-class Quantized:
+class Quantized(Presentable):
     """An int8 form that keeps to the scores.
 
     Attributes:
@@ -60,9 +61,9 @@ class Quantized:
     speeds: Mapping[str, float]
     figure: str
 
-    def __repr__(self) -> str:
-        """Return what was found in one line."""
-        return f"Quantized: {self.quantization.sentence()}"
+    def sentence(self) -> str:
+        """Return what was found in one sentence."""
+        return self.quantization.sentence()
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
@@ -78,15 +79,15 @@ class Quantized:
     def tables(self) -> tuple[Table, ...]:
         """Return the layers whose answers int8 changes most."""
         kept = self.quantization.kept
-        rows = [
+        rows = (
             (name, f"{error:.2%}", "fp32" if name in kept else "int8")
             for name, error in list(self.errors.items())[:SHOWN]
-        ]
+        )
         return (Table("Layers that int8 changes most", ("Layer", "Error", "Computes in"), tuple(rows)),)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the ranges as JSON values."""
-        values = asdict(self)
+        values = super().to_json()
         values["quantization"]["layers"] = list(self.quantization.layers)
         return values
 

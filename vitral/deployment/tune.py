@@ -4,10 +4,9 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -30,11 +29,13 @@ from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable, table_of
 from vitral.tasks.shown import Table
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?")
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken
-FEWEST_IMAGES, MOST_IMAGES = 200, 2000  # validation images
+FEWEST_IMAGES = 200  # validation images
+MOST_IMAGES = 2000
 BATCH_SIZE = 8
 PREPARED = 16  # images on which reading and preparing is timed
 
@@ -55,7 +56,7 @@ class Tried:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned:
+class Tuned(Presentable):
     """The curve of accuracy against time, and the setting that was chosen on it.
 
     Attributes:
@@ -86,9 +87,9 @@ class Tuned:
     preparing: float
     remarks: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        """Return what was chosen in one line."""
-        return f"Tuned: {self.failure() if self.setting is None else self.setting.sentence()}"
+    def sentence(self) -> str:
+        """Return in one sentence what was chosen, or why nothing was."""
+        return self.failure() if self.setting is None else self.setting.sentence()
 
     def failure(self) -> str:
         """Return in one sentence why nothing was chosen; empty where something was."""
@@ -102,24 +103,22 @@ class Tuned:
 
     def frontier(self) -> tuple[Tried, ...]:
         """Return those that no faster one is as good as, the fastest first."""
-        best, kept = -math.inf, []
-        for one in self.tried:
-            if one.score > best:
-                best = one.score
-                kept.append(one)
-        return tuple(kept)
+        frontier: list[Tried] = []
+        for tried in self.tried:
+            if not frontier or tried.score > frontier[-1].score:
+                frontier.append(tried)
+        return tuple(frontier)
 
-    def is_chosen(self, one: Tried) -> bool:
-        """Tell whether a setting is the one that was chosen."""
-        chosen = self.setting
-        return chosen is not None and (one.candidate.image_size, one.candidate.way) == (chosen.image_size, chosen.way)
+    def is_chosen(self, tried: Tried) -> bool:
+        """Tell whether a setting is the chosen one."""
+        chosen, candidate = self.setting, tried.candidate
+        return chosen is not None and (candidate.image_size, candidate.way) == (chosen.image_size, chosen.way)
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        chosen = () if self.setting is None else (self.setting.sentence(),)
         error = math.sqrt(self.exact * (1 - self.exact) / self.images)
         return (
-            *chosen,
+            *([] if self.setting is None else [self.setting.sentence()]),
             f"{len(self.tried)} {'setting' if len(self.tried) == 1 else 'settings'} of {self.network}, by {self.figure} on "
             f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has "
             f"{self.exact:.2%} in fp32.",
@@ -129,25 +128,16 @@ class Tuned:
 
     def tables(self) -> tuple[Table, ...]:
         """Return the settings that are worth it."""
-        rows = tuple(
-            (
-                f"{one.candidate.milliseconds:.2f}",
-                f"{one.score:.2%}",
-                "x".join(map(str, one.candidate.image_size)),
-                one.candidate.way.precision,
-                str(one.candidate.way.merge),
-                one.candidate.way.engine,
-                "chosen" if self.is_chosen(one) else "",
-            )
-            for one in self.frontier()
+        columns: Sequence[tuple[str, Callable[[Tried], str]]] = (
+            ("ms", lambda tried: f"{tried.candidate.milliseconds:.2f}"),
+            (self.figure, lambda tried: f"{tried.score:.2%}"),
+            ("Pixels", lambda tried: "x".join(map(str, tried.candidate.image_size))),
+            ("dtype", lambda tried: tried.candidate.way.precision),
+            ("Merged", lambda tried: str(tried.candidate.way.merge)),
+            ("Engine", lambda tried: tried.candidate.way.engine),
+            ("", lambda tried: "chosen" if self.is_chosen(tried) else ""),
         )
-        return (
-            Table("No faster setting is as good", ("ms", self.figure, "Pixels", "dtype", "Merged", "Engine", ""), rows),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return (table_of("No faster setting is as good", self.frontier(), columns),)
 
 
 def tune(

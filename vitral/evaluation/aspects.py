@@ -2,10 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,18 +23,12 @@ from vitral.inference.native import NativeAspect
 from vitral.inference.sizes import grain, size_of_shape
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import Table
 
 VALIDATION = "validation"
-SHAPES = (
-    1 / 2,
-    2 / 3,
-    3 / 4,
-    1.0,
-    4 / 3,
-    3 / 2,
-    2.0,
-)  # height by width, one of which an image's native aspect is rounded to
+# Height by width; an image's native aspect is rounded to one of them.
+SHAPES = (1 / 2, 2 / 3, 3 / 4, 1.0, 4 / 3, 3 / 2, 2.0)
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Way:
+class Resizing:
     """One way to bring images to the network.
 
     Attributes:
@@ -81,7 +74,7 @@ class Way:
 
 
 @dataclass(frozen=True, repr=False)
-class Aspects:
+class Aspects(Presentable):
     """The ways side by side.
 
     Attributes:
@@ -93,39 +86,31 @@ class Aspects:
 
     data: str
     images: int
-    ways: tuple[Way, ...]
+    ways: tuple[Resizing, ...]
     skipped: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return the accuracies in one line."""
-        return "Aspects: " + ", ".join(f"{way.name} {way.accuracy:.1%}" for way in self.ways)
+        return ", ".join(f"{way.name} {way.accuracy:.1%}" for way in self.ways)
 
     def lines(self) -> tuple[str, ...]:
         """Return what is to be done, and what is missing."""
         own = next(way for way in self.ways if way.own)
         better = [way for way in self.ways if way.accuracy > own.accuracy and way.p_value < LEVEL]
         best = max(better, key=lambda way: way.accuracy, default=None)
-        said = f"No way is surely better than {own.name}, which the classifier uses"
-        if best is not None:
-            said = f"{best.name.capitalize()} is surely better than {own.name}, which the classifier uses"
-        return (f"{said}: {own.accuracy:.2%} of {self.images:,} validation images.", *self.skipped)
+        verdict = f"{'No way' if best is None else best.name.capitalize()} is surely better than {own.name}"
+        scored = f"{own.accuracy:.2%} of {self.images:,} validation images"
+        return (f"{verdict}, which the classifier uses: {scored}.", *self.skipped)
 
     def tables(self) -> tuple[Table, ...]:
         """Return every way with its interval."""
-        rows = tuple(
-            (
-                f"{way.name} (its own)" if way.own else way.name,
-                f"{way.accuracy:.2%}",
-                f"{way.interval[0]:.2%} to {way.interval[1]:.2%}",
-                "" if way.own else f"{way.p_value:.3f}",
-            )
-            for way in self.ways
+        columns: Sequence[tuple[str, Callable[[Resizing], str]]] = (
+            ("Way", lambda way: f"{way.name} (its own)" if way.own else way.name),
+            ("Accuracy", lambda way: f"{way.accuracy:.2%}"),
+            ("95 %", lambda way: range_text(way.interval)),
+            ("p", lambda way: "" if way.own else f"{way.p_value:.3f}"),
         )
-        return (Table("Ways to bring images to the network", ("Way", "Accuracy", "95 %", "p"), rows),)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return (table_of("Ways to bring images to the network", self.ways, columns),)
 
 
 def aspects(
@@ -169,10 +154,10 @@ def aspects(
     return Aspects(opened.data.name, len(opened.source), made, tuple(skipped))
 
 
-def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Way:
+def _way(name: str, right: Right, own: Right, *, is_own: bool) -> Resizing:
     alone = int((right & ~own).sum()), int((own & ~right).sum())
     interval = wilson_interval(int(right.sum()), len(right))
-    return Way(name, float(right.mean()), interval, mcnemar_exact(*alone), is_own)
+    return Resizing(name, float(right.mean()), interval, mcnemar_exact(*alone), is_own)
 
 
 def _ways(classifier: Classifier, batch_size: int) -> Mapping[str, Callable[[Source], Right]]:

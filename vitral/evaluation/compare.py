@@ -15,7 +15,7 @@ from vitral.data.names import natural_key, some
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import Renumbered
 from vitral.errors import DataError, did_you_mean
-from vitral.evaluation.comparison import ClassDifference, Comparison, OneRight, Side, outcome
+from vitral.evaluation.comparison import ClassDifference, ComparedClassifier, Comparison, OneRight, outcome
 from vitral.evaluation.evaluate import BATCH_SIZE, predict_probabilities
 from vitral.evaluation.looks import open_test
 from vitral.evaluation.opening import check_one_class_each, open_split, trained_on
@@ -210,10 +210,10 @@ def _compared(
     )
 
 
-def _side(name: str, classifier: Classifier, answers: _Answers, alone: int) -> Side:
+def _side(name: str, classifier: Classifier, answers: _Answers, alone: int) -> ComparedClassifier:
     scores = answers.evaluation
     parameters = sum(parameter.numel() for parameter in classifier.parameters()) or None
-    return Side(name, scores.top1, scores.top1_interval, alone, scores.ece, scores.nll, parameters)
+    return ComparedClassifier(name, scores.top1, scores.top1_interval, alone, scores.ece, scores.nll, parameters)
 
 
 def _by_class(class_names: Sequence[str], one: _Answers, other: _Answers) -> tuple[ClassDifference, ...]:

@@ -1,11 +1,12 @@
 """What two classifiers are worth beside each other: the verdict, the figures that a user can act on, and their tables."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from vitral.evaluation.paired import LEVEL
 from vitral.notebook import table
+from vitral.tasks.presentable import Presentable, range_text
 from vitral.tasks.shown import MOST_ROWS, NO_VALUE, Table
 
 Outcome = Literal["better", "worse", "not decided"]
@@ -21,7 +22,7 @@ def outcome(only_first: int, only_second: int, p_value: float) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Side:
+class ComparedClassifier:
     """One of the two classifiers.
 
     Attributes:
@@ -89,7 +90,7 @@ class OneRight:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Presentable):
     """Two classifiers on the same images.
 
     Attributes:
@@ -119,8 +120,8 @@ class Comparison:
     data: str
     split: str
     images: int
-    first: Side
-    second: Side
+    first: ComparedClassifier
+    second: ComparedClassifier
     difference: float
     difference_interval: tuple[float, float]
     p_value: float
@@ -133,10 +134,6 @@ class Comparison:
     only_second: tuple[OneRight, ...]
     unshared: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        """Return the verdict in one line; `print` shows the tables, too."""
-        return f"Comparison: {self.sentence()}"
 
     def __str__(self) -> str:
         """Return the verdict with its figures, one line each."""
@@ -186,13 +183,13 @@ class Comparison:
         )
         return (
             self._figures(),
-            *([self._by_class()] if any(one.only_first or one.only_second for one in self.classes) else []),
+            *([self._by_class()] if any(each.only_first or each.only_second for each in self.classes) else []),
             *([unshared] if self.unshared else []),
         )
 
     def _figures(self) -> Table:
         one, other = self.first, self.second
-        intervals = (f"{low:.2%} to {high:.2%}" for low, high in (one.top1_interval, other.top1_interval))
+        intervals = map(range_text, (one.top1_interval, other.top1_interval))
         return Table(
             "Side by side",
             ("", one.name, other.name, "Difference"),
@@ -207,29 +204,17 @@ class Comparison:
         )
 
     def _by_class(self) -> Table:
-        apart = [one for one in self.classes if one.only_first or one.only_second]
-        alike = len(self.classes) - len(apart)
-        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
-        rest = len(apart) - MOST_ROWS
+        apart = [each for each in self.classes if each.only_first or each.only_second]
+        alike, rest = len(self.classes) - len(apart), len(apart) - MOST_ROWS
         notes = (
             f"{alike:,} {_classes(alike)} on which both are right on the same images." if alike else "",
             f"{rest:,} further {_classes(rest)} in the JSON output." if rest > 0 else "",
         )
+        counted = f"the {len(apart):,} {_classes(len(apart))} on which they differ"
         return Table(
             f"By class, the surest difference first (p by Holm's method for {counted})",
             ("Class", self.first.name, self.second.name, "Alone right", "p", "Images", "Verdict"),
-            tuple(
-                (
-                    one.name,
-                    f"{one.first:.1%}",
-                    f"{one.second:.1%}",
-                    f"{one.only_first} : {one.only_second}",
-                    f"{one.p_value:.3f}",
-                    f"{one.images:,}",
-                    one.verdict,
-                )
-                for one in apart[:MOST_ROWS]
-            ),
+            tuple(map(_class_row, apart[:MOST_ROWS])),
             note=" ".join(filter(None, notes)),
             foldable=True,
         )
@@ -241,9 +226,11 @@ class Comparison:
             *_examples(self.second.name, self.first.name, self.only_second[:most]),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values, the verdict first."""
-        return asdict(self)
+
+def _class_row(each: ClassDifference) -> tuple[str, ...]:
+    shares = f"{each.first:.1%}", f"{each.second:.1%}"
+    alone = f"{each.only_first} : {each.only_second}"
+    return each.name, *shares, alone, f"{each.p_value:.3f}", f"{each.images:,}", each.verdict
 
 
 def shown_p(p_value: float) -> str:
@@ -253,8 +240,8 @@ def shown_p(p_value: float) -> str:
 
 def _examples(right: str, wrong: str, images: Sequence[OneRight]) -> list[str]:
     return [
-        f"{one.description}: {one.truth}, as {right} says; {wrong} says {one.answer} {one.probability:.1%}"
-        for one in images
+        f"{image.description}: {image.truth}, as {right} says; {wrong} says {image.answer} {image.probability:.1%}"
+        for image in images
     ]
 
 

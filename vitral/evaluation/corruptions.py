@@ -1,7 +1,7 @@
 """How a classifier bears worse images than it knows: fifteen corruptions at five severities, on one's own images."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from vitral.images.preprocessing import Preprocessing
 from vitral.progress import show
 from vitral.seeds import generator
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable, range_text
 from vitral.tasks.shown import Table
 
 MOST_IMAGES = 500  # that are corrupted: each is computed 76 times
@@ -55,7 +56,7 @@ class Corruption:
 
 
 @dataclass(frozen=True, repr=False)
-class Robustness:
+class Robustness(Presentable):
     """Accuracies on corrupted images.
 
     Attributes:
@@ -72,10 +73,6 @@ class Robustness:
     clean: float
     accuracies: Mapping[str, tuple[float, ...]]
 
-    def __repr__(self) -> str:
-        """Return the mean corruption accuracy in one line."""
-        return f"Robustness: {self.lines()[0]}"
-
     @property
     def mean(self) -> float:
         """The mean corruption accuracy: over all corruptions and severities, 0 to 1."""
@@ -88,11 +85,11 @@ class Robustness:
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        low, high = wilson_interval(round(self.clean * self.images), self.images)
+        interval = range_text(wilson_interval(round(self.clean * self.images), self.images))
         worst = list(self.means())[:3]
         return (
-            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95 % interval {low:.2%} to {high:.2%}) "
-            f"without, of {self.images:,} {self.split} images.",
+            f"Mean corruption accuracy {self.mean:.2%}, against {self.clean:.2%} (95 % interval {interval}) without, "
+            f"of {self.images:,} {self.split} images.",
             f"It suffers most by {', '.join(worst[:-1])} and {worst[-1]}.",
         )
 
@@ -110,7 +107,7 @@ class Robustness:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values."""
-        return {**asdict(self), "mean": self.mean, "means": self.means()}
+        return {**super().to_json(), "mean": self.mean, "means": self.means()}
 
 
 def robustness(

@@ -28,7 +28,9 @@ from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
 from vitral.tasks.shown import Table, fitting_digits, percent
 
-FEW_SHOT, KNN, LINEAR = "few-shot", "knn", "linear"
+FEW_SHOT = "few-shot"
+KNN = "knn"
+LINEAR = "linear"
 WAYS = (FEW_SHOT, KNN, LINEAR)
 
 

@@ -17,14 +17,19 @@ from vitral.report.point_labels import PointLabel, write_labels
 
 MARKERS = "os^DvP"  # of the first six series, the next six, ...
 LEGEND_ROW = 0.17  # inches
-CROWDED, MORE_HEIGHT = 8, 1.1  # labels, above which the drawing is higher, and by how many inches
-ROW, SERIES_ROW = 0.24, 0.13  # inches of a category, and of each series in it
+CROWDED = 8  # labels, above which the drawing is higher
+MORE_HEIGHT = 1.1  # inches by which it is higher
+ROW = 0.24  # inches of a category
+SERIES_ROW = 0.13  # inches of each series in it
 SPREAD_OUT = 0.72  # of a category's row, that its dots take
 MARGIN = 0.08  # of an axis, on either side of the points
 MOST_TICKS = 7
 ROUND = (1, 2, 2.5, 5, 10)  # distances of ticks
 LETTER = 0.019  # of an axis's length, that a letter of a tick's label takes
-LONGEST_CATEGORY, LONGEST_NAME, LONGEST_HEADING = 26, 34, 70  # letters
+# Letters of a category, of a series and of the heading.
+LONGEST_CATEGORY = 26
+LONGEST_NAME = 34
+LONGEST_HEADING = 70
 
 
 def chart_plot(chart: Chart, *, titled: bool = False) -> Markup:

@@ -17,7 +17,7 @@ LONGEST_NAME = 16  # characters
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class DrawnConfusion:
     """The part of a confusion matrix that is drawn.
 
     Attributes:
@@ -31,7 +31,7 @@ class Shown:
     others: bool
 
 
-def shown_confusion(matrix: ConfusionMatrix) -> Shown:
+def shown_confusion(matrix: ConfusionMatrix) -> DrawnConfusion:
     """Choose what to draw: every class in order, or the most confused ones, the worst recall first."""
     num_classes = len(matrix.class_names)
     others = num_classes > MOST_CLASSES
@@ -41,7 +41,7 @@ def shown_confusion(matrix: ConfusionMatrix) -> Shown:
     for truth, predicted, count in matrix.cells:
         if truth in row_of:
             counts[row_of[truth], row_of.get(predicted, len(classes))] += count
-    return Shown(tuple(classes), counts, others)
+    return DrawnConfusion(tuple(classes), counts, others)
 
 
 def _most_confused(matrix: ConfusionMatrix) -> list[int]:

@@ -16,8 +16,12 @@ from vitral.report.images import filter_sheet, inline
 from vitral.report.page import LARGEST_SHEET, drawing_file, mark, render_page
 from vitral.report.plots import distance_plot, position_plot
 
-PAGE, FIGURES, ARRAYS = "index.html", "network.json", "network.npz"
-FILTERS, POSITIONS, DISTANCES = "filters.png", "positions.svg", "distances.svg"
+PAGE = "index.html"
+FIGURES = "network.json"
+ARRAYS = "network.npz"
+FILTERS = "filters.png"
+POSITIONS = "positions.svg"
+DISTANCES = "distances.svg"
 FILES = (PAGE, FIGURES, ARRAYS, FILTERS, POSITIONS, DISTANCES)
 
 

@@ -19,11 +19,13 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from vitral.explanation.distance import AttentionDistance
 from vitral.report.results import Curve
-from vitral.report.study import Study
+from vitral.report.study_result import Study
 from vitral.tasks.calibration import ReliabilityBin
 
 # Colours that no figure would contain by chance; in the SVG they are replaced by the page's variables.
-INK, MUTED, LINE = "#0a0a01", "#0a0a02", "#0a0a03"
+INK = "#0a0a01"
+MUTED = "#0a0a02"
+LINE = "#0a0a03"
 SERIES = ("#0a0b01", "#0a0b02", "#0a0b03", "#0a0b04", "#0a0b05", "#0a0b06")
 VARIABLES = {
     INK: "var(--ink)",
@@ -34,9 +36,11 @@ VARIABLES = {
 MOST_POINTS = 200  # of a curve; of more, each point is the mean of several, which also smooths the noise
 MOST_PANELS = 14  # of position embeddings, in each direction
 SMOOTHED = 840  # pixels from which an image need not be enlarged
-ROOMY, CLOSE = 0.62, 0.34  # inches for an arm, of few and of many
 FEW_ARMS = 8
-WIDTH, HEIGHT = 4.7, 3.3  # inches, at 96 pixels per inch
+ROOMY = 0.62  # inches for each of few arms
+CLOSE = 0.34  # inches for each of many
+WIDTH = 4.7  # inches, at 96 pixels per inch
+HEIGHT = 3.3
 
 
 def curve_plot(curves: Sequence[Curve], quantity: str, *, label: str, percent: bool = False) -> Markup | None:

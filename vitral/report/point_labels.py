@@ -8,7 +8,9 @@ from matplotlib.figure import Figure
 
 from vitral.report.plots import any_glyph, plain
 
-FONT, LETTER, LINE_HEIGHT = 7.5, 0.58, 1.15  # points; the width of a letter and the height of a line in font sizes
+FONT = 7.5  # points
+LETTER = 0.58  # font sizes, the width of a letter
+LINE_HEIGHT = 1.15  # font sizes
 GAP = 4.0  # points between a point's centre and its label
 MARK = 3.0  # points from the centre of a mark to its edge
 STEP = 5.0  # points between two obstacles along a line

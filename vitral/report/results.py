@@ -12,7 +12,7 @@ from vitral.evaluation.baselines import Baselines
 from vitral.explanation.distance import AttentionDistance
 from vitral.explanation.explain import Explanation
 from vitral.images.decode import Pixels
-from vitral.report.study import Study
+from vitral.report.study_result import Study
 from vitral.tasks.task import Result
 
 
@@ -58,7 +58,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, eq=False)
-class Figure:
+class CaptionedImage:
     """An image with its caption.
 
     Attributes:
@@ -153,7 +153,7 @@ class RunReport:
     command: str = ""
     notes: tuple[str, ...] = ()
     bad_images: tuple[BadImage, ...] = ()
-    images: tuple[Figure, ...] = ()
+    images: tuple[CaptionedImage, ...] = ()
     curves: tuple[CurveGroup, ...] = ()
     baselines: Baselines | None = None
     evaluation: Result | None = None

@@ -2,12 +2,12 @@
 
 import html
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from vitral.printable import printable
 from vitral.report.page import render_page
 from vitral.report.written import markdown_lines
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 
 TITLE = "Scores by dataset and model"
@@ -66,7 +66,7 @@ class Column:
 
 
 @dataclass(frozen=True, repr=False)
-class ScoreTable:
+class ScoreTable(Presentable):
     """Our models on datasets, and what the paper reports of the same.
 
     Attributes:
@@ -79,9 +79,9 @@ class ScoreTable:
     columns: tuple[Column, ...]
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return in one line what is in it; `print` shows the table."""
-        return f"ScoreTable: {len(self.datasets)} datasets, {len(self.columns)} models"
+        return f"{len(self.datasets)} datasets, {len(self.columns)} models"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
@@ -126,10 +126,6 @@ class ScoreTable:
         """Return the table as a self-contained HTML page."""
         heading = ["Dataset", *(column.heading() for column in self.columns)]
         return render_page("table.html", "table", title=TITLE, heading=heading, rows=self.rows(), notes=self.notes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
 
 
 FORMATS: Mapping[str, Callable[[ScoreTable], str]] = {

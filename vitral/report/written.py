@@ -12,7 +12,7 @@ Cell = str | float | int | None
 LARGEST = 2**63  # what a column of integers holds less than
 
 
-class Written(Protocol):
+class ResultFiles(Protocol):
     """A result that is written as JSON and as Markdown."""
 
     def to_json(self) -> dict[str, Any]:
@@ -24,7 +24,7 @@ class Written(Protocol):
         ...
 
 
-def write_result(result: Written, folder: Path, *, json_file: str, table_file: str) -> None:
+def write_result(result: ResultFiles, folder: Path, *, json_file: str, table_file: str) -> None:
     """Write a result as JSON and as Markdown.
 
     Raises:

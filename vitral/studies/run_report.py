@@ -17,7 +17,7 @@ from vitral.images.decode import Pixels
 from vitral.images.thumbnail import thumbnail
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.loop import TrainingResult
@@ -102,14 +102,14 @@ def _length(training: TrainingResult) -> str:
     return f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
 
 
-def training_images(folder: Path, data: str) -> Figure:
+def training_images(folder: Path, data: str) -> CaptionedImage:
     """Return the contact sheet of what the network of a run saw.
 
     Args:
         folder: the run's.
         data: the dataset's name.
     """
-    return Figure(
+    return CaptionedImage(
         (folder / "images" / "training.png").read_bytes(), f"Training images of {data} as the network saw them"
     )
 

@@ -3,14 +3,16 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.report.written import markdown_lines
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 
-JSON_FILE, TABLE_FILE = "vtab.json", "vtab.md"
+JSON_FILE = "vtab.json"
+TABLE_FILE = "vtab.md"
 KIND = "vitral-vtab"
 # Of the paper's Table 9: 2,500 steps at 384 pixels on 1,000 images, in the order of `TASKS`, percent.
 PUBLISHED: Mapping[str, tuple[float, ...]] = {
@@ -73,7 +75,7 @@ class TaskScore:
 
 
 @dataclass(frozen=True, repr=False)
-class VtabTable:
+class VtabTable(Presentable):
     """A network on VTAB-1k.
 
     Attributes:
@@ -90,9 +92,9 @@ class VtabTable:
     left: int = 0
     most: int | None = None
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return in one line what was found; `print` shows the table."""
-        return f"VtabTable: {self.classifier}, {self.title()}"
+        return f"{self.classifier}, {self.title()}"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
@@ -179,7 +181,7 @@ class VtabTable:
         """Return everything as JSON values."""
         means = {group: self.mean(group) for group in GROUPS} | {"all": self.mean()}
         known = {name: None if math.isnan(mean) else mean for name, mean in means.items()}
-        return {"kind": KIND, **asdict(self), "means": known, "remarks": self.remarks()}
+        return {"kind": KIND, **super().to_json(), "means": known, "remarks": self.remarks()}
 
     def markdown(self) -> str:
         """Return the table as Markdown."""

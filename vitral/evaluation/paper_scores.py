@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 FILE = "published.toml"
-HUB, STREAM = "hf", "hf-stream"  # before the name of a dataset on the Hub
+HUB = ("hf", "hf-stream")  # before the name of a dataset on the Hub
 CITATION = "Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021"
 
 
@@ -60,7 +60,7 @@ def paper_dataset(data: str, classes: int) -> PaperDataset | None:
         classes: The number of the data's classes: a folder that is only called "pets" is not the paper's.
     """
     named, sign, rest = data.partition(":")
-    elsewhere = not sign or "/" in named or named in (HUB, STREAM) or rest.startswith("//")
+    elsewhere = not sign or "/" in named or named in HUB or rest.startswith("//")
     stem = (PurePosixPath(data.rstrip("/")).name.rpartition(":")[2] if elsewhere else named).lower()
     name = re.sub(r"[^a-z0-9]", "", re.sub(r"\.(zip|tar|tar\.gz|tgz|csv|parquet)$", "", stem))
     for entry in _content()["datasets"]:
