@@ -2,11 +2,11 @@
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Switch, ValidationImages
+from vitral.cli.options import ValidationImages
 from vitral.evaluation.aspects import aspects as score
 
 
-def aspects(*, images: ValidationImages, classifier: str | None = None, json: Switch = False) -> None:
+def aspects(*, images: ValidationImages, classifier: str | None = None, json: bool = False) -> None:
     """Compare squashing, cropping, padding and the native aspect ratio on validation images.
 
     Args:

@@ -5,7 +5,7 @@ from pathlib import Path
 from vitral.classifier.load import load
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.cli.options import Count, Positive, Switch
+from vitral.cli.options import Count, Positive
 from vitral.deployment.bench import BATCH_SIZES, ROUNDS
 from vitral.deployment.bench import bench as measure
 from vitral.errors import VitralError
@@ -19,12 +19,12 @@ def bench(
     batch_sizes: str = ",".join(map(str, BATCH_SIZES)),
     image_size: Positive | None = None,
     merge: Count | None = None,
-    compile: Switch = False,
+    compile: bool = False,
     zentorch: Path | None = None,
     rounds: Positive = ROUNDS,
     plot: Path | None = None,
-    overwrite: Switch = False,
-    json: Switch = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Measure how fast a classifier's network computes here, beside every peer that is installed.
 

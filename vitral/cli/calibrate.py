@@ -2,7 +2,7 @@
 
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Switch, ValidationImages
+from vitral.cli.options import ValidationImages
 from vitral.deployment.calibrate import calibrate as fit
 
 
@@ -11,8 +11,8 @@ def calibrate(
     images: ValidationImages,
     classifier: str | None = None,
     accuracy: float | None = None,
-    write: Switch = False,
-    json: Switch = False,
+    write: bool = False,
+    json: bool = False,
 ) -> None:
     """Fit a classifier's probabilities on validation images, and from where on it is sure.
 

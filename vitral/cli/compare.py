@@ -1,11 +1,11 @@
 """`vitral compare`: which of two classifiers is better?"""
 
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import SplitImages, Switch
+from vitral.cli.options import SplitImages
 from vitral.evaluation.compare import compare as decide
 
 
-def compare(first: str, second: str, /, *, images: SplitImages, json: Switch = False) -> None:
+def compare(first: str, second: str, /, *, images: SplitImages, json: bool = False) -> None:
     """Decide between two classifiers on the same images: better, worse or not decided.
 
     Args:

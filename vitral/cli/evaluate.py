@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from vitral.cli.chosen import choose
-from vitral.cli.console import ConsoleListener, Shown, print_result
-from vitral.cli.options import Count, SplitImages, Switch
+from vitral.cli.console import ConsoleListener, print_result
+from vitral.cli.options import Count, SplitImages
 from vitral.data.open import path_in
 from vitral.errors import VitralError
 from vitral.evaluation.evaluate import Scored, score
@@ -15,6 +15,7 @@ from vitral.inference.engines import EngineChoice, PrecisionChoice
 from vitral.outputs import check_file
 from vitral.report.page import RunReport, mark, write_report
 from vitral.report.results import Verdict
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.task import Result
 
 SHOWN_MISTAKES = 5
@@ -30,8 +31,8 @@ def evaluate(
     precision: PrecisionChoice | None = None,
     merge: Count | None = None,
     report: Path | None = None,
-    overwrite: Switch = False,
-    json: Switch = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Score a classifier on labelled images: accuracy, every class, confusion, calibration.
 
@@ -90,7 +91,7 @@ def _check_flags(faster: bool, report: Path | None, *, by: str | None, frozen: s
         )
 
 
-def _by_parts_or_frozen(images: SplitImages, classifier: str | None, by: str | None, frozen: str | None) -> Shown:
+def _by_parts_or_frozen(images: SplitImages, classifier: str | None, by: str | None, frozen: str | None) -> Presentable:
     with ConsoleListener() as listener:
         _, source = choose(classifier, listener)
         if by is not None:

@@ -8,7 +8,6 @@ from cyclopts import CycloptsError
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.options import Switch
 from vitral.cli.wording import flag, spoken
 from vitral.data.image_files import Unlabelled
 from vitral.data.unlabelled import list_unlabelled
@@ -55,12 +54,12 @@ def explain(
     layer: int | None = None,
     head: int | None = None,
     data: str | None = None,
-    worst_first: Switch = False,
-    network: Switch = False,
+    worst_first: bool = False,
+    network: bool = False,
     out: Path | None = None,
     style: Style = "side",
-    overwrite: Switch = False,
-    json: Switch = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Show where the model looked in an image, or what its network has learned.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.options import Count, Positive, Switch
+from vitral.cli.options import Count, Positive
 from vitral.errors import ModelError
 from vitral.exporting.export import WrittenPrecision
 from vitral.exporting.export import export as write
@@ -21,9 +21,9 @@ def export(
     image_size: Positive | None = None,
     precision: WrittenPrecision | None = None,
     merge: Count | None = None,
-    verbose: Switch = False,
-    overwrite: Switch = False,
-    json: Switch = False,
+    verbose: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Write a classifier as one file that takes decoded images, and check its answers.
 

@@ -8,7 +8,6 @@ from cyclopts.validators import Number
 
 from vitral.data.classes import Reading
 
-Switch = Annotated[bool, Parameter(negative="")]  # a flag without its --no- form
 Positive = Annotated[int, Parameter(validator=Number(gte=1))]
 Count = Annotated[int, Parameter(validator=Number(gte=0))]
 
@@ -28,7 +27,7 @@ class LabelledImages:
 
     data: str
     classes: Reading | None = None
-    skip_bad_images: Switch = False
+    skip_bad_images: bool = False
 
 
 @Parameter(name="*")

@@ -4,33 +4,30 @@ What imports torch is imported where it is needed: an exported file answers by i
 """
 
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.interrupts import importing
-from vitral.cli.options import Count, Positive, Switch
+from vitral.cli.options import Count, Positive
 from vitral.errors import VitralError
 from vitral.inference.engines import EngineChoice, PrecisionChoice
 
 
 def predict(
-    images: Annotated[list[str], Parameter(negative="")],
+    images: list[str],
     /,
     *,
     classifier: str | None = None,
     top: Positive = 3,
-    skip_bad_images: Switch = False,
+    skip_bad_images: bool = False,
     out: Path | None = None,
-    overwrite: Switch = False,
+    overwrite: bool = False,
     engine: EngineChoice | None = None,
     precision: PrecisionChoice | None = None,
     merge: Count | None = None,
-    native_aspect: Switch = False,
-    json: Switch = False,
+    native_aspect: bool = False,
+    json: bool = False,
 ) -> None:
     """Say what is in images, with probabilities.
 

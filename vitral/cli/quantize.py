@@ -2,7 +2,7 @@
 
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Switch, ValidationImages
+from vitral.cli.options import ValidationImages
 from vitral.deployment.quantize import LOSS
 from vitral.deployment.quantize import quantize as find
 
@@ -12,8 +12,8 @@ def quantize(
     images: ValidationImages,
     classifier: str | None = None,
     loss: float = LOSS,
-    write: Switch = False,
-    json: Switch = False,
+    write: bool = False,
+    json: bool = False,
 ) -> None:
     """Find how a classifier computes in 8-bit integers on a CPU, losing no more accuracy than it may.
 

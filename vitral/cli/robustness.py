@@ -2,13 +2,13 @@
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_result
-from vitral.cli.options import Positive, SplitImages, Switch
+from vitral.cli.options import Positive, SplitImages
 from vitral.evaluation.corruptions import MOST_IMAGES
 from vitral.evaluation.corruptions import robustness as score
 
 
 def robustness(
-    *, source: SplitImages, classifier: str | None = None, images: Positive = MOST_IMAGES, json: Switch = False
+    *, source: SplitImages, classifier: str | None = None, images: Positive = MOST_IMAGES, json: bool = False
 ) -> None:
     """Score a classifier on images with noise, blur, weather and compression.
 

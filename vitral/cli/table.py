@@ -1,22 +1,19 @@
 """`vitral table`: the paper's Table 2 of one's own runs."""
 
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli.console import print_json, print_line, print_table
-from vitral.cli.options import Switch
 from vitral.printable import printable
 from vitral.report.score_table import FORMATS
 from vitral.studies.table import table as tabulate
 
 
 def table(
-    runs: Annotated[list[str], Parameter(negative="")],
+    runs: list[str],
     /,
     *,
     format: Literal["text", "markdown", "latex", "html"] = "text",
-    json: Switch = False,
+    json: bool = False,
 ) -> None:
     """Print the scores of finished runs as the paper's Table 2: mean ± deviation over seeds.
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from vitral.classifier.folder import folder_that_keeps
 from vitral.cli.chosen import name_of
 from vitral.cli.console import ConsoleListener, print_line, print_result
-from vitral.cli.options import Switch, ValidationImages
+from vitral.cli.options import ValidationImages
 from vitral.deployment.tune import tune as find
 from vitral.errors import ModelError
 from vitral.layout import TUNING
@@ -18,10 +18,10 @@ def tune(
     *,
     images: ValidationImages,
     latency: str,
-    no_write: Switch = False,
+    no_write: bool = False,
     plot: Path | None = None,
-    overwrite: Switch = False,
-    json: Switch = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Find the most accurate setting of a classifier that answers within a time on this machine.
 

@@ -26,6 +26,7 @@ from vitral.evaluation.probes import NEIGHBOURS, Features, check_features, fit_p
 from vitral.events import Listener, Message
 from vitral.progress import show
 from vitral.tasks.metrics import wilson_interval
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import Table, fitting_digits, percent
 
 FEW_SHOT = "few-shot"
@@ -35,7 +36,7 @@ WAYS = (FEW_SHOT, KNN, LINEAR)
 
 
 @dataclass(frozen=True)
-class FrozenScores:
+class FrozenScores(Presentable):
     """What simple classifiers on frozen features reach.
 
     Attributes:
