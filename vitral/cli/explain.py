@@ -8,7 +8,7 @@ from cyclopts import CycloptsError
 
 from vitral.cli.chosen import choose
 from vitral.cli.console import ConsoleListener, print_json, print_line
-from vitral.cli.wording import flag, spoken
+from vitral.cli.wording import flag
 from vitral.data.image_files import Unlabelled
 from vitral.data.unlabelled import list_unlabelled
 from vitral.errors import ImageError
@@ -186,7 +186,6 @@ def _analyze(places: Places) -> None:
         target = places.out or Path(f"{Path(name).resolve().name[:LONGEST_STEM]}-network")
         check_network(target, inputs=places.inputs(name), overwrite=places.overwrite)
         analysis = analyze(source, places.data, listener=listener)
-    analysis = dataclasses.replace(analysis, missing=tuple(map(spoken, analysis.missing)))
     write_network(analysis, target, classifier=name, overwrite=places.overwrite)
     if places.json:
         print_json({"folder": str(target), **analysis.to_json()})

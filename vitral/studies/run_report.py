@@ -49,7 +49,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         summary=evaluation.sentence(split),
         verdict=tuple(_verdict(found, speech) for found in merged(result.diagnosis)),
         command=speech.again(result),
-        notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
+        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
         bad_images=run.data.bad_images,
         images=(training_images(run.folder, run.data.name),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
@@ -70,7 +70,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
 
 def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
     command = "" if found.remedy is None else speech.ask(found.remedy)
-    return Verdict(speech.text(found.problem), speech.text(found.reason), command)
+    return Verdict(found.problem, found.reason, command)
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:

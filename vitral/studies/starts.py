@@ -245,7 +245,7 @@ class _Comparison:
 
     def _failed(self, name: str, problem: str) -> StartRow:
         row = rows().get(name)
-        known = StartRow(name, problem=" ".join(self.speech.text(problem).split()))
+        known = StartRow(name, problem=" ".join(problem.split()))
         if row is None:
             return known
         return replace(known, megabytes=float(row.megabytes), licence=row.licence, products=row.products)

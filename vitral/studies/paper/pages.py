@@ -106,7 +106,7 @@ def _command(result: PaperStudy, speech: Speech) -> str:
     }
     words = [repr(setting.experiment.name), repr(setting.spec)]
     words += [f"{name}={value!r}" for name, value in given.items() if value is not None]
-    typed = speech.text(call(f"vitral.study({', '.join(words)})")).strip("`")
+    typed = call(f"vitral.study({', '.join(words)})").strip("`")
     return typed + (f"  # {result.begun.steps:,} steps" if result.begun.steps else "")
 
 

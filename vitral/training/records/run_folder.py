@@ -18,7 +18,6 @@ from vitral.training.planning.attempts import COST, folder_of
 from vitral.training.records.recipe_file import RECIPE_FILE
 
 REPORT_FILE = "report.html"
-RESUME, OVERWRITE = argument("resume", True), argument("overwrite", True)  # as messages name them
 SWEEP = "sweep"  # where the runs lie that try a setting
 STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE = "study.json", "rows.jsonl", "study.md", "study.html"
 STUDY_FILES = (STUDY_FILE, STUDY_ROWS, STUDY_TABLE, STUDY_PAGE)
@@ -115,8 +114,9 @@ def _has_trained(folder: Path) -> bool:
 
 
 def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrite: bool) -> None:
+    resuming, replacing = argument("resume", True), argument("overwrite", True)
     if resume and overwrite:
-        raise TrainingError(f"{RESUME} goes on with a run, and {OVERWRITE} begins it anew; say one of them.")
+        raise TrainingError(f"{resuming} goes on with a run, and {replacing} begins it anew; say one of them.")
     check_location(folder)
     if not os.path.lexists(folder):
         return
@@ -125,12 +125,13 @@ def _check(folder: Path, inputs: Sequence[str | Path], *, resume: bool, overwrit
     begun = holds_run(folder)
     if begun and not resume and not overwrite:
         raise TrainingError(
-            f"'{folder}' already holds a run; go on with it by {RESUME}, choose another {argument('out')}, or say {OVERWRITE}."
+            f"'{folder}' already holds a run; go on with it by {resuming}, choose another {argument('out')}, or say "
+            f"{replacing}."
         )
     others = foreign_files(folder, ())
     if others and not begun and not overwrite:
         raise StorageError(
-            f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {OVERWRITE}."
+            f"'{folder}' holds something else ('{others[0]}') and no run; choose another {argument('out')}, or say {replacing}."
         )
     if others and not resume:
         refuse_inputs(folder, inputs)

@@ -22,7 +22,6 @@ RECENT = 3  # rows of the log, whose mean is the loss at the end
 RANDOM = "random weights"  # how the source of a network that nothing has trained begins
 PRETRAINED = "vit-s14@dinov2"  # a start to propose where random weights learned too little
 LOWER = 0.1  # by which a learning rate that was too high is lowered
-UNTOLD = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
 LONGER = 4  # times, that a run which made too few updates is made longer
 
 
@@ -100,7 +99,8 @@ def _findings(evaluation: Result, baselines: Baselines | None, run: Circumstance
     if standing.at_chance:
         yield Diagnosis(standing.sentence(run.split), *_likely(len(evaluation.class_names), run))
     elif standing.untold:
-        yield Diagnosis(standing.sentence(run.split), UNTOLD, failed=False)
+        reason = f"That is neither success nor failure: score it on more labelled images with {function('evaluate')}."
+        yield Diagnosis(standing.sentence(run.split), reason, failed=False)
     if baselines is not None and baselines.split == run.split:
         yield from islice(_below(evaluation, standing.share, baselines, run), 1)
 
