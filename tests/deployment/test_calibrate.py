@@ -14,8 +14,16 @@ from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
 from vitral.deployment.calibrate import calibrate, fitted
-from vitral.deployment.selective import accuracy_by_coverage, area_under_risk, at_coverages, fit_threshold
-from vitral.deployment.temperature import Labels, Logits, fit_temperature, negative_log_likelihood
+from vitral.deployment.confidence import (
+    Labels,
+    Logits,
+    accuracy_by_coverage,
+    area_under_risk,
+    at_coverages,
+    fit_temperature,
+    fit_threshold,
+    negative_log_likelihood,
+)
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS

@@ -169,8 +169,8 @@ def _thumbnails(
     wanted = {(suspect.split, suspect.name) for suspect in doubtful[:SHOWN]}
     for group in groups[:SHOWN]:
         wanted.update(list(zip(group.splits, group.names, strict=True))[:SHOWN_OF_GROUP])
-    shown = (look for look in looks if (look.split, look.name) in wanted)
-    return {(look.split, look.name): thumbnail(data.splits[look.split].image(look.index)) for look in shown}
+    chosen = (look for look in looks if (look.split, look.name) in wanted)
+    return {(look.split, look.name): thumbnail(data.splits[look.split].image(look.index)) for look in chosen}
 
 
 def _sheet(data: DataSet, looks: Sequence[Look]) -> bytes:

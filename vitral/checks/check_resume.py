@@ -151,18 +151,18 @@ def _killed(folder: Path, data: str, source: str | None, moment: float) -> bool:
         return True
 
 
-def _compare(one: Path, other: Path) -> dict[str, bool]:
-    last = [sorted((folder / CHECKPOINTS).glob(PATTERN))[-1] for folder in (one, other)]
+def _compare(first: Path, second: Path) -> dict[str, bool]:
+    last = [sorted((folder / CHECKPOINTS).glob(PATTERN))[-1] for folder in (first, second)]
     return {
-        "weights": _same(one / "classifier" / "weights.safetensors", other / "classifier" / "weights.safetensors"),
+        "weights": _same(first / "classifier" / "weights.safetensors", second / "classifier" / "weights.safetensors"),
         "weights, average and optimizer at the end": _tensors(last[0]) == _tensors(last[1]),
-        "metrics log": _same(one / "metrics.jsonl", other / "metrics.jsonl"),
-        "scores": _same(one / "evaluation.json", other / "evaluation.json"),
+        "metrics log": _same(first / "metrics.jsonl", second / "metrics.jsonl"),
+        "scores": _same(first / "evaluation.json", second / "evaluation.json"),
     }
 
 
-def _same(one: Path, other: Path) -> bool:
-    return sha256(one) == sha256(other)
+def _same(first: Path, second: Path) -> bool:
+    return sha256(first) == sha256(second)
 
 
 def _tensors(checkpoint: Path) -> str:

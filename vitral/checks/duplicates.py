@@ -47,8 +47,8 @@ def _linked(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
             item = parent[item]
         return item
 
-    for one, other in pairs:
-        parent[root(one)] = root(other)
+    for first, second in pairs:
+        parent[root(first)] = root(second)
     return [root(item) for item in range(count)]
 
 
@@ -73,7 +73,7 @@ def near_pairs(hashes: UInt64[np.ndarray, " images"], distance: int) -> Iterator
         order = np.argsort(keys, kind="stable")
         cuts = np.flatnonzero(np.diff(keys[order])) + 1
         for bucket in np.split(order, cuts):
-            for position, one in enumerate(bucket[:-1].tolist()):
+            for position, first in enumerate(bucket[:-1].tolist()):
                 rest = bucket[position + 1 :]
-                close = np.bitwise_count(hashes[rest] ^ hashes[one]) <= distance
-                yield from ((one, int(other)) for other in rest[close])
+                close = np.bitwise_count(hashes[rest] ^ hashes[first]) <= distance
+                yield from ((first, int(second)) for second in rest[close])

@@ -131,19 +131,21 @@ class DataCheck:
             (len({finding.name for finding in self.suspicious}), "image looks", "images look", "like a mistake"),
             (len(self.duplicates) - self.leaks, "group of duplicates", "groups of duplicates", "within a split"),
         )
-        return [f"{count} {one if count == 1 else several} {what}" for count, one, several, what in found if count]
+        return [
+            f"{count} {singular if count == 1 else plural} {what}" for count, singular, plural, what in found if count
+        ]
 
     def _ours(self, group: Duplicates) -> bool:
         """Tell whether only the split that Vitral made parts a group."""
         return set(group.splits) <= set(self.shared_out)
 
     def _grouped(
-        self, one: str, several: str, chosen: Callable[[Duplicates], bool], what: str
+        self, singular: str, plural: str, chosen: Callable[[Duplicates], bool], what: str
     ) -> Iterator[tuple[int, str, str, str]]:
         """Count the chosen groups of duplicates, those of equal images apart from those of images that look alike."""
         for kind, images in (("exact", "equal images"), ("near", "images that look alike")):
             count = sum(chosen(group) for group in self.duplicates if group.kind == kind)
-            yield count, f"group of {images} {one}", f"groups of {images} {several}", what
+            yield count, f"group of {images} {singular}", f"groups of {images} {plural}", what
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the images as JSON values."""

@@ -122,12 +122,12 @@ class Bench(Presentable):
         """Return how far each engine's probabilities are from those of torch in fp32, where that can be seen."""
         if self.alike:
             return (ALIKE,)
-        said = {
+        differences = {
             f"{speed.name} in {speed.precision} by {speed.largest_difference:.1g} ({speed.same_top:.1%})": None
             for speed in sorted(self.speeds, key=lambda speed: (speed.name, speed.precision))
             if speed.largest_difference is not None
         }
-        return (f"{DIFFERENCES}: {', '.join(said)}.",) if said else ()
+        return (f"{DIFFERENCES}: {', '.join(differences)}.",) if differences else ()
 
     def _above(self) -> tuple[str, ...]:
         """Return what to think of shares above the limit, if there are any."""
@@ -282,17 +282,17 @@ def _made(
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     _import_all()
-    for number, one in enumerate(wanted):
+    for number, candidate in enumerate(wanted):
         try:
-            (compute, logits), memory = peak_memory_of(partial(_warmed, one.make, images, sizes))
+            (compute, logits), memory = peak_memory_of(partial(_warmed, candidate.make, images, sizes))
             found = classifier.to_probabilities(max(logits, key=len))
-            difference = apart(found, exact[: len(found)]) if one.is_ours else None
+            difference = apart(found, exact[: len(found)]) if candidate.is_ours else None
         except Exception as error:  # a runtime raises anything
-            missing[f"{one.name} {one.precision}"] = one_line(error).rstrip(".")
-            listener(Message(f"Left out, {one.name} in {one.precision}: {one_line(error)}", warning=True))
+            missing[f"{candidate.name} {candidate.precision}"] = one_line(error).rstrip(".")
+            listener(Message(f"Left out, {candidate.name} in {candidate.precision}: {one_line(error)}", warning=True))
             continue
-        memory = None if one.name == ZENTORCH else memory  # it is another process's
-        made.append(_Contender(one.name, one.precision, compute, difference, memory, one.merges, {}))
+        memory = None if candidate.name == ZENTORCH else memory  # it is another process's
+        made.append(_Contender(candidate.name, candidate.precision, compute, difference, memory, candidate.merges, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
@@ -311,7 +311,7 @@ def _wanted(
         ours += _merging(classifier, precisions, merge)
     theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
     others = peers(classifier, theirs, compile=compile, zentorch=zentorch)
-    return [*ours, *(_Wanted(*one, is_ours=False) for one in others)]
+    return [*ours, *(_Wanted(*peer, is_ours=False) for peer in others)]
 
 
 def _import_all() -> None:
@@ -331,7 +331,7 @@ def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -
 def _ours(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[_Wanted]:
     for engine in get_args(Engine):
         if is_installed(engine) and (compile or engine != "compiled"):
-            for precision in (one for one in precisions if one in precisions_of(engine)):
+            for precision in filter(precisions_of(engine).__contains__, precisions):
                 yield _Wanted(f"vitral {engine}", precision, _maker(classifier, engine, precision))
 
 
@@ -344,7 +344,7 @@ def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Call
 
 def _merging(classifier: Classifier, precisions: Sequence[Precision], count: int) -> Iterator[_Wanted]:
     for engine in MERGING:
-        for precision in (one for one in precisions if one in precisions_of(engine)):
+        for precision in filter(precisions_of(engine).__contains__, precisions):
             form = classifier.quantization if precision == "int8" else None
             make = partial(merging, classifier.model, engine, precision, count, form)
             yield _Wanted(f"vitral {engine} merging {count}", precision, make, merges=True)
@@ -354,9 +354,9 @@ def _turn(compute: Compute, images: Images) -> list[float]:
     """Return the seconds of as many passes as a turn holds."""
     seconds: list[float] = []
     while not seconds or sum(seconds) < TURN_SECONDS:
-        begun = time.perf_counter()
+        began = time.perf_counter()
         compute(images)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - began)
     return seconds
 
 

@@ -13,16 +13,20 @@ from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
-from vitral.deployment.selective import (
+from vitral.deployment.confidence import (
     Answered,
     Confidences,
+    Labels,
+    Logits,
     Right,
     answered_from,
     area_under_risk,
     at_coverages,
+    fit_temperature,
     fit_threshold,
+    log_probabilities,
+    negative_log_likelihood,
 )
-from vitral.deployment.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
 from vitral.errors import DataError, WeightsError
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.looks import open_test
@@ -103,19 +107,19 @@ class Calibrated(Presentable):
         effect = self.effects.get(TEST)
         if effect is None or not self.changed:
             return []
-        said = []
+        failures = []
         if effect.nll[1] > effect.nll[0]:
-            said.append(
+            failures.append(
                 f"On the test images it makes probabilities worse: a negative log-likelihood of {effect.nll[1]:.4f} instead of "
                 f"{effect.nll[0]:.4f}, a calibration error of {effect.ece[1]:.4f} instead of {effect.ece[0]:.4f}."
             )
         wanted, answered = self.calibration.wanted, effect.answered
         if wanted is not None and answered is not None and (answered.accuracy or 0.0) < wanted:
-            said.append(
+            failures.append(
                 f"On the test images the threshold misses its aim: {_percent(answered.accuracy)} of {answered.images:,} sure "
                 f"answers are right, where {wanted:.1%} were wanted."
             )
-        return said
+        return failures
 
     def tables(self) -> tuple[Table, ...]:
         """Return what it changes, split by split, and accuracy against coverage."""
@@ -223,10 +227,10 @@ def calibrate(
     }
     result = fitted(answers, accuracy, opened.name, present=scored.calibration)
     if folder is not None and result.changed:
-        kept = read(folder)
-        size = None if scored.model.image_size == kept.model.image_size else scored.model.image_size
-        kept.calibration = replace(result.calibration, image_size=size)
-        update_provenance(kept, folder)
+        stored = read(folder)
+        size = None if scored.model.image_size == stored.model.image_size else scored.model.image_size
+        stored.calibration = replace(result.calibration, image_size=size)
+        update_provenance(stored, folder)
     return result
 
 
@@ -255,19 +259,19 @@ def fitted(
     calibration, remark = now, UNCHANGED
     if changed:
         temperature = now.temperature if found is None else found
-        threshold, wanted, kept = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
+        threshold, wanted, note = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
         calibration = Calibration(temperature, threshold, wanted, data, len(labels))
-        remark = NONE_FITS if found is None else kept
+        remark = NONE_FITS if found is None else note
     effects = {split: _effect(*known, now, calibration) for split, known in answers.items()}
     return Calibrated(calibration, effects, remark, changed)
 
 
 def _sure_from(
-    confidences: Confidences, right: Right, asked: float | None, now: Calibration
+    confidences: Confidences, right: Right, accuracy: float | None, now: Calibration
 ) -> tuple[float | None, float | None, str]:
     """Return the threshold, the accuracy that it is for, and what became of one that was not asked for."""
-    if asked is not None:
-        return _threshold(confidences, right, asked), asked, ""
+    if accuracy is not None:
+        return _threshold(confidences, right, accuracy), accuracy, ""
     if now.threshold is None:
         return None, None, ""
     if now.wanted is None:

@@ -1,6 +1,6 @@
 """Scores ways to compute a classifier on its validation images, each beside its network in float32."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
@@ -54,8 +54,13 @@ class Judge:
     def __init__(
         self, classifier: Classifier, data: DataSet, *, most: int, batch_size: int, workers: int, listener: Listener
     ) -> None:
-        self.classifier, self.task, self.listener = classifier, data.task, listener
-        self.batch_size, self.workers = batch_size, workers
+        self.classifier, self.task = classifier, data.task
+        self._how: dict[str, Any] = {
+            "task": data.task,
+            "batch_size": batch_size,
+            "workers": workers,
+            "listener": listener,
+        }
         self.headline = data.task.headline
         taken = spread_over(data.splits[VALIDATION], most)
         self.source = Renumbered(taken, match_classes(data, classifier.class_names))
@@ -68,16 +73,9 @@ class Judge:
         return Judgement(self._figure(probabilities), *apart(probabilities, self._exact))
 
     def _answers(self, predictor: Predictor, preprocessing: Preprocessing) -> tuple[Probabilities, Targets]:
-        one = self.classifier
-        computed = Classifier(predictor, preprocessing, one.class_names, calibration=one.calibration, task=one.task)
-        return predict_probabilities(
-            computed,
-            self.source,
-            task=self.task,
-            batch_size=self.batch_size,
-            workers=self.workers,
-            listener=self.listener,
-        )
+        own = self.classifier
+        computed = Classifier(predictor, preprocessing, own.class_names, calibration=own.calibration, task=own.task)
+        return predict_probabilities(computed, self.source, **self._how)
 
     def _figure(self, probabilities: Probabilities) -> float:
         result: Result = self.task.score(

@@ -95,12 +95,12 @@ def _transformers(classifier: Classifier, precision: Precision) -> Compute:
 def _silent() -> Iterator[None]:
     """Keep transformers' warnings and its progress bars off the screen."""
     logging = importlib.import_module(f"{TRANSFORMERS}.utils.logging")
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

@@ -78,9 +78,9 @@ class Quantized(Presentable):
 
     def tables(self) -> tuple[Table, ...]:
         """Return the layers whose answers int8 changes most."""
-        kept = self.quantization.kept
+        in_float = self.quantization.kept
         rows = (
-            (name, f"{error:.2%}", "fp32" if name in kept else "int8")
+            (name, f"{error:.2%}", "fp32" if name in in_float else "int8")
             for name, error in list(self.errors.items())[:SHOWN]
         )
         return (Table("Layers that int8 changes most", ("Layer", "Error", "Computes in"), tuple(rows)),)
@@ -152,9 +152,9 @@ def quantize(
     if quantization.kept:
         speeds = int8_speeds(exact.model, quantization)
     if folder is not None:
-        kept = read(folder)
-        kept.quantization = quantization = replace(quantization, weights=weights_hash(folder))
-        update_provenance(kept, folder)
+        stored = read(folder)
+        stored.quantization = quantization = replace(quantization, weights=weights_hash(folder))
+        update_provenance(stored, folder)
     return Quantized(
         quantization,
         {name: found[name].error for name in worst_first},
@@ -195,9 +195,11 @@ def _that_holds(
             )
 
 
-def _quantization(classifier: Classifier, found: Mapping[str, Found], kept: tuple[str, ...], data: str) -> Quantization:
-    layers = {name: one.inputs for name, one in found.items() if name not in kept}
-    in_order = tuple(name for name in found if name in kept)
+def _quantization(
+    classifier: Classifier, found: Mapping[str, Found], in_float: tuple[str, ...], data: str
+) -> Quantization:
+    layers = {name: layer.inputs for name, layer in found.items() if name not in in_float}
+    in_order = tuple(name for name in found if name in in_float)
     return Quantization(layers, in_order, classifier.model.image_size, data, 0, 0.0, 0.0, 0.0)
 
 

@@ -190,12 +190,12 @@ def tune(
     tried = _tried(own, found, judge, listener)
     setting, tried = _chosen(own, tried, limit, judge, opened.name)
     if folder is not None and setting is not None:
-        kept = read(folder)
-        kept.setting = setting
-        update_provenance(kept, folder)
+        stored = read(folder)
+        stored.setting = setting
+        update_provenance(stored, folder)
     return Tuned(
         setting=setting,
-        tried=tuple(sorted(tried, key=lambda one: one.candidate.milliseconds)),
+        tried=tuple(sorted(tried, key=lambda each: each.candidate.milliseconds)),
         limit=limit,
         network=own.predictor.describe(),
         exact=judge.exact,
@@ -224,18 +224,20 @@ def read_latency(latency: str | float) -> float:
 
 def _to_score(found: Sequence[Candidate], own: tuple[int, int], limit: float) -> list[Candidate]:
     """Return the settings within the limit, and of the others those that show what more time would give."""
-    within = [one for one in found if one.milliseconds <= limit]
+    within = [candidate for candidate in found if candidate.milliseconds <= limit]
     beyond = [
-        one
-        for one in found
-        if one.milliseconds > limit and not one.way.merge and math.prod(one.image_size) <= math.prod(own)
+        candidate
+        for candidate in found
+        if candidate.milliseconds > limit
+        and not candidate.way.merge
+        and math.prod(candidate.image_size) <= math.prod(own)
     ]
     return within + beyond or list(found)
 
 
 def _images(found: Sequence[Candidate], preparing: float, most: int) -> tuple[int, float]:
     """Return how many images all settings can be scored on in time, and the seconds that this takes."""
-    each = sum(one.milliseconds + preparing for one in found) / MILLI
+    each = sum(candidate.milliseconds + preparing for candidate in found) / MILLI
     wanted = min(MOST_IMAGES, max(FEWEST_IMAGES, int(SCORING_SECONDS / each)))
     count = min(most, wanted)
     return count, count * each
@@ -246,45 +248,45 @@ def _preparing(source: Source, preprocessing: Preprocessing) -> float:
     seconds = []
     taken = spread_over(source, PREPARED)
     for index in range(len(taken)):
-        begun = time.perf_counter()
+        began = time.perf_counter()
         preprocessing(taken.image(index))
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - began)
     return MILLI * statistics.median(seconds)
 
 
 def _tried(own: Classifier, found: Sequence[Candidate], judge: Judge, listener: Listener) -> list[Tried]:
     tried = []
-    for number, one in enumerate(found):
-        score = judge.score(*_made(own, one))
-        tried.append(Tried(one, score.figure, score.same_top))
+    for number, candidate in enumerate(found):
+        score = judge.score(*_made(own, candidate))
+        tried.append(Tried(candidate, score.figure, score.same_top))
         listener(Progress("score settings", number + 1, len(found)))
     return tried
 
 
-def _made(own: Classifier, one: Candidate) -> tuple[Predictor, Preprocessing]:
-    sized = at_size(own, one.image_size)
+def _made(own: Classifier, candidate: Candidate) -> tuple[Predictor, Preprocessing]:
+    sized = at_size(own, candidate.image_size)
     assert sized is not None, "it was timed at this size"
-    return predictor_in(sized.model, one.way, sized.quantization), sized.preprocessing
+    return predictor_in(sized.model, candidate.way, sized.quantization), sized.preprocessing
 
 
 def _chosen(
     own: Classifier, tried: list[Tried], limit: float, judge: Judge, data: str
 ) -> tuple[Setting | None, list[Tried]]:
     """Return the best within the limit, timed once more, and all with what that found; of equal ones the fastest."""
-    ranked = sorted(tried, key=lambda one: (-one.score, one.candidate.milliseconds))
-    for one in ranked:
-        if one.candidate.milliseconds > limit:
+    ranked = sorted(tried, key=lambda each: (-each.score, each.candidate.milliseconds))
+    for best in ranked:
+        if best.candidate.milliseconds > limit:
             continue
-        again = milliseconds(_made(own, one.candidate)[0])
+        again = milliseconds(_made(own, best.candidate)[0])
         tried = [
-            replace(each, candidate=replace(each.candidate, milliseconds=again)) if each == one else each
+            replace(each, candidate=replace(each.candidate, milliseconds=again)) if each == best else each
             for each in tried
         ]
         if again > limit:
             continue
-        way = one.candidate.way
+        way = best.candidate.way
         setting = Setting(
-            image_size=one.candidate.image_size,
+            image_size=best.candidate.image_size,
             engine=way.engine,
             precision=way.precision,
             merge=way.merge,
@@ -295,7 +297,7 @@ def _chosen(
             data=data,
             images=len(judge.source),
             exact=judge.exact,
-            score=one.score,
+            score=best.score,
         )
         return setting, tried
     return None, tried

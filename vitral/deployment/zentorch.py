@@ -71,8 +71,8 @@ class ZentorchPeer:
             self._errors.close()
             raise ModelError(f"'{python}' is no Python that can be run ({error.strerror}).") from error
         self._ends = weakref.finalize(self, _end, self._process, self._errors)
-        asked = {"network": network, "arguments": dict(arguments), "image_size": list(image_size)}
-        self._say(json.dumps({**asked, "dtype": str(DTYPES[precision]).removeprefix("torch.")}))
+        request = {"network": network, "arguments": dict(arguments), "image_size": list(image_size)}
+        self._say(json.dumps({**request, "dtype": str(DTYPES[precision]).removeprefix("torch.")}))
 
     def __call__(self, images: Images) -> Logits:
         """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts.

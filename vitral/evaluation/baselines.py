@@ -67,7 +67,7 @@ class Baselines:
         features = _listed({"k-nearest-neighbour": self.knn, "linear probe": self.linear_probe})
         pixels = _listed({"nearest neighbour": self.pixel_neighbour, "linear model": self.pixel_linear})
         groups = {"the network's frozen features": features, "bare pixels": pixels}
-        figures = "; ".join(f"on {where}: {said}" for where, said in groups.items() if said)
+        figures = "; ".join(f"on {where}: {listed}" for where, listed in groups.items() if listed)
         beaten = "all of them" if features else "that"
         return f"Before training, {figures}, of {self.num_test:,} {self.split} images. Training should beat {beaten}."
 

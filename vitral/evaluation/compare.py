@@ -80,16 +80,16 @@ def compare(
     _check_classes(opened, source, names, pair, listener)
     for classifier in pair:
         open_test(classifier, opened, split, "compare", listener)
-    one, other = (
+    first_answers, second_answers = (
         _ask(classifier, source, opened.class_names, batch_size=batch_size, workers=workers, listener=listener)
         for classifier in pair
     )
-    return _compared(opened, split, names, pair, (one, other))
+    return _compared(opened, split, names, pair, (first_answers, second_answers))
 
 
 def _names(first: Classifier | str | Path, second: Classifier | str | Path) -> tuple[str, str]:
-    one = "the first" if isinstance(first, Classifier) else str(first)
-    return one, "the second" if isinstance(second, Classifier) else str(second)
+    name = "the first" if isinstance(first, Classifier) else str(first)
+    return name, "the second" if isinstance(second, Classifier) else str(second)
 
 
 def _check_classes(
@@ -182,10 +182,10 @@ def _compared(
     pair: tuple[Classifier, Classifier],
     answers: tuple[_Answers, _Answers],
 ) -> Comparison:
-    one, other = answers
-    only = one.right & ~other.right, other.right & ~one.right
+    first, second = answers
+    only = first.right & ~second.right, second.right & ~first.right
     alone = int(only[0].sum()), int(only[1].sum())
-    images = len(one.right)
+    images = len(first.right)
     p_value = mcnemar_exact(*alone)
     verdict = outcome(*alone, p_value)
     return Comparison(
@@ -193,18 +193,18 @@ def _compared(
         data=data.name,
         split=split,
         images=images,
-        first=_side(names[0], pair[0], one, alone[0]),
-        second=_side(names[1], pair[1], other, alone[1]),
+        first=_side(names[0], pair[0], first, alone[0]),
+        second=_side(names[1], pair[1], second, alone[1]),
         difference=(alone[0] - alone[1]) / images,
         difference_interval=difference_interval(*alone, images),
         p_value=p_value,
-        both_right=int((one.right & other.right).sum()),
-        both_wrong=int((~one.right & ~other.right).sum()),
-        same_answer=float(np.mean([mine == theirs for mine, theirs in zip(one.names, other.names, strict=True)])),
+        both_right=int((first.right & second.right).sum()),
+        both_wrong=int((~first.right & ~second.right).sum()),
+        same_answer=float(np.mean([mine == theirs for mine, theirs in zip(first.names, second.names, strict=True)])),
         images_needed=images_needed(*alone, images) if verdict == "not decided" else None,
-        classes=_by_class(data.class_names, one, other),
-        only_first=_one_right(data, split, only[0], other, one.labels),
-        only_second=_one_right(data, split, only[1], one, one.labels),
+        classes=_by_class(data.class_names, first, second),
+        only_first=_one_right(data, split, only[0], second, first.labels),
+        only_second=_one_right(data, split, only[1], first, first.labels),
         unshared=_unshared(*pair),
         remarks=_remarks(data, split, names, pair),
     )
@@ -216,20 +216,15 @@ def _side(name: str, classifier: Classifier, answers: _Answers, alone: int) -> C
     return ComparedClassifier(name, scores.top1, scores.top1_interval, alone, scores.ece, scores.nll, parameters)
 
 
-def _by_class(class_names: Sequence[str], one: _Answers, other: _Answers) -> tuple[ClassDifference, ...]:
+def _by_class(class_names: Sequence[str], ours: _Answers, theirs: _Answers) -> tuple[ClassDifference, ...]:
     """Return the classes that have images, the surest difference first, of equals the larger one."""
-    count = len(class_names)
-    images, first, second, only_first, only_second = (
-        np.bincount(one.labels[chosen], minlength=count).tolist()
-        for chosen in (
-            np.ones_like(one.right),
-            one.right,
-            other.right,
-            one.right & ~other.right,
-            other.right & ~one.right,
-        )
-    )
-    present = [index for index in range(count) if images[index]]
+
+    def count(chosen: Bool[np.ndarray, " examples"]) -> list[int]:
+        return np.bincount(ours.labels[chosen], minlength=len(class_names)).tolist()
+
+    images, first, second = count(np.ones_like(ours.right)), count(ours.right), count(theirs.right)
+    only_first, only_second = count(ours.right & ~theirs.right), count(theirs.right & ~ours.right)
+    present = [index for index, number in enumerate(images) if number]
     apart = [index for index in present if only_first[index] or only_second[index]]
     corrected = dict(zip(apart, holm([mcnemar_exact(only_first[i], only_second[i]) for i in apart]), strict=True))
     differences = [
@@ -245,7 +240,7 @@ def _by_class(class_names: Sequence[str], one: _Answers, other: _Answers) -> tup
         )
         for index in present
     ]
-    return tuple(sorted(differences, key=lambda one: (one.p_value, -abs(one.first - one.second))))
+    return tuple(sorted(differences, key=lambda each: (each.p_value, -abs(each.first - each.second))))
 
 
 def _one_right(
@@ -268,9 +263,9 @@ def _one_right(
 
 
 def _unshared(first: Classifier, second: Classifier) -> tuple[tuple[str, str], ...]:
-    one, other = set(first.class_names), set(second.class_names)
-    apart = sorted(one ^ other, key=natural_key)
-    return tuple((name, "") if name in one else ("", name) for name in apart)
+    known, others = set(first.class_names), set(second.class_names)
+    apart = sorted(known ^ others, key=natural_key)
+    return tuple((name, "") if name in known else ("", name) for name in apart)
 
 
 def _remarks(data: DataSet, split: str, names: tuple[str, str], pair: tuple[Classifier, Classifier]) -> tuple[str, ...]:

@@ -188,18 +188,18 @@ class Comparison(Presentable):
         )
 
     def _figures(self) -> Table:
-        one, other = self.first, self.second
-        intervals = map(range_text, (one.top1_interval, other.top1_interval))
+        first, second = self.first, self.second
+        intervals = map(range_text, (first.top1_interval, second.top1_interval))
         return Table(
             "Side by side",
-            ("", one.name, other.name, "Difference"),
+            ("", first.name, second.name, "Difference"),
             (
-                ("Accuracy", f"{one.top1:.2%}", f"{other.top1:.2%}", f"{100 * self.difference:+.2f}"),
+                ("Accuracy", f"{first.top1:.2%}", f"{second.top1:.2%}", f"{100 * self.difference:+.2f}"),
                 ("95 % interval", *intervals, ""),
-                ("Right alone", f"{one.alone:,}", f"{other.alone:,}", f"{one.alone - other.alone:+,}"),
-                ("Calibration error", f"{one.ece:.4f}", f"{other.ece:.4f}", f"{one.ece - other.ece:+.4f}"),
-                ("Negative log-likelihood", f"{one.nll:.4f}", f"{other.nll:.4f}", f"{one.nll - other.nll:+.4f}"),
-                ("Parameters", _count(one.parameters), _count(other.parameters), ""),
+                ("Right alone", f"{first.alone:,}", f"{second.alone:,}", f"{first.alone - second.alone:+,}"),
+                ("Calibration error", f"{first.ece:.4f}", f"{second.ece:.4f}", f"{first.ece - second.ece:+.4f}"),
+                ("Negative log-likelihood", f"{first.nll:.4f}", f"{second.nll:.4f}", f"{first.nll - second.nll:+.4f}"),
+                ("Parameters", _count(first.parameters), _count(second.parameters), ""),
             ),
         )
 

@@ -120,11 +120,11 @@ class Chart:
 
         A fitted curve has no row.
         """
-        shown = [(series, point) for series in self.series if series.drawn != "curve" for point in series.points]
-        labelled = any(point.label for _, point in shown)
+        points = [(series, point) for series in self.series if series.drawn != "curve" for point in series.points]
+        labelled = any(point.label for _, point in points)
         rows = [
             [series.name, self.x.text(point.x), self._value(point), *([point.label] if labelled else [])]
-            for series, point in shown
+            for series, point in points
         ]
         return [["series", self.x.label, self.y.label, *(["point"] if labelled else [])], *rows]
 

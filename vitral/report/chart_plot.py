@@ -175,7 +175,7 @@ def _categories_height(chart: Chart) -> float:
 
 def _columns(series: Sequence[Series]) -> int:
     """Return in how many columns the legend fits the drawing's width."""
-    longest = max((len(one.name) for one in series), default=0)
+    longest = max((len(each.name) for each in series), default=0)
     return 3 if longest <= 14 else 2 if longest <= 26 else 1
 
 
@@ -184,7 +184,7 @@ def _look(chart: Chart, index: int) -> tuple[str, str]:
     own = chart.series[index]
     if own.drawn == "curve":
         others = enumerate(chart.series)
-        index = next((at for at, one in others if one.drawn != "curve" and own.name.startswith(one.name)), index)
+        index = next((at for at, other in others if other.drawn != "curve" and own.name.startswith(other.name)), index)
     return SERIES[index % len(SERIES)], MARKERS[index // len(SERIES) % len(MARKERS)]
 
 

@@ -59,24 +59,24 @@ def confusion_plot(matrix: ConfusionMatrix) -> Markup | None:
 
     None if there are too many classes to show all, and none of them is confused.
     """
-    shown = shown_confusion(matrix)
-    if not shown.classes:
+    drawn = shown_confusion(matrix)
+    if not drawn.classes:
         return None
-    support = np.array([matrix.support[index] for index in shown.classes])
-    shares = shown.counts / np.maximum(support, 1)[:, None]
+    support = np.array([matrix.support[index] for index in drawn.classes])
+    shares = drawn.counts / np.maximum(support, 1)[:, None]
     rows, columns = shares.shape
     figure, axes = new_axes(width=max(3.6, 0.3 * columns + 1.4), height=max(3.6, 0.3 * rows + 1.4))
     axes.grid(visible=False)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_aspect("equal")
-    names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in shown.classes]
-    titles = [*names, "others"] if shown.others else names
+    names = [plain(matrix.class_names[index], longest=LONGEST_NAME) or "·" for index in drawn.classes]
+    titles = [*names, "others"] if drawn.others else names
     axes.set_xticks(range(columns), titles, rotation=90 if max(map(len, titles)) > 2 else 0)
     axes.set_yticks(range(rows), names)
-    if shown.others:
+    if drawn.others:
         axes.axvline(rows - 0.5, color=LINE, linewidth=1)
-    _draw_cells(axes, shown.counts, shares)
+    _draw_cells(axes, drawn.counts, shares)
     axes.set_xlabel("predicted")
     axes.set_ylabel("true")
     return to_svg(figure, f"Confusion matrix of {rows} classes, rows true, columns predicted")

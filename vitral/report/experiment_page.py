@@ -126,11 +126,16 @@ def _markdown(page: ExperimentPage, path: Path) -> list[str]:
 def _figures(page: ExperimentPage, path: Path) -> list[str]:
     """Return the paper's figure and ours, side by side where there are two, their notes, and their values."""
     ours, paper = page.ours, page.paper.chart
-    said = [in_markdown(text) for text in (f"The paper, {page.paper.source}. {page.paper.note}", ours.note) if text]
+    notes = [in_markdown(text) for text in (f"The paper, {page.paper.source}. {page.paper.note}", ours.note) if text]
     if paper is None:
-        return [_linked(path, "ours", ours.title), *said, _values(ours)]
+        return [_linked(path, "ours", ours.title), *notes, _values(ours)]
     images = [[paper.title, ours.title], [_linked(path, "paper", paper.title), _linked(path, "ours", ours.title)]]
-    return [_rows([list(map(in_markdown, images[0])), ["---", "---"], images[1]]), *said, _values(paper), _values(ours)]
+    return [
+        _rows([list(map(in_markdown, images[0])), ["---", "---"], images[1]]),
+        *notes,
+        _values(paper),
+        _values(ours),
+    ]
 
 
 def _networks(page: ExperimentPage, path: Path) -> list[str]:

@@ -59,5 +59,7 @@ def _card(entry: Entry) -> dict[str, Any]:
         "asked": None if explanation.label == answer else (explanation.label, explanation.probability),
         "scores": explanation.faithfulness,
         "unscored": explanation.unscored,
-        "nearest": [(inline(one.image, largest=LARGEST_NEIGHBOUR), one) for one in explanation.nearest],
+        "nearest": [
+            (inline(neighbour.image, largest=LARGEST_NEIGHBOUR), neighbour) for neighbour in explanation.nearest
+        ],
     }

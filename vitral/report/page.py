@@ -167,16 +167,16 @@ def _(drawing: ConfusionMatrix) -> Drawn | None:
     svg = confusion_plot(drawing)
     if svg is None:
         return None
-    shown = shown_confusion(drawing)
+    confusion = shown_confusion(drawing)
     part = (
-        f" Of the {len(drawing.class_names):,} classes, these {len(shown.classes)} are confused most often, the worst first; "
-        "the last column counts all other predictions."
+        f" Of the {len(drawing.class_names):,} classes, these {len(confusion.classes)} are confused most often, the worst "
+        "first; the last column counts all other predictions."
     )
     caption = (
         "Confusion matrix: rows are the true classes, columns the predictions. Blue is right, red is wrong; the stronger "
         "the colour, the larger the fraction of the row."
     )
-    return Drawn(svg, caption + (part if shown.others else ""), wide=len(shown.classes) > WIDE_FROM)
+    return Drawn(svg, caption + (part if confusion.others else ""), wide=len(confusion.classes) > WIDE_FROM)
 
 
 @_drawn.register

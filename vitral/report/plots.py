@@ -96,25 +96,25 @@ def comparison_plot(study: Study) -> Markup | None:
     None where no run has that figure yet.
     """
     headline = study.headline
-    shown = [arm for arm in study.arms if arm.values(headline.name)]
-    if not shown:
+    arms = [arm for arm in study.arms if arm.values(headline.name)]
+    if not arms:
         return None
-    figure, axes = new_axes(height=0.7 + (ROOMY if len(shown) <= FEW_ARMS else CLOSE) * len(shown))
-    for row, arm in enumerate(shown):
+    figure, axes = new_axes(height=0.7 + (ROOMY if len(arms) <= FEW_ARMS else CLOSE) * len(arms))
+    for row, arm in enumerate(arms):
         colour, values, mean = SERIES[row % len(SERIES)], arm.values(headline.name), arm.mean(headline.name)
         if len(values) > 1:
             deviation = arm.deviation(headline.name)
             axes.plot([mean - deviation, mean + deviation], [row, row], color=colour, linewidth=7, alpha=0.25)
         axes.plot([mean] * 2, [row - 0.24, row + 0.24], color=colour, linewidth=2)
         axes.scatter(values, [row] * len(values), s=26, color=colour, zorder=3)
-    axes.set_yticks(range(len(shown)), [plain(arm.name) for arm in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.set_yticks(range(len(arms)), [plain(arm.name) for arm in arms])
+    axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.margins(x=0.08)
     axes.grid(visible=False, axis="y")
     if headline.is_share:
         _percent_axis(axes.xaxis)
     axes.set_xlabel(plain(headline.title))
-    means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in shown)
+    means = "; ".join(f"{arm.name}: {headline.text(arm.mean(headline.name))}" for arm in arms)
     return to_svg(figure, f"{headline.title[:1].upper()}{headline.title[1:]} of {means}")
 
 

@@ -126,13 +126,13 @@ class VtabTable(Presentable):
 
     def cells(self) -> list[list[str]]:
         """Return the rows as texts, in the order of `COLUMNS`: the tasks of each group and its mean, then the mean of all."""
-        asked = {score.name: score for score in self.scores}
+        scored = {score.name: score for score in self.scores}
         numbers = {task.name: number for number, task in enumerate(TASKS)}
         rows = []
         for group in GROUPS:
             mine = [task for task in TASKS if task.group == group]
             for task in mine:
-                score = asked.get(task.name)
+                score = scored.get(task.name)
                 ours = [NO_VALUE, NO_VALUE] if score is None else [score.text(), _count(score.images)]
                 rows.append([task.title, *ours, *(f"{row[numbers[task.name]]:.1f}" for row in PUBLISHED.values())])
             published = [[row[numbers[task.name]] for task in mine] for row in PUBLISHED.values()]
