@@ -71,7 +71,7 @@ def check_resume(
         listener: The receiver of progress.
 
     Raises:
-        TrainingError: a run failed by itself.
+        TrainingError: A run failed by itself.
     """
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="vitral-check-resume-"))

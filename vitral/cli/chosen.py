@@ -30,8 +30,8 @@ def choose(
         otherwise: The precision where none is given and the classifier has no setting of its own.
 
     Raises:
-        WeightsError: there is no such classifier, or no run yet.
-        ModelError: there is no such engine.
+        WeightsError: There is no such classifier, or no run yet.
+        ModelError: There is no such engine.
     """
     name = classifier or _newest()
     if precision is None and setting_of(name) is None:
@@ -47,7 +47,7 @@ def name_of(classifier: str | None, listener: ConsoleListener) -> str:
     """Return what `--classifier` says, or the newest run, which is then told to the listener.
 
     Raises:
-        WeightsError: there is no run yet.
+        WeightsError: There is no run yet.
     """
     if classifier is None:
         classifier = _newest()

@@ -102,7 +102,7 @@ def _refuse(what: str, **given: bool) -> None:
     """Refuse a flag that changes nothing of what is shown.
 
     Raises:
-        CycloptsError: one is given.
+        CycloptsError: One is given.
     """
     for name in (name for name, is_given in given.items() if is_given):
         flags = "--method, --label, --layer or --head" if name == "method" else flag(name)

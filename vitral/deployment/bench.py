@@ -203,7 +203,7 @@ def bench(
         listener: The receiver of progress and of what was left out.
 
     Raises:
-        ModelError: tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
+        ModelError: Tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
             does not hold; or the network is not on the CPU.
     """
     predictor = classifier.predictor

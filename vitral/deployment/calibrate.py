@@ -199,8 +199,8 @@ def calibrate(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or no threshold gives the wanted accuracy.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        DataError: There are no validation images, or no threshold gives the wanted accuracy.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     if accuracy is not None and not 0 < accuracy <= 1:
         raise DataError(f"A wanted accuracy is above 0 and at most 1, such as 0.95, not {accuracy:g}.")
@@ -250,7 +250,7 @@ def fitted(
         present: The classifier's present calibration.
 
     Raises:
-        DataError: no threshold gives the wanted accuracy.
+        DataError: No threshold gives the wanted accuracy.
     """
     logits, labels = answers[VALIDATION]
     now = present or Calibration(1.0, None, None, data, len(labels))

@@ -48,7 +48,7 @@ class Judge:
         exact: That figure of the classifier's network in float32.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ def check_judged(data: DataSet, what: str) -> Figure:
         what: The message's words for what is not chosen without them.
 
     Raises:
-        DataError: there are no such images, or the figure is no share of 1.
+        DataError: There are no such images, or the figure is no share of 1.
     """
     if VALIDATION not in data.splits:
         raise DataError(

@@ -122,10 +122,10 @@ def quantize(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or the loss is none.
-        ModelError: the network has no linear layers in blocks, the CPU does not multiply 8-bit integers, int8 would be slower,
+        DataError: There are no validation images, or the loss is none.
+        ModelError: The network has no linear layers in blocks, the CPU does not multiply 8-bit integers, int8 would be slower,
             or the figure does not hold.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     if not 0 <= loss < 1:
         raise DataError(f"A loss that may be is at least 0 and below 1, such as 0.005, not {loss:g}.")
@@ -178,7 +178,7 @@ def _that_holds(
     """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers.
 
     Raises:
-        ModelError: none does, up to half of the layers.
+        ModelError: None does, up to half of the layers.
     """
     number = 0
     while True:

@@ -168,9 +168,9 @@ def tune(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or the latency is none.
-        ModelError: no runtime computes the network.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        DataError: There are no validation images, or the latency is none.
+        ModelError: No runtime computes the network.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     limit = read_latency(latency)
     folder = folder_that_keeps(classifier, "a setting") if write else None
@@ -213,7 +213,7 @@ def read_latency(latency: str | float) -> float:
     """Return the milliseconds of "10ms", "0.5s" or 10.
 
     Raises:
-        DataError: it is no such time.
+        DataError: It is no such time.
     """
     match = LATENCY.fullmatch(str(latency).strip().lower())
     limit = float(match[1]) * (MILLI if match[2] == "s" else 1.0) if match else 0.0

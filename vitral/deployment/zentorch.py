@@ -78,7 +78,7 @@ class ZentorchPeer:
         """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts.
 
         Raises:
-            ModelError: the other Python has no such package, or failed; the message is the last line that it wrote.
+            ModelError: The other Python has no such package, or failed; the message is the last line that it wrote.
         """
         self._say(str(len(images)))
         assert self._process.stdout is not None, "it is a pipe"

@@ -136,7 +136,7 @@ def aspects(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or they do not have one class each.
+        DataError: There are no validation images, or they do not have one class each.
     """
     opened = open_for(
         classifier, data, split=VALIDATION, classes=classes, skip_bad_images=skip_bad_images, listener=listener
@@ -183,7 +183,7 @@ def _native(classifier: Classifier, whole: Preprocessing, source: Source, batch_
     """Return which images are right by the network at their own shape, or at the nearest of a few where it takes one at once.
 
     Raises:
-        ModelError: the network cannot be resized.
+        ModelError: The network cannot be resized.
     """
     try:
         packing = NativeAspect(classifier.model)
@@ -202,7 +202,7 @@ def _at_shapes(classifier: Classifier, whole: Preprocessing, source: Source, bat
     """Return which images are right by the network at the nearest of a few shapes.
 
     Raises:
-        ModelError: the network cannot be resized.
+        ModelError: The network cannot be resized.
     """
     nearest = np.array([_nearest(source.image(index)) for index in range(len(source))])
     right = np.zeros(len(source), dtype=bool)

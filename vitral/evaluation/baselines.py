@@ -134,7 +134,7 @@ def score_baselines(
         The figures; None if there is no time for enough images to mean something.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     stopwatch = Stopwatch(seconds)
     split, classes = data.scored_split(), len(data.class_names)

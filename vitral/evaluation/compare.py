@@ -60,9 +60,9 @@ def compare(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, a class that one of the two does not know, or images that do not have one class each.
-        WeightsError: there is no such classifier.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, a class that one of the two does not know, or images that do not have one class each.
+        WeightsError: There is no such classifier.
+        ImageError: An image cannot be read.
     """
     pair = as_classifier(first, listener), as_classifier(second, listener)
     names = _names(first, second)

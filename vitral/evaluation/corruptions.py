@@ -138,7 +138,7 @@ def robustness(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, a class that the classifier does not know, or images without one class each.
+        DataError: No such data or split, a class that the classifier does not know, or images without one class each.
     """
     if images < 1:
         raise DataError(f"At least one image must be corrupted, not {images}.")

@@ -88,8 +88,8 @@ def evaluate(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data or split, or a class that the classifier does not know.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, or a class that the classifier does not know.
+        ImageError: An image cannot be read.
     """
     scored = score(
         classifier,
@@ -163,7 +163,7 @@ def evaluate_source(
         listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     if columns is not None:
         source = Renumbered(source, columns)
@@ -200,7 +200,7 @@ def predict_probabilities(
 
     Raises:
         Stopped: `stop` said so.
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     return collect(
         classifier.probabilities,
@@ -236,7 +236,7 @@ def predict_right(
         listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     probabilities, labels = collect(
         classifier.probabilities,

@@ -52,7 +52,7 @@ def difference_from_exact(classifier: Classifier, source: Source, listener: List
         listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     predictor = classifier.predictor
     if predictor.exact is predictor:

@@ -89,7 +89,7 @@ def describe(
         listener: The receiver of progress.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     pixels = 3 * SHRUNK**2
 
@@ -139,7 +139,7 @@ def extract_features(
 
     Raises:
         Stopped: `stop` said so.
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
     return collect(
         classifier.predictor.features,

@@ -87,7 +87,7 @@ class Draws:
             draws: The number of draws.
 
         Raises:
-            DataError: a number of shots or of draws is below 1.
+            DataError: A number of shots or of draws is below 1.
         """
         if draws < 1 or not shots or min(shots) < 1:
             raise DataError(f"Few-shot needs at least one image a class and one draw, not {list(shots)} and {draws}.")

@@ -107,7 +107,7 @@ def parse_ways(text: str) -> tuple[str, ...]:
     """Return the ways that a text names, with commas between them.
 
     Raises:
-        DataError: there is no such way.
+        DataError: There is no such way.
     """
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
     if unknown := [name for name in names if name not in WAYS]:
@@ -149,9 +149,9 @@ def score_frozen(
         listener: The receiver of progress and notes; they are written to the screen by default.
 
     Raises:
-        DataError: no such data, split or way, an endless dataset, or one whose images have not one class each.
-        ImageError: an image cannot be read.
-        ModelError: the network gives no finite numbers.
+        DataError: No such data, split or way, an endless dataset, or one whose images have not one class each.
+        ImageError: An image cannot be read.
+        ModelError: The network gives no finite numbers.
     """
     ways = parse_ways(",".join(ways))
     classifier = as_classifier(classifier, listener, tuned=False)

@@ -33,7 +33,7 @@ def note_look(folder: Path, data: DataSet, by: str) -> int:
         by: The function that opens it.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     run = read_object(folder / RUN_FILE)
     look = {

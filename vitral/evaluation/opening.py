@@ -61,8 +61,8 @@ def open_for(
         listener: The receiver of progress, notes and warnings.
 
     Raises:
-        DataError: no such data or split, a class that the classifier does not know, or images without one class each.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, a class that the classifier does not know, or images without one class each.
+        ImageError: An image cannot be read.
     """
     scored = as_classifier(classifier, listener)
     opened, split = open_split(
@@ -76,7 +76,7 @@ def check_one_class_each(data: DataSet) -> None:
     """Refuse images that may have several classes, or none.
 
     Raises:
-        DataError: the dataset's may.
+        DataError: The dataset's may.
     """
     if data.task != SINGLE_LABEL:
         raise DataError(
@@ -106,8 +106,8 @@ def open_split(
         validation: Whether the validation images are used as well, whichever split is named.
 
     Raises:
-        DataError: no such data or split, or a class that no classifier knows.
-        ImageError: an image cannot be read.
+        DataError: No such data or split, or a class that no classifier knows.
+        ImageError: An image cannot be read.
     """
     if not isinstance(data, DataSet):
         if split is not None and split not in SPLITS:  # said before an image is read
@@ -154,7 +154,7 @@ def match_classes(data: DataSet, class_names: tuple[str, ...]) -> Int64[np.ndarr
     """Return for each of the data's classes the classifier's class of that name.
 
     Raises:
-        DataError: it has none.
+        DataError: It has none.
     """
     columns = {name: column for column, name in enumerate(class_names)}
     return np.array(list(_columns(data, columns)), dtype=np.int64)
@@ -164,7 +164,7 @@ def matched(data: DataSet, split: str, classifier: Classifier) -> Source:
     """Return the images of a split with the numbers that a classifier gives their classes.
 
     Raises:
-        DataError: it does not know a class.
+        DataError: It does not know a class.
     """
     return Renumbered(data.splits[split], match_classes(data, classifier.class_names))
 

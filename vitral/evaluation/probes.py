@@ -159,7 +159,7 @@ def fit_probe(
         penalty: The penalty on the squared weights; None for the one with the best leave-one-out accuracy.
 
     Raises:
-        ModelError: a feature is no finite number.
+        ModelError: A feature is no finite number.
     """
     check_features(features)
     mean, scale = features.double().mean(dim=0), features.double().std(dim=0, correction=0) + 1e-5
@@ -179,7 +179,7 @@ def check_features(features: Features) -> None:
     """Refuse the features of a network with damaged weights, before they reach a decomposition that fails on them.
 
     Raises:
-        ModelError: one is no finite number.
+        ModelError: One is no finite number.
     """
     if not torch.isfinite(features).all():
         raise ModelError(

@@ -117,7 +117,7 @@ def slices(
         listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: no such data, split, column or folder; or images that do not have one class each.
+        DataError: No such data, split, column or folder; or images that do not have one class each.
     """
     opened = open_for(
         classifier, str(data), split=split, classes=classes, skip_bad_images=skip_bad_images, listener=listener

@@ -27,7 +27,7 @@ def write_check_page(
         overwrite: Whether to replace a file that is not such a page.
 
     Raises:
-        StorageError: the file cannot be written, or exists and is not such a page.
+        StorageError: The file cannot be written, or exists and is not such a page.
     """
     check_file(path, mark=mark("check"), overwrite=overwrite)
     page = render_page(

@@ -69,7 +69,7 @@ def write_experiment(page: ExperimentPage, path: Path) -> None:
     """Write the page as one self-contained HTML file; one that is there is replaced.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     html = render_page(
         "experiment.html",
@@ -92,7 +92,7 @@ def write_experiment_markdown(page: ExperimentPage, path: Path) -> None:
         path: The Markdown file.
 
     Raises:
-        StorageError: a file cannot be written.
+        StorageError: A file cannot be written.
     """
     charts = {"ours": page.ours} | ({} if page.paper.chart is None else {"paper": page.paper.chart})
     plots = {name: chart_plot(chart) for name, chart in charts.items()}

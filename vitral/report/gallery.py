@@ -23,7 +23,7 @@ def write_gallery(gallery: Gallery, path: Path, *, title: str, classifier: str, 
         overwrite: Whether to replace a file that is not such a page.
 
     Raises:
-        StorageError: the file cannot be written, or exists and is not such a page.
+        StorageError: The file cannot be written, or exists and is not such a page.
     """
     check_file(path, mark=mark("gallery"), overwrite=overwrite)
     known = [entry for entry in gallery.entries if entry.truth is not None]

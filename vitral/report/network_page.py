@@ -35,7 +35,7 @@ def write_network(analysis: NetworkAnalysis, folder: Path, *, classifier: str, o
         overwrite: Whether to replace other files of these names; see `check_network`.
 
     Raises:
-        StorageError: the folder cannot be written, or holds something else.
+        StorageError: The folder cannot be written, or holds something else.
     """
     check_network(folder, overwrite=overwrite)
     positions = None if analysis.position_similarity is None else position_plot(analysis.position_similarity)
@@ -86,7 +86,7 @@ def check_network(folder: Path, *, inputs: Iterable[str | Path] = (), overwrite:
         overwrite: Whether the user allowed replacing files of these names that are not of an analysis.
 
     Raises:
-        StorageError: it may not be written; what is there is untouched.
+        StorageError: It may not be written; what is there is untouched.
     """
     ours = has_mark(folder / PAGE, mark("network"))
     check_folder(folder, own=FILES, inputs=inputs, replace=ours, overwrite=overwrite)

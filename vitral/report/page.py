@@ -48,7 +48,7 @@ def write_report(report: RunReport, path: str | Path, *, overwrite: bool = False
     """Write a report as one HTML file.
 
     Raises:
-        StorageError: the file cannot be written, or exists and is not a report of this kind.
+        StorageError: The file cannot be written, or exists and is not a report of this kind.
     """
     check_file(path, mark=mark(report.kind), overwrite=overwrite)
     write_file(Path(path), render_report(report))

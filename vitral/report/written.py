@@ -28,7 +28,7 @@ def write_result(result: ResultFiles, folder: Path, *, json_file: str, table_fil
     """Write a result as JSON and as Markdown.
 
     Raises:
-        StorageError: a file cannot be written.
+        StorageError: A file cannot be written.
     """
     text = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False)
     write_file(folder / json_file, printable_json(text))
@@ -58,7 +58,7 @@ def write_rows_parquet(rows: Sequence[Mapping[str, Cell]], path: Path) -> None:
         path: The file; one that is there is replaced.
 
     Raises:
-        StorageError: it cannot be written.
+        StorageError: It cannot be written.
     """
     import pyarrow as pa  # a quarter of a second of start-up for all who write none
     import pyarrow.parquet as pq
