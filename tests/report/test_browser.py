@@ -21,7 +21,7 @@ from vitral.report.experiment_page import write_experiment
 from vitral.report.gallery import write_gallery
 from vitral.report.network_page import write_network
 from vitral.report.page import render_report
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.tasks.metrics import evaluate_probabilities
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -62,7 +62,7 @@ def report() -> RunReport:
                 "Run", (Curve("run", [{"step": step, "loss": 1.0, "learning_rate": 1e-5} for step in range(9)]),)
             ),
         ),
-        images=(Figure(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
+        images=(CaptionedImage(contact_sheet([pixels] * 9, names[:9]), "Training images"),),
         verdict=(Verdict("No better than chance.", "with-a-long-word-" * 12, "vitral " + "--set a=b " * 30),),
         evaluation=scores,
         example_images={index: pixels for pair in scores.confused for index in pair.examples},

@@ -1,7 +1,6 @@
 """`vitral check`: what is in a dataset, or the proof that a killed run resumes to the same bits."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +11,6 @@ from vitral.checks.check_resume import check_resume
 from vitral.checks.duplicates import NEAR
 from vitral.checks.findings import DataCheck
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.cli.wording import spoken
 from vitral.data.classes import Reading
 from vitral.data.open import path_in
 from vitral.errors import DataError, VitralError
@@ -63,8 +61,7 @@ def check(
     with ConsoleListener() as listener:
         found = check_data(what, classes=classes, classifier=classifier, listener=listener)
     if report is not None:
-        said = replace(found, notes=tuple(map(spoken, found.notes)))
-        write_check_page(said, facts(found), report, near=NEAR, overwrite=overwrite)
+        write_check_page(found, facts(found), report, near=NEAR, overwrite=overwrite)
     if json:
         print_json(found.to_json())
     else:

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from vitral.cli.commands import PLUGIN
-from vitral.cli.wording import flag, spoken
+from vitral.cli.wording import flag
 from vitral.studies.speech import Speech
 from vitral.training.durations import written
 from vitral.training.records.recipe_file import RECIPE_FILE, kept_remarks
@@ -59,7 +59,7 @@ def commands_of(result: RunResult) -> str:
     return f"{command_of(request)}\n{command_of(again, recipe=str(run.folder / RECIPE_FILE))}  # {gives}"
 
 
-COMMANDS = Speech(text=spoken, ask=command_of, again=commands_of)
+COMMANDS = Speech(ask=command_of, again=commands_of)
 
 
 def next_commands(result: RunResult) -> list[str]:

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table as Grid
 
 from vitral.classifier.provenance import Provenance
-from vitral.cli.wording import spoken
 from vitral.events import Event, Message
 from vitral.events import Progress as ProgressEvent
 from vitral.printable import printable, printable_json
@@ -73,7 +72,7 @@ class ConsoleListener:
             if event.verdict:
                 return  # printed at the top of the summary
             style = "yellow" if event.warning else None
-            self.progress.console.print(printable(spoken(event.text)), style=style, markup=False, soft_wrap=True)
+            self.progress.console.print(printable(event.text), style=style, markup=False, soft_wrap=True)
         elif not self.console.is_terminal:
             self.lines(event)
         elif isinstance(event, ProgressEvent):
@@ -108,15 +107,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """
     if not is_main():
         return
-    print(printable_json(dumps(_spoken(value), indent=2, ensure_ascii=False, allow_nan=False)))
-
-
-def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
-    if isinstance(value, dict):
-        return {key: _spoken(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spoken(one) for one in value]
-    return spoken(value) if isinstance(value, str) else value
+    print(printable_json(dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def print_table(
@@ -158,7 +149,7 @@ def print_table(
 def print_line(text: str) -> None:
     """Print one line to standard output."""
     if is_main():
-        print(printable(spoken(text)))
+        print(printable(text))
 
 
 def print_result(result: Shown, *, json: bool, below: Iterable[str] = ()) -> None:

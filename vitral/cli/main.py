@@ -9,9 +9,10 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from vitral import __version__
+from vitral.advice import in_words
 from vitral.cli import interrupts, started
 from vitral.cli.commands import COMMANDS, EPILOGUE, PLUGIN
-from vitral.cli.wording import spoken
+from vitral.cli.wording import WORDS
 from vitral.errors import PluginError, TrainingInterrupted, VitralError
 from vitral.printable import printable
 
@@ -29,7 +30,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(show_default=_shown_default),
+    default_parameter=Parameter(show_default=_shown_default, negative=""),
 )
 # Named, not imported: a command's own imports (above all torch) wait until it runs.
 for position, (command, described) in enumerate(COMMANDS.items()):
@@ -45,6 +46,11 @@ for position, (command, described) in enumerate(COMMANDS.items()):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 success, 1 bad input, 2 a bad command line, 128+n signal n."""
     started.begin(process=arguments is None)
+    with in_words(WORDS):
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     try:
         _refuse_empty(tokens)
@@ -140,7 +146,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
 
 
 def _fail(message: str, status: int) -> int:
-    line = printable(" ".join(spoken(message).split()))
+    line = printable(" ".join(message.split()))
     if os.environ.get("RANK", "0") != "0":
         line = f"process {os.environ['RANK']}: {line}"
     Console(stderr=True).print(f"vitral: {line}", style="red", markup=False, highlight=False, soft_wrap=True)

@@ -30,7 +30,6 @@ NAMES: dict[str, Method] = {
 }
 OF_A_CLASS = ("class-specific relevance", "Grad-CAM", "weight times input")
 OF_ATTENTION = ("attention rollout", "attention", "class-specific relevance")
-PART = (argument("layer"), argument("head"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,8 @@ def choose_method(
     method = _automatic(predictor, of_class=of_class, part=part) if choice == "auto" else NAMES[choice]
     if part and method != "attention":
         raise ModelError(
-            f"{' and '.join(PART)} belong to {argument('method', 'attention')}; {method} takes all of them."
+            f"{argument('layer')} and {argument('head')} belong to {argument('method', 'attention')}; {method} takes all of "
+            "them."
         )
     if of_class and method not in OF_A_CLASS:
         raise ModelError(

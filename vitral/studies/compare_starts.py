@@ -254,7 +254,7 @@ class _Comparison:
         return classifier, clock.perf_counter() - began
 
     def _fail(self, name: str, problem: str) -> None:
-        row = StartRow(name, problem=" ".join(self.speech.text(problem).split()))
+        row = StartRow(name, problem=" ".join(problem.split()))
         if published := rows().get(name):
             row = replace(
                 row, megabytes=float(published.megabytes), licence=published.licence, products=published.products

@@ -16,7 +16,7 @@ from vitral.images.decode import Pixels
 from vitral.images.encode import thumbnail
 from vitral.models.cost import count_macs, count_parameters
 from vitral.models.naming import describe
-from vitral.report.results import AttentionImage, Curve, CurveGroup, Figure, RunReport, Verdict
+from vitral.report.results import AttentionImage, CaptionedImage, Curve, CurveGroup, RunReport, Verdict
 from vitral.studies.speech import PYTHON, Speech
 from vitral.tasks.task import Mistake, Result, classes_of
 from vitral.training.loop import TrainingResult
@@ -48,7 +48,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
         summary=evaluation.sentence(split),
         verdict=tuple(_verdict(found, speech) for found in merged(result.diagnosis)),
         command=speech.again(result),
-        notes=tuple(map(speech.text, (*run.data.notes, *run.plan.reasons, *redrawn(run.folder)))),
+        notes=(*run.data.notes, *run.plan.reasons, *redrawn(run.folder)),
         bad_images=run.data.bad_images,
         images=(training_images(run.folder, run.data.name),),
         curves=(CurveGroup("Training", (Curve(run.kind, result.training.history),)),) if result.training.steps else (),
@@ -67,7 +67,7 @@ def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
 
 def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
     command = "" if found.remedy is None else speech.ask(found.remedy)
-    return Verdict(speech.text(found.problem), speech.text(found.reason), command)
+    return Verdict(found.problem, found.reason, command)
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
@@ -99,14 +99,14 @@ def _length(training: TrainingResult) -> str:
     return f"{training.steps:,} steps, {training.seconds:.0f} s at {training.images_per_second:.0f} images/s"
 
 
-def training_images(folder: Path, data: str) -> Figure:
+def training_images(folder: Path, data: str) -> CaptionedImage:
     """Return the contact sheet of what the network of a run saw.
 
     Args:
         folder: the run's.
         data: the dataset's name.
     """
-    return Figure(
+    return CaptionedImage(
         (folder / "images" / "training.png").read_bytes(), f"Training images of {data} as the network saw them"
     )
 

@@ -1,6 +1,6 @@
 """Scores ways to compute a classifier on its validation images, each beside its network in float32."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.source import DataSet
@@ -17,13 +17,13 @@ from vitral.tasks.task import Figure, Probabilities, Result, Targets
 VALIDATION = "validation"
 
 
-class Score(NamedTuple):
+class Judgement(NamedTuple):
     """How good a way is.
 
     Attributes:
-        figure: the headline figure on the validation images, 0 to 1.
-        largest: difference of a probability from the network in float32.
-        same_top: the share of the images with the same most probable class as there.
+        figure: The headline figure on the validation images, 0 to 1.
+        largest: The largest difference of a probability from the network in float32.
+        same_top: The share of the images with the same most probable class as there.
     """
 
     figure: float
@@ -35,49 +35,47 @@ class Judge:
     """Scores ways to compute a classifier on the same validation images.
 
     Args:
-        classifier: as it is without any of these ways.
-        data: with a validation split.
-        most: validation images that are taken, spread over all.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        listener: receives progress.
+        classifier: The classifier without any of these ways.
+        data: The dataset, with a validation split.
+        most: The number of validation images at most, spread over all.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        listener: The receiver of progress.
 
     Attributes:
-        source: the images that are taken.
-        headline: the figure.
-        exact: that figure of the classifier's network in float32.
+        source: The images that are taken.
+        headline: The figure.
+        exact: That figure of the classifier's network in float32.
 
     Raises:
-        ImageError: an image cannot be read.
+        ImageError: An image cannot be read.
     """
 
     def __init__(
         self, classifier: Classifier, data: DataSet, *, most: int, batch_size: int, workers: int, listener: Listener
     ) -> None:
-        self.classifier, self.task, self.listener = classifier, data.task, listener
-        self.batch_size, self.workers = batch_size, workers
+        self.classifier, self.task = classifier, data.task
+        self._how: dict[str, Any] = {
+            "task": data.task,
+            "batch_size": batch_size,
+            "workers": workers,
+            "listener": listener,
+        }
         self.headline = data.task.headline
         taken = spread_over(data.splits[VALIDATION], most)
         self.source = Renumbered(taken, match_classes(data, classifier.class_names))
         self._exact, self._targets = self._answers(classifier.predictor.exact, classifier.preprocessing)
         self.exact = self._figure(self._exact)
 
-    def score(self, predictor: Predictor, preprocessing: Preprocessing | None = None) -> Score:
+    def score(self, predictor: Predictor, preprocessing: Preprocessing | None = None) -> Judgement:
         """Return how good a predictor is; of another image size with the preprocessing for that."""
         probabilities, _ = self._answers(predictor, preprocessing or self.classifier.preprocessing)
-        return Score(self._figure(probabilities), *apart(probabilities, self._exact))
+        return Judgement(self._figure(probabilities), *apart(probabilities, self._exact))
 
     def _answers(self, predictor: Predictor, preprocessing: Preprocessing) -> tuple[Probabilities, Targets]:
-        one = self.classifier
-        computed = Classifier(predictor, preprocessing, one.class_names, calibration=one.calibration, task=one.task)
-        return predict_probabilities(
-            computed,
-            self.source,
-            task=self.task,
-            batch_size=self.batch_size,
-            workers=self.workers,
-            listener=self.listener,
-        )
+        own = self.classifier
+        computed = Classifier(predictor, preprocessing, own.class_names, calibration=own.calibration, task=own.task)
+        return predict_probabilities(computed, self.source, **self._how)
 
     def _figure(self, probabilities: Probabilities) -> float:
         result: Result = self.task.score(
@@ -90,11 +88,11 @@ def check_judged(data: DataSet, what: str) -> Figure:
     """Return the headline figure of a dataset's validation images, of which shares may be lost.
 
     Args:
-        data: the dataset.
-        what: is chosen on them, as a message calls it.
+        data: The dataset.
+        what: The message's words for what is not chosen without them.
 
     Raises:
-        DataError: there are no such images, or the figure is no share of 1.
+        DataError: There are no such images, or the figure is no share of 1.
     """
     if VALIDATION not in data.splits:
         raise DataError(

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import pytest
 
 from vitral.cli.main import main
-from vitral.evaluation.speed import Bench, Speed
-from vitral.report.speed_plot import speed_chart, write_speeds
+from vitral.deployment.bench import Bench, Speed
+from vitral.report.speed_charts import BENCH_MARK, speed_chart, write_chart
 
 
 def speed(name: str, batch_size: int, images_per_second: float) -> Speed:
@@ -37,7 +37,7 @@ def test_each_contender_is_a_line_and_the_limit_is_operations_over_products() ->
 
 
 def test_it_is_a_drawing_of_its_own(tmp_path: Path) -> None:
-    write_speeds(FOUND, tmp_path / "speeds.svg")
+    write_chart(speed_chart(FOUND), tmp_path / "speeds.svg", BENCH_MARK)
     root = ElementTree.parse(tmp_path / "speeds.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     text = (tmp_path / "speeds.svg").read_text()

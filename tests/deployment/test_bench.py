@@ -13,8 +13,8 @@ import vitral
 from tests.inference.test_merging import learned
 from tests.models.test_contract import make
 from vitral import machine
+from vitral.deployment import bench as speed
 from vitral.errors import ModelError
-from vitral.evaluation import speed
 from vitral.events import Event, Message, ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.inference import engines, runtimes

@@ -17,18 +17,18 @@ from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli.main import main
 from vitral.data.digits import open_digits
+from vitral.deployment import tune as tuning
+from vitral.deployment.bench import Bench
+from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
-from vitral.evaluation import tune as tuning
 from vitral.evaluation.candidates import Candidate, candidates, image_sizes, merge_counts
 from vitral.evaluation.looks import times_opened
-from vitral.evaluation.speed import Bench
-from vitral.evaluation.tune import Tuned, read_latency, tune
 from vitral.events import Event, Message, ignore
 from vitral.inference.choice import Computation
 from vitral.inference.predictor import Predictor
 from vitral.models.create import create_model
-from vitral.report.tuning_plot import MARK, tuning_chart
+from vitral.report.speed_charts import TUNE_MARK, tuning_chart
 
 COSTS = {"fp32": 1.0, "bf16": 0.6, "int8": 0.5}
 
@@ -161,7 +161,7 @@ def test_commands_say_what_they_compute_by(run: Path, tmp_path: Path, capsys: py
     assert "chosen" in shown
     drawing = run / "classifier/tuning.svg"
     assert f"Plot  {drawing}" in shown
-    assert MARK in drawing.read_bytes()
+    assert TUNE_MARK in drawing.read_bytes()
     assert main(["predict", str(digit(tmp_path)), "--classifier", str(run)]) == 0
     assert "Tuned to 4 ms an image" in capsys.readouterr().err
     out = tmp_path / "rows.csv"

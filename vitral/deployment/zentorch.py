@@ -39,10 +39,10 @@ class ZentorchPeer:
     """timm's network, compiled with random weights for zentorch in a process of its own.
 
     Args:
-        python: an interpreter that has torch, timm and zentorch.
+        python: An interpreter that has torch, timm and zentorch.
         network: timm's name.
-        arguments: with which timm makes it.
-        image_size: height and width, pixels.
+        arguments: The arguments with which timm makes it.
+        image_size: Height and width, pixels.
         precision: "fp32" or "bf16".
     """
 
@@ -71,14 +71,14 @@ class ZentorchPeer:
             self._errors.close()
             raise ModelError(f"'{python}' is no Python that can be run ({error.strerror}).") from error
         self._ends = weakref.finalize(self, _end, self._process, self._errors)
-        asked = {"network": network, "arguments": dict(arguments), "image_size": list(image_size)}
-        self._say(json.dumps({**asked, "dtype": str(DTYPES[precision]).removeprefix("torch.")}))
+        request = {"network": network, "arguments": dict(arguments), "image_size": list(image_size)}
+        self._say(json.dumps({**request, "dtype": str(DTYPES[precision]).removeprefix("torch.")}))
 
     def __call__(self, images: Images) -> Logits:
         """Compute as many images, of zeros, and return zeros: its weights are random, and only the time counts.
 
         Raises:
-            ModelError: the other Python has no such package, or failed; the message is the last line that it wrote.
+            ModelError: The other Python has no such package, or failed; the message is the last line that it wrote.
         """
         self._say(str(len(images)))
         assert self._process.stdout is not None, "it is a pipe"

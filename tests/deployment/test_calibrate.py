@@ -13,10 +13,18 @@ import vitral
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import read, save
+from vitral.deployment.calibrate import calibrate, fitted
+from vitral.deployment.confidence import (
+    Labels,
+    Logits,
+    accuracy_by_coverage,
+    area_under_risk,
+    at_coverages,
+    fit_temperature,
+    fit_threshold,
+    negative_log_likelihood,
+)
 from vitral.errors import DataError, VitralError, WeightsError
-from vitral.evaluation.calibrate import calibrate, fitted
-from vitral.evaluation.selective import accuracy_by_coverage, area_under_risk, at_coverages, fit_threshold
-from vitral.evaluation.temperature import Labels, Logits, fit_temperature, negative_log_likelihood
 from vitral.events import ignore
 from vitral.images.preprocessing import PHOTOS
 from vitral.models.families import build
@@ -233,7 +241,7 @@ def test_where_no_temperature_fits_nothing_changes(
     assert asked.calibration.threshold != present.threshold
     classifier.calibration = present
     folder = save(classifier, tmp_path / "mine")
-    monkeypatch.setattr("vitral.evaluation.calibrate.fit_temperature", lambda logits, labels: None)
+    monkeypatch.setattr("vitral.deployment.calibrate.fit_temperature", lambda logits, labels: None)
     before = (folder / "classifier.json").read_bytes()
     assert calibrate(folder, photos, write=True, listener=ignore).lines()[0].endswith("Nothing changes.")
     assert (folder / "classifier.json").read_bytes() == before

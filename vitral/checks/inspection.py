@@ -18,12 +18,14 @@ from vitral.errors import ImageError
 from vitral.images.decode import FORMATS, Pixels
 from vitral.tasks.task import classes_of
 
-TINY, LONG, FLAT = 32, 4.0, 2.0  # pixels of the shorter side, ratio of the sides, standard deviation of the values
+TINY = 32  # pixels of the shorter side
+LONG = 4.0  # ratio of the sides
+FLAT = 2.0  # standard deviation of the values
 SAMPLED = 4096  # pixels of an image that its mean and standard deviation are taken of, about
 
 
 @dataclass(frozen=True)
-class Look:
+class InspectedImage:
     """What one image is like."""
 
     split: str
@@ -41,9 +43,9 @@ class Look:
     deviation: float
 
 
-def look_at(data: DataSet, split: str) -> Iterator[Look | BadImage]:
+def inspect(data: DataSet, split: str) -> Iterator[InspectedImage | BadImage]:
     """Look at every image of a split, in order; of one that cannot be read, say so."""
-    yield from in_threads(partial(_look, data, split), range(len(data.splits[split])))
+    yield from in_threads(partial(_inspect, data, split), range(len(data.splits[split])))
 
 
 def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
@@ -51,7 +53,7 @@ def label_names(data: DataSet, split: str, index: int) -> tuple[str, ...]:
     return tuple(data.class_names[number] for number in classes_of(data.splits[split].label(index)))
 
 
-def _look(data: DataSet, split: str, index: int) -> Look | BadImage:
+def _inspect(data: DataSet, split: str, index: int) -> InspectedImage | BadImage:
     source = data.splits[split]
     name = source.describe(index)
     try:
@@ -61,7 +63,7 @@ def _look(data: DataSet, split: str, index: int) -> Look | BadImage:
         return BadImage(name, str(error).rstrip("."))
     content = encoded.read_bytes() if isinstance(encoded, Path) else encoded
     mean, square = _moments(pixels)
-    return Look(
+    return InspectedImage(
         split=split,
         index=index,
         name=name,
@@ -94,22 +96,22 @@ def _format(content: bytes) -> str:
         return f"{image.format} {image.mode}{animated}"
 
 
-def oddities(look: Look, median_side: float) -> Iterator[Finding]:
+def oddities(image: InspectedImage, median_side: float) -> Iterator[Finding]:
     """Give what is odd about an image.
 
     Args:
-        look: the image.
-        median_side: of all images, the median of the shorter sides, pixels.
+        image: The image.
+        median_side: The median of the shorter sides of all images, pixels.
     """
-    if look.deviation < FLAT:
-        yield Finding(look.name, "one colour only")
-    if min(look.height, look.width) < TINY and median_side >= 2 * TINY:
-        yield Finding(look.name, f"only {look.width}x{look.height} pixels, where most are larger")
-    if max(look.height, look.width) > LONG * min(look.height, look.width):
-        yield Finding(look.name, f"{look.width}x{look.height} pixels: very long for its width")
-    if "animated" in look.format:
-        yield Finding(look.name, "animated: only the first frame is used")
-    suffix = Path(look.name).suffix.lower().lstrip(".")
+    if image.deviation < FLAT:
+        yield Finding(image.name, "one colour only")
+    if min(image.height, image.width) < TINY and median_side >= 2 * TINY:
+        yield Finding(image.name, f"only {image.width}x{image.height} pixels, where most are larger")
+    if max(image.height, image.width) > LONG * min(image.height, image.width):
+        yield Finding(image.name, f"{image.width}x{image.height} pixels: very long for its width")
+    if "animated" in image.format:
+        yield Finding(image.name, "animated: only the first frame is used")
+    suffix = Path(image.name).suffix.lower().lstrip(".")
     known = {"jpg": "JPEG", "jpeg": "JPEG", "jpe": "JPEG", "jfif": "JPEG"}.get(suffix, suffix.upper())
-    if known in FORMATS and not look.format.startswith((known, "pixels")):
-        yield Finding(look.name, f"named .{suffix}, but it is {look.format.split()[0]}")
+    if known in FORMATS and not image.format.startswith((known, "pixels")):
+        yield Finding(image.name, f"named .{suffix}, but it is {image.format.split()[0]}")

@@ -3,14 +3,16 @@
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from vitral.data.vtab.tasks import GROUPS, TASKS
 from vitral.report.written import markdown_lines
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 
-JSON_FILE, TABLE_FILE = "vtab.json", "vtab.md"
+JSON_FILE = "vtab.json"
+TABLE_FILE = "vtab.md"
 KIND = "vitral-vtab"
 # Of the paper's Table 9: 2,500 steps at 384 pixels on 1,000 images, in the order of `TASKS`, percent.
 PUBLISHED: Mapping[str, tuple[float, ...]] = {
@@ -42,13 +44,13 @@ class TaskScore:
     """One task.
 
     Attributes:
-        name: the task's.
-        title: as the paper has it.
+        name: The task's name.
+        title: The paper's name for it.
         group: "natural", "specialised" or "structured".
-        accuracies: of each run, 0 to 1; none where it was not or could not be made.
-        images: that were scored; None where nothing was.
-        source: where its images come from; empty where there are none.
-        problem: why there is no accuracy, in one line; empty if there is one.
+        accuracies: The accuracy of each run, 0 to 1; none where there is no run.
+        images: The number of images scored; None where nothing was.
+        source: The source of its images; empty where there are none.
+        problem: The reason why there is no accuracy, in one line; empty if there is one.
     """
 
     name: str
@@ -73,15 +75,15 @@ class TaskScore:
 
 
 @dataclass(frozen=True, repr=False)
-class VtabTable:
+class VtabTable(Presentable):
     """A network on VTAB-1k.
 
     Attributes:
-        classifier: its name or folder.
+        classifier: The classifier's name or folder.
         protocol: "light" or "paper".
-        scores: of the tasks that were asked for, in VTAB's order.
-        left: runs that have not ended yet.
-        most: test images of each task that were asked for; None for all.
+        scores: The scores of the wanted tasks, in VTAB's order.
+        left: The number of runs that have not ended yet.
+        most: The number of test images of each task at most; None for all.
     """
 
     classifier: str
@@ -90,9 +92,9 @@ class VtabTable:
     left: int = 0
     most: int | None = None
 
-    def __repr__(self) -> str:
+    def sentence(self) -> str:
         """Return in one line what was found; `print` shows the table."""
-        return f"VtabTable: {self.classifier}, {self.title()}"
+        return f"{self.classifier}, {self.title()}"
 
     def __str__(self) -> str:
         """Return the table as Markdown."""
@@ -124,13 +126,13 @@ class VtabTable:
 
     def cells(self) -> list[list[str]]:
         """Return the rows as texts, in the order of `COLUMNS`: the tasks of each group and its mean, then the mean of all."""
-        asked = {score.name: score for score in self.scores}
+        scored = {score.name: score for score in self.scores}
         numbers = {task.name: number for number, task in enumerate(TASKS)}
         rows = []
         for group in GROUPS:
             mine = [task for task in TASKS if task.group == group]
             for task in mine:
-                score = asked.get(task.name)
+                score = scored.get(task.name)
                 ours = [NO_VALUE, NO_VALUE] if score is None else [score.text(), _count(score.images)]
                 rows.append([task.title, *ours, *(f"{row[numbers[task.name]]:.1f}" for row in PUBLISHED.values())])
             published = [[row[numbers[task.name]] for task in mine] for row in PUBLISHED.values()]
@@ -179,7 +181,7 @@ class VtabTable:
         """Return everything as JSON values."""
         means = {group: self.mean(group) for group in GROUPS} | {"all": self.mean()}
         known = {name: None if math.isnan(mean) else mean for name, mean in means.items()}
-        return {"kind": KIND, **asdict(self), "means": known, "remarks": self.remarks()}
+        return {"kind": KIND, **super().to_json(), "means": known, "remarks": self.remarks()}
 
     def markdown(self) -> str:
         """Return the table as Markdown."""

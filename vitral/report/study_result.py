@@ -16,8 +16,8 @@ class StudyArm:
     """One side of a comparison.
 
     Attributes:
-        name: what was done.
-        runs: the figures of every finished run by name, such as {"top1": 0.94}.
+        name: The name of the arm.
+        runs: The figures of every finished run by name, such as {"top1": 0.94}.
     """
 
     name: str
@@ -41,8 +41,8 @@ class Failure:
     """A run that failed.
 
     Attributes:
-        run: its name: the arm's, with the seed.
-        error: the reason, in one line.
+        run: The run's name: the arm's, with the seed.
+        error: The reason, in one line.
     """
 
     run: str
@@ -54,11 +54,11 @@ class Study:
     """The result of a study so far.
 
     Attributes:
-        title: its question.
-        headline: the figure that decides; its name is one of the runs' figures.
-        arms: in the study's order; one without a finished run has no figures.
-        failures: runs that failed.
-        left: the number of runs that have not ended.
+        title: The study's question.
+        headline: The figure that decides; its name is one of the runs' figures.
+        arms: The arms, in the study's order; one without a finished run has no figures.
+        failures: Runs that failed.
+        left: The number of runs that have not ended.
     """
 
     title: str
@@ -113,8 +113,8 @@ def table_rows(study: Study, figures: Sequence[str] | None = None) -> list[list[
     """Return the table as texts: a heading, then for every arm its name, each figure as mean ± deviation, and its runs.
 
     Args:
-        study: what was found.
-        figures: those that are shown; None for all.
+        study: The study.
+        figures: The figures to show; None for all.
     """
     names = study.figures() if figures is None else figures
     titles = (study.headline.title if name == study.headline.name else name for name in names)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from vitral.errors import StorageError
-from vitral.report.raw_rows import write_rows_parquet
+from vitral.report.written import write_rows_parquet
 
 
 def test_rows_open_again_in_order_with_what_is_missing_as_null(tmp_path: Path) -> None:

@@ -13,15 +13,16 @@ from typing import Any
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.deployment.zentorch import ZentorchPeer
 from vitral.errors import ModelError, WeightsError
-from vitral.evaluation.elsewhere import ZentorchPeer
 from vitral.inference.engines import Precision
 from vitral.inference.runtimes import DTYPES, Compute
 from vitral.models.model import Images, Logits
 from vitral.weights.names.timm import model_of
 from vitral.weights.save import formats_of, write_weights
 
-TIMM, TRANSFORMERS = "timm", "transformers"
+TIMM = "timm"
+TRANSFORMERS = "transformers"
 ZENTORCH = "timm zentorch"  # the name of a contender whose memory is another process's
 Peer = tuple[str, Precision, Callable[[], Compute]]  # its name, and what makes it
 
@@ -34,10 +35,10 @@ def peers(
     timm's has random weights; transformers' reads those of the classifier, from its own format.
 
     Args:
-        classifier: of the network.
-        precisions: each peer is given once in each.
-        compile: give what torch.compile makes of timm's, too.
-        zentorch: an interpreter that has zentorch and timm, to give what they make of timm's; None for none.
+        classifier: The classifier of the network.
+        precisions: The precisions in which each peer is given.
+        compile: Whether to give what torch.compile makes of timm's, too.
+        zentorch: An interpreter that has zentorch and timm, to give what they make of timm's, too; None for none.
     """
     name, arguments = model_of(classifier.model.config)
     settings = {**arguments, "num_classes": classifier.model.num_classes}
@@ -94,12 +95,12 @@ def _transformers(classifier: Classifier, precision: Precision) -> Compute:
 def _silent() -> Iterator[None]:
     """Keep transformers' warnings and its progress bars off the screen."""
     logging = importlib.import_module(f"{TRANSFORMERS}.utils.logging")
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

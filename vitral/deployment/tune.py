@@ -4,10 +4,9 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -19,9 +18,9 @@ from vitral.classifier.setting import Setting
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
+from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError
 from vitral.evaluation.candidates import MILLI, Candidate, at_size, candidates, milliseconds
-from vitral.evaluation.judge import VALIDATION, Judge, check_judged
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
@@ -30,11 +29,13 @@ from vitral.inference.predictor import Predictor
 from vitral.inference.quantization import linear_layers
 from vitral.machine import has_int8, processor_name
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable, table_of
 from vitral.tasks.shown import Table
 
 LATENCY = re.compile(r"(\d+(?:\.\d*)?|\.\d+) ?(ms|s)?")
 SCORING_SECONDS = 300.0  # that the settings are scored for, about: so many images are taken
-FEWEST_IMAGES, MOST_IMAGES = 200, 2000  # validation images
+FEWEST_IMAGES = 200  # validation images
+MOST_IMAGES = 2000
 BATCH_SIZE = 8
 PREPARED = 16  # images on which reading and preparing is timed
 
@@ -44,9 +45,9 @@ class Tried:
     """A setting with its score.
 
     Attributes:
-        candidate: the setting, and its time.
-        score: the headline figure on the validation images, 0 to 1.
-        same_top: the share of these whose most probable class is the network's own.
+        candidate: The setting, and its time.
+        score: The headline figure on the validation images, 0 to 1.
+        same_top: The share of these whose most probable class is the network's own.
     """
 
     candidate: Candidate
@@ -55,22 +56,22 @@ class Tried:
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned:
+class Tuned(Presentable):
     """The curve of accuracy against time, and the setting that was chosen on it.
 
     Attributes:
-        setting: the most accurate within the limit; None where all take longer.
-        tried: every setting that was scored, the fastest first.
-        limit: milliseconds that one image may take.
-        network: its name.
-        exact: the headline figure of the network itself, at its own size in fp32.
-        figure: its name.
-        data: the dataset's name.
-        images: validation images.
-        machine: the processor.
-        threads: that computed.
-        preparing: milliseconds that reading and preparing one of the images takes, which comes on top.
-        remarks: what was left out, and what is to be done next.
+        setting: The most accurate setting within the limit; None where all take longer.
+        tried: All settings that were scored, the fastest first.
+        limit: The milliseconds that one image may take.
+        network: The network's name.
+        exact: The headline figure of the network itself, at its own size in fp32.
+        figure: The name of that figure.
+        data: The dataset's name.
+        images: The number of validation images.
+        machine: The processor's name.
+        threads: The number of threads that computed.
+        preparing: The milliseconds that reading and preparing one of the images takes, which comes on top.
+        remarks: What was left out, and what to do next.
     """
 
     setting: Setting | None
@@ -86,9 +87,9 @@ class Tuned:
     preparing: float
     remarks: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        """Return what was chosen in one line."""
-        return f"Tuned: {self.failure() if self.setting is None else self.setting.sentence()}"
+    def sentence(self) -> str:
+        """Return in one sentence what was chosen, or why nothing was."""
+        return self.failure() if self.setting is None else self.setting.sentence()
 
     def failure(self) -> str:
         """Return in one sentence why nothing was chosen; empty where something was."""
@@ -102,24 +103,22 @@ class Tuned:
 
     def frontier(self) -> tuple[Tried, ...]:
         """Return those that no faster one is as good as, the fastest first."""
-        best, kept = -math.inf, []
-        for one in self.tried:
-            if one.score > best:
-                best = one.score
-                kept.append(one)
-        return tuple(kept)
+        frontier: list[Tried] = []
+        for tried in self.tried:
+            if not frontier or tried.score > frontier[-1].score:
+                frontier.append(tried)
+        return tuple(frontier)
 
-    def is_chosen(self, one: Tried) -> bool:
-        """Tell whether a setting is the one that was chosen."""
-        chosen = self.setting
-        return chosen is not None and (one.candidate.image_size, one.candidate.way) == (chosen.image_size, chosen.way)
+    def is_chosen(self, tried: Tried) -> bool:
+        """Tell whether a setting is the chosen one."""
+        chosen, candidate = self.setting, tried.candidate
+        return chosen is not None and (candidate.image_size, candidate.way) == (chosen.image_size, chosen.way)
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
-        chosen = () if self.setting is None else (self.setting.sentence(),)
         error = math.sqrt(self.exact * (1 - self.exact) / self.images)
         return (
-            *chosen,
+            *([] if self.setting is None else [self.setting.sentence()]),
             f"{len(self.tried)} {'setting' if len(self.tried) == 1 else 'settings'} of {self.network}, by {self.figure} on "
             f"{self.images:,} validation images of {self.data} (standard error {error:.2%}); the network itself has "
             f"{self.exact:.2%} in fp32.",
@@ -129,25 +128,16 @@ class Tuned:
 
     def tables(self) -> tuple[Table, ...]:
         """Return the settings that are worth it."""
-        rows = tuple(
-            (
-                f"{one.candidate.milliseconds:.2f}",
-                f"{one.score:.2%}",
-                "x".join(map(str, one.candidate.image_size)),
-                one.candidate.way.precision,
-                str(one.candidate.way.merge),
-                one.candidate.way.engine,
-                "chosen" if self.is_chosen(one) else "",
-            )
-            for one in self.frontier()
+        columns: Sequence[tuple[str, Callable[[Tried], str]]] = (
+            ("ms", lambda tried: f"{tried.candidate.milliseconds:.2f}"),
+            (self.figure, lambda tried: f"{tried.score:.2%}"),
+            ("Pixels", lambda tried: "x".join(map(str, tried.candidate.image_size))),
+            ("dtype", lambda tried: tried.candidate.way.precision),
+            ("Merged", lambda tried: str(tried.candidate.way.merge)),
+            ("Engine", lambda tried: tried.candidate.way.engine),
+            ("", lambda tried: "chosen" if self.is_chosen(tried) else ""),
         )
-        return (
-            Table("No faster setting is as good", ("ms", self.figure, "Pixels", "dtype", "Merged", "Engine", ""), rows),
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
+        return (table_of("No faster setting is as good", self.frontier(), columns),)
 
 
 def tune(
@@ -168,19 +158,19 @@ def tune(
     validation images; test images are not opened. Nothing is changed unless `write` says so.
 
     Args:
-        classifier: itself, or whatever `load` takes; as it was trained, whatever setting it has.
-        data: what it was trained on, or a dataset with a validation split.
-        latency: that one prepared image may take, the median: "10ms", "0.5s", or a number of milliseconds.
-        write: whether the classifier's folder keeps the setting, so that `load` takes it where nothing else is asked for.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes; as it was trained, whatever setting it has.
+        data: The data that it was trained on, or a dataset with a validation split.
+        latency: The time that one prepared image may take, the median: "10ms", "0.5s", or a number of milliseconds.
+        write: Whether the classifier's folder keeps the setting, so that `load` takes it where nothing else is asked for.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or the latency is none.
-        ModelError: no runtime computes the network.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        DataError: There are no validation images, or the latency is none.
+        ModelError: No runtime computes the network.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     limit = read_latency(latency)
     folder = folder_that_keeps(classifier, "a setting") if write else None
@@ -200,12 +190,12 @@ def tune(
     tried = _tried(own, found, judge, listener)
     setting, tried = _chosen(own, tried, limit, judge, opened.name)
     if folder is not None and setting is not None:
-        kept = read(folder)
-        kept.setting = setting
-        update_provenance(kept, folder)
+        stored = read(folder)
+        stored.setting = setting
+        update_provenance(stored, folder)
     return Tuned(
         setting=setting,
-        tried=tuple(sorted(tried, key=lambda one: one.candidate.milliseconds)),
+        tried=tuple(sorted(tried, key=lambda each: each.candidate.milliseconds)),
         limit=limit,
         network=own.predictor.describe(),
         exact=judge.exact,
@@ -223,7 +213,7 @@ def read_latency(latency: str | float) -> float:
     """Return the milliseconds of "10ms", "0.5s" or 10.
 
     Raises:
-        DataError: it is no such time.
+        DataError: It is no such time.
     """
     match = LATENCY.fullmatch(str(latency).strip().lower())
     limit = float(match[1]) * (MILLI if match[2] == "s" else 1.0) if match else 0.0
@@ -234,18 +224,20 @@ def read_latency(latency: str | float) -> float:
 
 def _to_score(found: Sequence[Candidate], own: tuple[int, int], limit: float) -> list[Candidate]:
     """Return the settings within the limit, and of the others those that show what more time would give."""
-    within = [one for one in found if one.milliseconds <= limit]
+    within = [candidate for candidate in found if candidate.milliseconds <= limit]
     beyond = [
-        one
-        for one in found
-        if one.milliseconds > limit and not one.way.merge and math.prod(one.image_size) <= math.prod(own)
+        candidate
+        for candidate in found
+        if candidate.milliseconds > limit
+        and not candidate.way.merge
+        and math.prod(candidate.image_size) <= math.prod(own)
     ]
     return within + beyond or list(found)
 
 
 def _images(found: Sequence[Candidate], preparing: float, most: int) -> tuple[int, float]:
     """Return how many images all settings can be scored on in time, and the seconds that this takes."""
-    each = sum(one.milliseconds + preparing for one in found) / MILLI
+    each = sum(candidate.milliseconds + preparing for candidate in found) / MILLI
     wanted = min(MOST_IMAGES, max(FEWEST_IMAGES, int(SCORING_SECONDS / each)))
     count = min(most, wanted)
     return count, count * each
@@ -256,45 +248,45 @@ def _preparing(source: Source, preprocessing: Preprocessing) -> float:
     seconds = []
     taken = spread_over(source, PREPARED)
     for index in range(len(taken)):
-        begun = time.perf_counter()
+        began = time.perf_counter()
         preprocessing(taken.image(index))
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - began)
     return MILLI * statistics.median(seconds)
 
 
 def _tried(own: Classifier, found: Sequence[Candidate], judge: Judge, listener: Listener) -> list[Tried]:
     tried = []
-    for number, one in enumerate(found):
-        score = judge.score(*_made(own, one))
-        tried.append(Tried(one, score.figure, score.same_top))
+    for number, candidate in enumerate(found):
+        score = judge.score(*_made(own, candidate))
+        tried.append(Tried(candidate, score.figure, score.same_top))
         listener(Progress("score settings", number + 1, len(found)))
     return tried
 
 
-def _made(own: Classifier, one: Candidate) -> tuple[Predictor, Preprocessing]:
-    sized = at_size(own, one.image_size)
+def _made(own: Classifier, candidate: Candidate) -> tuple[Predictor, Preprocessing]:
+    sized = at_size(own, candidate.image_size)
     assert sized is not None, "it was timed at this size"
-    return predictor_in(sized.model, one.way, sized.quantization), sized.preprocessing
+    return predictor_in(sized.model, candidate.way, sized.quantization), sized.preprocessing
 
 
 def _chosen(
     own: Classifier, tried: list[Tried], limit: float, judge: Judge, data: str
 ) -> tuple[Setting | None, list[Tried]]:
     """Return the best within the limit, timed once more, and all with what that found; of equal ones the fastest."""
-    ranked = sorted(tried, key=lambda one: (-one.score, one.candidate.milliseconds))
-    for one in ranked:
-        if one.candidate.milliseconds > limit:
+    ranked = sorted(tried, key=lambda each: (-each.score, each.candidate.milliseconds))
+    for best in ranked:
+        if best.candidate.milliseconds > limit:
             continue
-        again = milliseconds(_made(own, one.candidate)[0])
+        again = milliseconds(_made(own, best.candidate)[0])
         tried = [
-            replace(each, candidate=replace(each.candidate, milliseconds=again)) if each == one else each
+            replace(each, candidate=replace(each.candidate, milliseconds=again)) if each == best else each
             for each in tried
         ]
         if again > limit:
             continue
-        way = one.candidate.way
+        way = best.candidate.way
         setting = Setting(
-            image_size=one.candidate.image_size,
+            image_size=best.candidate.image_size,
             engine=way.engine,
             precision=way.precision,
             merge=way.merge,
@@ -305,7 +297,7 @@ def _chosen(
             data=data,
             images=len(judge.source),
             exact=judge.exact,
-            score=one.score,
+            score=best.score,
         )
         return setting, tried
     return None, tried

@@ -1,7 +1,7 @@
 """Find a classifier's int8 form: ranges on training images, and on validation images which layers stay in float32."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ from vitral.data.classes import Reading
 from vitral.data.loader import load_evaluation
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
+from vitral.deployment.judge import VALIDATION, Judge, check_judged
 from vitral.errors import DataError, ModelError
 from vitral.evaluation.evaluate import BATCH_SIZE
 from vitral.evaluation.exactness import no_labels
-from vitral.evaluation.judge import VALIDATION, Judge, check_judged
 from vitral.evaluation.opening import open_split
 from vitral.events import Listener, Message, Progress
 from vitral.images.preprocessing import Preprocessing
@@ -27,6 +27,7 @@ from vitral.inference.ranges import LayerFit, find_ranges
 from vitral.models.model import Images
 from vitral.models.naming import describe
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import Table
 
 LOSS = 0.005  # of the headline figure that int8 may cost
@@ -43,15 +44,15 @@ ON_THE_SAME = (
 
 
 @dataclass(frozen=True, repr=False)
-class Quantized:
+class Quantized(Presentable):
     """An int8 form that keeps to the scores.
 
     Attributes:
-        quantization: the form.
-        errors: of each linear layer's answers in int8, as a share of what they vary by, the largest first.
-        largest: difference of a probability from fp32 on the validation images.
-        speeds: images/s here by runtime and precision, in a short measurement.
-        figure: the name of the figure that was kept to.
+        quantization: The int8 form.
+        errors: The errors of each linear layer's answers in int8, as a share of their variation, the largest first.
+        largest: The largest difference of a probability from fp32 on the validation images.
+        speeds: The images/s here by runtime and precision, in a short measurement.
+        figure: The name of the figure that the form holds.
     """
 
     quantization: Quantization
@@ -60,9 +61,9 @@ class Quantized:
     speeds: Mapping[str, float]
     figure: str
 
-    def __repr__(self) -> str:
-        """Return what was found in one line."""
-        return f"Quantized: {self.quantization.sentence()}"
+    def sentence(self) -> str:
+        """Return what was found in one sentence."""
+        return self.quantization.sentence()
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the table."""
@@ -77,16 +78,16 @@ class Quantized:
 
     def tables(self) -> tuple[Table, ...]:
         """Return the layers whose answers int8 changes most."""
-        kept = self.quantization.kept
-        rows = [
-            (name, f"{error:.2%}", "fp32" if name in kept else "int8")
+        in_float = self.quantization.kept
+        rows = (
+            (name, f"{error:.2%}", "fp32" if name in in_float else "int8")
             for name, error in list(self.errors.items())[:SHOWN]
-        ]
+        )
         return (Table("Layers that int8 changes most", ("Layer", "Error", "Computes in"), tuple(rows)),)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the ranges as JSON values."""
-        values = asdict(self)
+        values = super().to_json()
         values["quantization"]["layers"] = list(self.quantization.layers)
         return values
 
@@ -110,21 +111,21 @@ def quantize(
     images holds. Test images are not opened. Nothing is changed unless `write` says so.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        loss: of the headline figure (accuracy, or a mean average precision) that int8 may cost, 0 to 1.
-        write: whether the classifier's folder keeps the form, so that `precision="int8"` computes by it.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        loss: The loss of the headline figure (accuracy, or a mean average precision) that int8 may cost, 0 to 1.
+        write: Whether the classifier's folder keeps the form, so that `precision="int8"` computes by it.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or the loss is none.
-        ModelError: the network has no linear layers in blocks, the CPU does not multiply 8-bit integers, int8 would be slower,
+        DataError: There are no validation images, or the loss is none.
+        ModelError: The network has no linear layers in blocks, the CPU does not multiply 8-bit integers, int8 would be slower,
             or the figure does not hold.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     if not 0 <= loss < 1:
         raise DataError(f"A loss that may be is at least 0 and below 1, such as 0.005, not {loss:g}.")
@@ -151,9 +152,9 @@ def quantize(
     if quantization.kept:
         speeds = int8_speeds(exact.model, quantization)
     if folder is not None:
-        kept = read(folder)
-        kept.quantization = quantization = replace(quantization, weights=weights_hash(folder))
-        update_provenance(kept, folder)
+        stored = read(folder)
+        stored.quantization = quantization = replace(quantization, weights=weights_hash(folder))
+        update_provenance(stored, folder)
     return Quantized(
         quantization,
         {name: found[name].error for name in worst_first},
@@ -177,7 +178,7 @@ def _that_holds(
     """Return the form with the fewest layers in float32 that loses no more than it may, of 0, 1, 2, 4, ... such layers.
 
     Raises:
-        ModelError: none does, up to half of the layers.
+        ModelError: None does, up to half of the layers.
     """
     number = 0
     while True:
@@ -195,10 +196,10 @@ def _that_holds(
 
 
 def _quantization(
-    classifier: Classifier, found: Mapping[str, LayerFit], kept: tuple[str, ...], data: str
+    classifier: Classifier, found: Mapping[str, LayerFit], in_float: tuple[str, ...], data: str
 ) -> Quantization:
-    layers = {name: one.inputs for name, one in found.items() if name not in kept}
-    in_order = tuple(name for name in found if name in kept)
+    layers = {name: layer.inputs for name, layer in found.items() if name not in in_float}
+    in_order = tuple(name for name in found if name in in_float)
     return Quantization(layers, in_order, classifier.model.image_size, data, 0, 0.0, 0.0, 0.0)
 
 

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 FILE = "published.toml"
-HUB, STREAM = "hf", "hf-stream"  # before the name of a dataset on the Hub
+HUB = ("hf", "hf-stream")  # before the name of a dataset on the Hub
 CITATION = "Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021"
 
 
@@ -20,10 +20,10 @@ class PaperDataset:
 
     Attributes:
         name: "cifar10".
-        title: as the paper calls it.
-        classes: how many it has.
-        split: the one that is scored.
-        images: of that split.
+        title: The paper's name for it.
+        classes: The number of its classes.
+        split: The split that is scored.
+        images: The number of images of that split.
     """
 
     name: str
@@ -38,11 +38,11 @@ class PaperResult:
     """What the paper reports of one model.
 
     Attributes:
-        table: its number in the paper.
-        model: the variant's name here.
-        title: the paper's name.
-        pretraining: what it was pre-trained on.
-        scores: by dataset the mean accuracy, 0 to 1, and its standard deviation; None for a single fine-tuning.
+        table: The number of the table in the paper.
+        model: The variant's name here.
+        title: The paper's name.
+        pretraining: The data that it was pre-trained on.
+        scores: By dataset, the mean accuracy, 0 to 1, and its standard deviation; None for a single fine-tuning.
     """
 
     table: int
@@ -56,11 +56,11 @@ def paper_dataset(data: str, classes: int) -> PaperDataset | None:
     """Return the paper's dataset that data are by their name and their number of classes; None for other data.
 
     Args:
-        data: as a command names it: "cifar10:FOLDER", "datasets/oxford-iiit-pet/", "hf:uoft-cs/cifar100".
-        classes: how many the data have: a folder that is only called "pets" is not the paper's.
+        data: The name that a command is given: "cifar10:FOLDER", "datasets/oxford-iiit-pet/", "hf:uoft-cs/cifar100".
+        classes: The number of the data's classes: a folder that is only called "pets" is not the paper's.
     """
     named, sign, rest = data.partition(":")
-    elsewhere = not sign or "/" in named or named in (HUB, STREAM) or rest.startswith("//")
+    elsewhere = not sign or "/" in named or named in HUB or rest.startswith("//")
     stem = (PurePosixPath(data.rstrip("/")).name.rpartition(":")[2] if elsewhere else named).lower()
     name = re.sub(r"[^a-z0-9]", "", re.sub(r"\.(zip|tar|tar\.gz|tgz|csv|parquet)$", "", stem))
     for entry in _content()["datasets"]:

@@ -2,9 +2,8 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,28 +13,34 @@ from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet
-from vitral.errors import DataError, WeightsError
-from vitral.evaluation.evaluate import BATCH_SIZE
-from vitral.evaluation.looks import open_test
-from vitral.evaluation.opening import matched, open_split
-from vitral.evaluation.selective import (
+from vitral.deployment.confidence import (
     Answered,
     Confidences,
+    Labels,
+    Logits,
     Right,
     answered_from,
     area_under_risk,
     at_coverages,
+    fit_temperature,
     fit_threshold,
+    log_probabilities,
+    negative_log_likelihood,
 )
-from vitral.evaluation.temperature import Labels, Logits, fit_temperature, log_probabilities, negative_log_likelihood
+from vitral.errors import DataError, WeightsError
+from vitral.evaluation.evaluate import BATCH_SIZE
+from vitral.evaluation.looks import open_test
+from vitral.evaluation.opening import matched, open_split
 from vitral.events import Listener
 from vitral.inference.batching import collect
 from vitral.progress import show
 from vitral.tasks.metrics import expected_calibration_error, reliability, wilson_interval
+from vitral.tasks.presentable import Presentable, range_text, table_of
 from vitral.tasks.shown import NO_VALUE, Table
 
 STEP = 1e-6  # to which a threshold is rounded down
-VALIDATION, TEST = "validation", "test"
+VALIDATION = "validation"
+TEST = "test"
 NONE_FITS = "Every validation image is classified right, so that no temperature can be fitted: the probabilities stay."
 UNCHANGED = f"{NONE_FITS} Nothing changes."
 
@@ -45,14 +50,14 @@ class Effect:
     """What temperature and threshold change on the images of a split; before is with those that the classifier has.
 
     Attributes:
-        images: how many there are.
-        accuracy: of all answers, which the temperature does not change, 0 to 1.
-        nll: mean negative log-likelihood in nats, before and after.
-        ece: expected calibration error over 15 bins, 0 to 1, before and after.
-        aurc: area under risk and coverage, 0 to 1, with the temperature.
-        answered_before: what the classifier's present threshold leaves; None without one.
-        answered: what the threshold leaves; None without one.
-        coverages: the accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
+        images: The number of images.
+        accuracy: The accuracy of all answers, which the temperature does not change, 0 to 1.
+        nll: Mean negative log-likelihood in nats, before and after.
+        ece: Expected calibration error over 15 bins, 0 to 1, before and after.
+        aurc: Area under risk and coverage, 0 to 1, with the temperature.
+        answered_before: The answers that the classifier's present threshold leaves; None without one.
+        answered: The answers that the threshold leaves; None without one.
+        coverages: The accuracy where at least 100, 95, 90, 80, 70 and 50 % of the images are answered.
     """
 
     images: int
@@ -66,14 +71,14 @@ class Effect:
 
 
 @dataclass(frozen=True, repr=False)
-class Calibrated:
+class Calibrated(Presentable):
     """A fitted calibration.
 
     Attributes:
-        calibration: the temperature and the threshold.
-        effects: what they change, by split: on the validation images that they were fitted on, and on test images.
-        remark: why no temperature was fitted, and what became of a threshold that was not asked for; else empty.
-        changed: whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.
+        calibration: The temperature and the threshold.
+        effects: The changes by split: on the validation images that they were fitted on, and on test images.
+        remark: The reason why no temperature was fitted, or what became of a threshold that was not wanted; else empty.
+        changed: Whether anything was fitted; if not, the calibration is what the classifier had, or changes nothing.
     """
 
     calibration: Calibration
@@ -81,9 +86,9 @@ class Calibrated:
     remark: str = ""
     changed: bool = True
 
-    def __repr__(self) -> str:
-        """Return what was fitted in one line."""
-        return f"Calibrated: {self.calibration.sentence() if self.changed else self.remark}"
+    def sentence(self) -> str:
+        """Return what was fitted in one sentence, or why nothing was."""
+        return self.calibration.sentence() if self.changed else self.remark
 
     def lines(self) -> tuple[str, ...]:
         """Return what a terminal shows above the tables."""
@@ -100,20 +105,19 @@ class Calibrated:
         effect = self.effects.get(TEST)
         if effect is None or not self.changed:
             return []
-        said = []
+        failures = []
         if effect.nll[1] > effect.nll[0]:
-            said.append(
+            failures.append(
                 f"On the test images it makes probabilities worse: a negative log-likelihood of {effect.nll[1]:.4f} instead of "
                 f"{effect.nll[0]:.4f}, a calibration error of {effect.ece[1]:.4f} instead of {effect.ece[0]:.4f}."
             )
         wanted, answered = self.calibration.wanted, effect.answered
         if wanted is not None and answered is not None and (answered.accuracy or 0.0) < wanted:
-            right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
-            said.append(
-                f"On the test images the threshold misses its aim: {right} of {answered.images:,} sure answers are right, "
-                f"where {wanted:.1%} were wanted."
+            failures.append(
+                f"On the test images the threshold misses its aim: {_percent(answered.accuracy)} of {answered.images:,} sure "
+                f"answers are right, where {wanted:.1%} were wanted."
             )
-        return said
+        return failures
 
     def tables(self) -> tuple[Table, ...]:
         """Return what it changes, split by split, and accuracy against coverage."""
@@ -121,30 +125,23 @@ class Calibrated:
         split, effect = list(self.effects.items())[-1]
         return (
             Table("What it changes", ("", "Before", "After"), tuple(rows)),
-            Table(
+            table_of(
                 f"Answering only where it is sure, {split} images",
-                ("Answered", "Right", "From probability"),
-                tuple(
-                    (
-                        f"{one.coverage:.1%}",
-                        NO_VALUE if one.accuracy is None else f"{one.accuracy:.2%}",
-                        f"{one.threshold:.1%}",
-                    )
-                    for one in effect.coverages
+                effect.coverages,
+                (
+                    ("Answered", lambda answered: f"{answered.coverage:.1%}"),
+                    ("Right", lambda answered: _percent(answered.accuracy)),
+                    ("From probability", lambda answered: f"{answered.threshold:.1%}"),
                 ),
             ),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values."""
-        return asdict(self)
-
 
 def _how_sure(answered: Answered) -> str:
-    low, high = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
+    interval = wilson_interval(round((answered.accuracy or 0.0) * answered.images), answered.images)
     return (
         f"The threshold is known from {answered.images:,} validation images: {answered.accuracy:.1%} of them are right (95 % "
-        f"interval {low:.1%} to {high:.1%})."
+        f"interval {range_text(interval, 1)})."
     )
 
 
@@ -163,8 +160,11 @@ def _rows(split: str, effect: Effect) -> list[tuple[str, str, str]]:
 def _right_of(effect: Effect, answered: Answered | None) -> str:
     if answered is None:
         return f"{effect.accuracy:.2%} of all"
-    right = NO_VALUE if answered.accuracy is None else f"{answered.accuracy:.2%}"
-    return f"{right} of {answered.coverage:.1%}"
+    return f"{_percent(answered.accuracy)} of {answered.coverage:.1%}"
+
+
+def _percent(share: float | None) -> str:
+    return NO_VALUE if share is None else f"{share:.2%}"
 
 
 def calibrate(
@@ -185,20 +185,20 @@ def calibrate(
     changed unless `write` says so, nor where no temperature can be fitted and no threshold is asked for.
 
     Args:
-        classifier: itself, or whatever `load` takes.
-        data: what it was trained on, or a dataset with a validation split.
-        accuracy: wanted of the answers that are given as sure, 0 to 1; None for what the classifier's threshold, if it has
+        classifier: The classifier itself, or whatever `load` takes.
+        data: The data that it was trained on, or a dataset with a validation split.
+        accuracy: The accuracy that sure answers must have, 0 to 1; None for what the classifier's threshold, if it has
             one, was fitted for: that is fitted anew.
-        write: whether the classifier's folder keeps both, so that its predictions use them.
-        classes: of nested folders, which one names the class; None for the one whose names the classifier knows.
-        batch_size: images computed at once.
-        workers: processes that decode; 0 decodes here.
-        skip_bad_images: leave out images that cannot be read, instead of an error.
-        listener: receives progress and warnings; they are written to the screen if left out.
+        write: Whether the classifier's folder keeps both, so that its predictions use them.
+        classes: The folder that names the class where folders are nested; None for the one that has the classifier's names.
+        batch_size: The number of images computed at once.
+        workers: The number of processes that decode; 0 decodes here.
+        skip_bad_images: Whether to leave out images that cannot be read instead of raising an error.
+        listener: The receiver of progress and warnings; they are written to the screen by default.
 
     Raises:
-        DataError: there are no validation images, or no threshold gives the wanted accuracy.
-        WeightsError: it is to be written, and the classifier is not a folder.
+        DataError: There are no validation images, or no threshold gives the wanted accuracy.
+        WeightsError: It is to be written, and the classifier is not a folder.
     """
     if accuracy is not None and not 0 < accuracy <= 1:
         raise DataError(f"A wanted accuracy is above 0 and at most 1, such as 0.95, not {accuracy:g}.")
@@ -225,10 +225,10 @@ def calibrate(
     }
     result = fitted(answers, accuracy, opened.name, present=scored.calibration)
     if folder is not None and result.changed:
-        kept = read(folder)
-        size = None if scored.model.image_size == kept.model.image_size else scored.model.image_size
-        kept.calibration = replace(result.calibration, image_size=size)
-        update_provenance(kept, folder)
+        stored = read(folder)
+        size = None if scored.model.image_size == stored.model.image_size else scored.model.image_size
+        stored.calibration = replace(result.calibration, image_size=size)
+        update_provenance(stored, folder)
     return result
 
 
@@ -242,13 +242,13 @@ def fitted(
     """Return what is fitted on the validation images, and what it changes.
 
     Args:
-        answers: logits and true classes by split, "validation" among them.
-        accuracy: wanted of the sure answers; None to keep to what the present threshold was fitted for, if there is one.
-        data: the dataset's name.
-        present: what the classifier has.
+        answers: The logits and true classes by split, "validation" among them.
+        accuracy: The accuracy that sure answers must have; None for that of the present threshold, if there is one.
+        data: The dataset's name.
+        present: The classifier's present calibration.
 
     Raises:
-        DataError: no threshold gives the wanted accuracy.
+        DataError: No threshold gives the wanted accuracy.
     """
     logits, labels = answers[VALIDATION]
     now = present or Calibration(1.0, None, None, data, len(labels))
@@ -257,19 +257,19 @@ def fitted(
     calibration, remark = now, UNCHANGED
     if changed:
         temperature = now.temperature if found is None else found
-        threshold, wanted, kept = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
+        threshold, wanted, note = _sure_from(*_answered(logits, labels, temperature), accuracy, now)
         calibration = Calibration(temperature, threshold, wanted, data, len(labels))
-        remark = NONE_FITS if found is None else kept
+        remark = NONE_FITS if found is None else note
     effects = {split: _effect(*known, now, calibration) for split, known in answers.items()}
     return Calibrated(calibration, effects, remark, changed)
 
 
 def _sure_from(
-    confidences: Confidences, right: Right, asked: float | None, now: Calibration
+    confidences: Confidences, right: Right, accuracy: float | None, now: Calibration
 ) -> tuple[float | None, float | None, str]:
     """Return the threshold, the accuracy that it is for, and what became of one that was not asked for."""
-    if asked is not None:
-        return _threshold(confidences, right, asked), asked, ""
+    if accuracy is not None:
+        return _threshold(confidences, right, accuracy), accuracy, ""
     if now.threshold is None:
         return None, None, ""
     if now.wanted is None:

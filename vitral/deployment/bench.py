@@ -1,7 +1,6 @@
 """How fast a network computes on this machine: every runtime and every peer that is installed, in turns in one run."""
 
 import contextlib
-import dataclasses
 import importlib
 import math
 import statistics
@@ -10,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import torch
 
 from vitral.classifier.classifier import Classifier
+from vitral.deployment.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.errors import ModelError, one_line
 from vitral.evaluation.exactness import apart
-from vitral.evaluation.peers import TIMM, TRANSFORMERS, ZENTORCH, peers
 from vitral.events import Listener, Message, Progress
 from vitral.inference.engines import EXTRAS, Engine, Precision, is_installed, precisions_of
 from vitral.inference.exported.predictor import ExportedPredictor
@@ -27,6 +26,7 @@ from vitral.machine import has_int8, has_native_bf16, keep_freed_memory, peak_me
 from vitral.models.cost import count_macs
 from vitral.models.model import Images, Logits
 from vitral.progress import show
+from vitral.tasks.presentable import Presentable
 from vitral.tasks.shown import NO_VALUE
 from vitral.tasks.task import Probabilities
 
@@ -50,19 +50,19 @@ class Speed:
 
     Attributes:
         name: "vitral packed", "timm compiled".
-        precision: of its products.
-        batch_size: images computed at once.
-        images_per_second: at the median pass.
-        latency_ms: milliseconds of a pass by percentile: "50", "90", "99".
-        passes: that were timed.
-        share_of_limit: of the images/s that large products of that precision alone would allow; above 1 where the machine's
-            pace changed, or where the contender's products are faster than the large ones. None for a file that does not say
-            how many operations it takes, and where tokens are merged, which takes fewer.
-        memory_bytes: by which the process grew at the most as the contender was made and computed the largest batch, beside the
+        precision: The precision of its products.
+        batch_size: The number of images computed at once.
+        images_per_second: The images per second at the median pass.
+        latency_ms: The milliseconds of a pass by percentile: "50", "90", "99".
+        passes: The number of passes that were timed.
+        share_of_limit: The share of the images/s that large products of that precision alone would allow; above 1 where the
+            machine's pace changed, or where the contender's products are faster than the large ones. None for a file that does
+            not say how many operations it takes, and where tokens are merged, which takes fewer.
+        memory_bytes: The most by which the process grew as the contender was made and computed the largest batch, beside the
             classifier's own weights; None where the system does not tell.
-        largest_difference: of a probability, from torch in fp32 on the same random images; None for a peer, whose weights
-            are others.
-        same_top: the share of these images whose most probable class is the same; None for a peer.
+        largest_difference: The largest difference of a probability from torch in fp32 on the same random images; None for a
+            peer, which has other weights.
+        same_top: The share of these images whose most probable class is the same; None for a peer.
     """
 
     name: str
@@ -78,19 +78,19 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Bench(Presentable):
     """The speeds of a network on one machine.
 
     Attributes:
-        network: its name.
-        image_size: height and width, pixels.
-        gmacs: billions of multiply-accumulates of one image; 0 for a file that does not say.
-        machine: the processor.
-        threads: that computed.
+        network: The network's name.
+        image_size: Height and width, pixels.
+        gmacs: The billions of multiply-accumulates of one image; 0 for a file that does not say.
+        machine: The processor's name.
+        threads: The number of threads that computed.
         limits: FLOP/s of large products by precision, the median of the rounds.
-        speeds: of every contender at every batch size, the fastest first.
-        missing: contenders that could not compute, with the reason.
-        alike: whether torch in fp32 gives all the random images the same answer, so that differences say nothing.
+        speeds: The speeds of every contender at every batch size, the fastest first.
+        missing: The contenders that could not compute, with the reason.
+        alike: Whether torch in fp32 gives all the random images the same answer, so that differences say nothing.
     """
 
     network: str
@@ -122,12 +122,12 @@ class Bench:
         """Return how far each engine's probabilities are from those of torch in fp32, where that can be seen."""
         if self.alike:
             return (ALIKE,)
-        said = {
+        differences = {
             f"{speed.name} in {speed.precision} by {speed.largest_difference:.1g} ({speed.same_top:.1%})": None
             for speed in sorted(self.speeds, key=lambda speed: (speed.name, speed.precision))
             if speed.largest_difference is not None
         }
-        return (f"{DIFFERENCES}: {', '.join(said)}.",) if said else ()
+        return (f"{DIFFERENCES}: {', '.join(differences)}.",) if differences else ()
 
     def _above(self) -> tuple[str, ...]:
         """Return what to think of shares above the limit, if there are any."""
@@ -155,10 +155,6 @@ class Bench:
             ]
             for speed in self.speeds
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        return dataclasses.asdict(self)
 
 
 class _Wanted(NamedTuple):
@@ -197,17 +193,17 @@ def bench(
     All take turns, so that a change of the machine's pace meets all of them; figures are medians over the turns.
 
     Args:
-        classifier: of its network; what it predicts does not matter. An exported file is measured by its own runtime alone.
-        batch_sizes: images computed at once.
-        merge: tokens that each block of a Vision Transformer is to have fewer (ToMe), measured too; 0 for none.
-        compile: measure what torch.compile makes, too, which takes minutes to make.
-        zentorch: a Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
+        classifier: The classifier; its predictions do not matter. An exported file is measured by its own runtime alone.
+        batch_sizes: The numbers of images computed at once.
+        merge: The tokens that each block of a Vision Transformer merges (ToMe), to measure this too; 0 for none.
+        compile: Whether to measure what torch.compile makes, too, which takes minutes to make.
+        zentorch: A Python interpreter that has zentorch, which takes a version of torch of its own, and timm; what they make of
             timm's network is measured too, in a process of that interpreter. None for none.
-        rounds: turns that each contender has at each batch size.
-        listener: receives progress and what was left out.
+        rounds: The number of turns that each contender has at each batch size.
+        listener: The receiver of progress and of what was left out.
 
     Raises:
-        ModelError: tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
+        ModelError: Tokens that cannot be merged; no batch size; one, or the number of rounds, is below 1; a batch that memory
             does not hold; or the network is not on the CPU.
     """
     predictor = classifier.predictor
@@ -286,17 +282,17 @@ def _made(
     made: list[_Contender] = []
     missing: dict[str, str] = {}
     _import_all()
-    for number, one in enumerate(wanted):
+    for number, candidate in enumerate(wanted):
         try:
-            (compute, logits), memory = peak_memory_of(partial(_warmed, one.make, images, sizes))
+            (compute, logits), memory = peak_memory_of(partial(_warmed, candidate.make, images, sizes))
             found = classifier.to_probabilities(max(logits, key=len))
-            difference = apart(found, exact[: len(found)]) if one.is_ours else None
+            difference = apart(found, exact[: len(found)]) if candidate.is_ours else None
         except Exception as error:  # a runtime raises anything
-            missing[f"{one.name} {one.precision}"] = one_line(error).rstrip(".")
-            listener(Message(f"Left out, {one.name} in {one.precision}: {one_line(error)}", warning=True))
+            missing[f"{candidate.name} {candidate.precision}"] = one_line(error).rstrip(".")
+            listener(Message(f"Left out, {candidate.name} in {candidate.precision}: {one_line(error)}", warning=True))
             continue
-        memory = None if one.name == ZENTORCH else memory  # it is another process's
-        made.append(_Contender(one.name, one.precision, compute, difference, memory, one.merges, {}))
+        memory = None if candidate.name == ZENTORCH else memory  # it is another process's
+        made.append(_Contender(candidate.name, candidate.precision, compute, difference, memory, candidate.merges, {}))
         listener(Progress("prepare", number + 1, len(wanted)))
     return made, missing
 
@@ -315,7 +311,7 @@ def _wanted(
         ours += _merging(classifier, precisions, merge)
     theirs: list[Precision] = [precision for precision in precisions if precision != "int8"]
     others = peers(classifier, theirs, compile=compile, zentorch=zentorch)
-    return [*ours, *(_Wanted(*one, is_ours=False) for one in others)]
+    return [*ours, *(_Wanted(*peer, is_ours=False) for peer in others)]
 
 
 def _import_all() -> None:
@@ -335,7 +331,7 @@ def _warmed(make: Callable[[], Compute], images: Images, sizes: Sequence[int]) -
 def _ours(classifier: Classifier, precisions: Sequence[Precision], *, compile: bool) -> Iterator[_Wanted]:
     for engine in get_args(Engine):
         if is_installed(engine) and (compile or engine != "compiled"):
-            for precision in (one for one in precisions if one in precisions_of(engine)):
+            for precision in filter(precisions_of(engine).__contains__, precisions):
                 yield _Wanted(f"vitral {engine}", precision, _maker(classifier, engine, precision))
 
 
@@ -348,7 +344,7 @@ def _maker(classifier: Classifier, engine: Engine, precision: Precision) -> Call
 
 def _merging(classifier: Classifier, precisions: Sequence[Precision], count: int) -> Iterator[_Wanted]:
     for engine in MERGING:
-        for precision in (one for one in precisions if one in precisions_of(engine)):
+        for precision in filter(precisions_of(engine).__contains__, precisions):
             form = classifier.quantization if precision == "int8" else None
             make = partial(merging, classifier.model, engine, precision, count, form)
             yield _Wanted(f"vitral {engine} merging {count}", precision, make, merges=True)
@@ -358,9 +354,9 @@ def _turn(compute: Compute, images: Images) -> list[float]:
     """Return the seconds of as many passes as a turn holds."""
     seconds: list[float] = []
     while not seconds or sum(seconds) < TURN_SECONDS:
-        begun = time.perf_counter()
+        began = time.perf_counter()
         compute(images)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - began)
     return seconds
 
 
