@@ -33,9 +33,9 @@ def check(
     classifier: str | None = None,
     classes: Reading | None = None,
     report: Path | None = None,
-    strict: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Check every image of a dataset, or prove that a killed run resumes to the same bits.
 

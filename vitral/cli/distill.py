@@ -22,16 +22,16 @@ def distill(
     student: str | None = None,
     out: Path | None = None,
     recipe: str | None = None,
-    overrides: Annotated[tuple[str, ...], Parameter("--set", negative="")] = (),
+    overrides: Annotated[tuple[str, ...], Parameter("--set")] = (),
     image_size: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     time: str | None = None,
     seed: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     classes: Reading | None = None,
-    skip_bad_images: Annotated[bool, Parameter(negative="")] = False,
-    resume: Annotated[bool, Parameter(negative="")] = False,
-    data_changed: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    skip_bad_images: bool = False,
+    resume: bool = False,
+    data_changed: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Train a small network to answer as a large classifier does, on images that need no labels.
 

@@ -29,7 +29,7 @@ app = App(
     help_format="plaintext",
     suppress_keyboard_interrupt=False,
     result_action="return_value",
-    default_parameter=Parameter(show_default=_shown_default),
+    default_parameter=Parameter(show_default=_shown_default, negative=""),
 )
 # Named, not imported: a command's own imports (above all torch) wait until it runs.
 for position, (command, described) in enumerate(COMMANDS.items()):

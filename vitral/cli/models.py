@@ -1,9 +1,7 @@
 """`vitral models`: every variant with its cost and the formats of its published weights, or those weights by name."""
 
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from vitral.cli.console import print_json, print_line, print_table
 from vitral.errors import ModelError, WeightsError
@@ -49,8 +47,8 @@ def models(
     filter: str | None = None,
     /,
     *,
-    weights: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    weights: bool = False,
+    json: bool = False,
 ) -> None:
     """List the models: size, cost, formats of published weights.
 

@@ -1,9 +1,7 @@
 """`vitral study`: an experiment of the paper on one's own data, beside the paper's figure."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
@@ -29,8 +27,8 @@ def study(
     runs: int = RUNS_EACH,
     time: str | None = None,
     out: Path | None = None,
-    plan: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    plan: bool = False,
+    json: bool = False,
 ) -> None:
     """Repeat an experiment of the paper on your data; the paper's figure and yours on one page.
 

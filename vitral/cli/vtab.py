@@ -1,9 +1,7 @@
 """`vitral vtab`: a network on the 19 tasks of VTAB-1k."""
 
 from pathlib import Path
-from typing import Annotated, Literal
-
-from cyclopts import Parameter
+from typing import Literal
 
 from vitral.cli import started
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
@@ -23,7 +21,7 @@ def vtab(
     runs: int = 1,
     out: Path | None = None,
     time: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
 ) -> None:
     """Score a network on VTAB-1k's 19 tasks, beside the paper's numbers.
 
