@@ -20,11 +20,11 @@ from vitral.tasks.shown import THIN_SPACE, Table
 from vitral.torchrun import is_main
 
 
-class Shown(Protocol):
-    """What a command finds out: sentences and tables for people, and everything as JSON values for programs."""
+class CommandResult(Protocol):
+    """The result of a command: sentences and tables for people, and everything as JSON values for programs."""
 
     def lines(self) -> Iterable[str]:
-        """Return what stands above the tables."""
+        """Return the lines above the tables."""
         ...
 
     def tables(self) -> Iterable[Table]:
@@ -104,7 +104,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """Print a value as JSON for programs.
 
     Raises:
-        ValueError: a number in it is not finite.
+        ValueError: A number in it is not finite.
     """
     if not is_main():
         return
@@ -113,9 +113,9 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
 
 def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
     if isinstance(value, dict):
-        return {key: _spoken(one) for key, one in value.items()}
+        return {key: _spoken(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_spoken(one) for one in value]
+        return [_spoken(each) for each in value]
     return spoken(value) if isinstance(value, str) else value
 
 
@@ -130,11 +130,11 @@ def print_table(
     """Print a table; columns after the first are right-aligned.
 
     Args:
-        columns: headers.
-        rows: cells.
-        title: a line above the table.
-        texts: further columns that are left-aligned.
-        least_width: characters in a line, also of a narrower terminal or where there is none; columns are then closer.
+        columns: The headers.
+        rows: The cells.
+        title: The line above the table.
+        texts: The further columns that are left-aligned.
+        least_width: The least characters in a line, also for a narrower terminal or none; columns are then closer.
     """
     if not is_main():
         return
@@ -161,13 +161,13 @@ def print_line(text: str) -> None:
         print(printable(spoken(text)))
 
 
-def print_result(result: Shown, *, json: bool, below: Iterable[str] = ()) -> None:
-    """Print what a command found out.
+def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()) -> None:
+    """Print the result of a command.
 
     Args:
-        result: that.
-        json: whether to print JSON for programs instead.
-        below: lines after the tables, for people.
+        result: The result.
+        json: Whether to print JSON for programs instead.
+        below: Lines below the tables, for people.
     """
     if json:
         print_json(result.to_json())
