@@ -71,12 +71,11 @@ def study(
 
 
 def _list(*, json: bool) -> None:
+    listed = {each.name: each.question for each in EXPERIMENTS.values()}
     if json:
-        print_json([{"name": each.name, "question": each.question} for each in EXPERIMENTS.values()])
+        print_json([{"name": name, "question": question} for name, question in listed.items()])
         return
-    print_table(
-        ["study", "question"], [[each.name, each.question] for each in EXPERIMENTS.values()], texts=("question",)
-    )
+    print_table(["study", "question"], [list(row) for row in listed.items()], texts=("question",))
 
 
 def _show(result: PaperStudy) -> None:

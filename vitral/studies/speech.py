@@ -1,4 +1,4 @@
-"""In whose words a report speaks: Python's, unless a front end gives its own."""
+"""The words of a report: Python's, unless a front end gives its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ class Speech:
     """The words for what a user could do.
 
     Attributes:
-        text: a message, its arguments and functions in these words; see `vitral.advice`.
-        ask: what one would type to ask for a run.
-        again: what one would type to ask for a run that is finished, and to run its recipe again.
+        text: Returns a message with its arguments and functions in these words; see `vitral.advice`.
+        ask: Returns the call or command that makes a run.
+        again: Returns the call or command that made a finished run, and the one that runs its recipe again.
     """
 
     text: Callable[[str], str]

@@ -1,4 +1,4 @@
-"""The paper's Table 2 of one's own runs: mean ± standard deviation over the seeds, the published figures beside them."""
+"""The paper's Table 2 of the user's runs: mean ± standard deviation over the seeds, the published figures beside them."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -19,14 +19,14 @@ FROM_SCRATCH = "from scratch"
 def table(*runs: str | Path) -> ScoreTable:
     """Return the scores of finished runs in the form of the paper's Table 2.
 
-    Runs of one recipe that differ in the seed alone are one score, mean ± standard deviation. Where a model and a dataset are
-    the paper's, what it reports stands to the right.
+    Runs of one recipe that differ in the seed alone are one score, mean ± standard deviation. If a model and a dataset are the
+    paper's, its figures stand to the right.
 
     Args:
-        runs: run folders, or folders of several runs such as a fine-tuning with several seeds makes.
+        runs: The run folders, or folders of several runs such as a fine-tuning with several seeds makes.
 
     Raises:
-        StudyError: no such folder, no run in it, one without a score, or datasets that no name tells apart.
+        StudyError: There is no such folder, no run in it, a run without a score, or two datasets of one name.
     """
     if not runs:
         raise StudyError("Which runs? Name run folders, or a folder of several seeds of one.")
@@ -40,21 +40,21 @@ def table(*runs: str | Path) -> ScoreTable:
 
 
 def _distinct(runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
-    """Return the runs without those that were named twice or repeat a seed, and what was left out, one line each."""
-    kept: dict[tuple[tuple[str, ...], int], FinishedRun] = {}
+    """Return the runs without those named twice or with a seed repeated, and what was left out, one line each."""
+    distinct: dict[tuple[tuple[str, ...], int], FinishedRun] = {}
     notes, seen = [], set()
     for run in runs:
         if run.folder.resolve() in seen:
             continue
         seen.add(run.folder.resolve())
-        first = kept.setdefault((run.question(), run.seed), run)
+        first = distinct.setdefault((run.question(), run.seed), run)
         if first is not run:
             notes.append(f"{run.folder} repeats seed {run.seed} of {first.folder}, and is not counted.")
-    return list(kept.values()), notes
+    return list(distinct.values()), notes
 
 
 def _dataset_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return for each dataset the name of its row: the paper's, or its own, with what tells two of one name apart."""
+    """Return the name of each dataset's row: the paper's or its own, with a part of the fingerprint if two share it."""
     titles: dict[str, str] = {}
     for run in runs:
         known = paper_dataset(run.data, run.classes)
@@ -88,7 +88,7 @@ def _beside(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
 
 
 def _start_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return what each start is called: as it was first typed, or where it lies if another was typed in the same way."""
+    """Return the name of each start: as first given, or its path if another was given by the same name."""
     typed: dict[str, str] = {}
     for run in runs:
         typed.setdefault(run.origin(), run.start)
@@ -138,8 +138,8 @@ def _headings(groups: Sequence[_Repeated]) -> list[str]:
     settings = [group.first.settings() for group in groups]
     apart = [key for key in settings[0] if any(each.get(key) != settings[0][key] for each in settings)]
     ranked = sorted((key for key in apart if key != "name"), key=lambda key: "." in key)  # such as "steps" first
-    shown = ranked[:MOST_DIFFERENCES] or apart
-    return [", ".join(f"{key}={each.get(key)}" for key in shown) for each in settings]
+    named = ranked[:MOST_DIFFERENCES] or apart
+    return [", ".join(f"{key}={each.get(key)}" for key in named) for each in settings]
 
 
 def _published(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
