@@ -42,11 +42,11 @@ def distill(
         out: the run folder; runs/NAME if left out.
         recipe: a recipe's name or a TOML file; distill if left out.
         overrides: KEY=VALUE changes to the recipe, such as method.answers=0; may be repeated.
-        image_size: of the student, pixels; the teacher's if left out and the student can take it.
+        image_size: the size of the student's images in pixels; the teacher's if left out and the student can take it.
         time: a budget such as 10m, 90s or 8h for training, scores and report; scoring the teacher, too, comes on top.
-        seed: for every random choice.
-        classes: in nested folders, whether the innermost, the outermost or the whole path names the class; detected if
-            left out.
+        seed: the seed of every random choice.
+        classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path;
+            detected if left out.
         skip_bad_images: train without the images that cannot be read, and report them, instead of stopping.
         resume: continue with the run in --out, to the same bits.
         data_changed: continue although the data have changed since the run began, and note that.
@@ -73,7 +73,7 @@ def distill(
             listener=listener,
         )
         if not is_main():
-            return  # the main process of the job says it for all
+            return  # the main process of the job prints it
         report = write_run_report(distilled.result, listener=listener)
     if json:
         print_json({**result_json(distilled.result.at_its_end(), report), "distilled": distilled.to_json()})

@@ -35,12 +35,12 @@ def study(
     Args:
         name: data-size, scaling, shapes, patches, position, head, optimizer, resolution, self-supervision or starts; the list
             with the questions if left out.
-        data: what the networks learn: a folder, file, address or built-in set.
+        data: the data to learn from: a folder, file, address or built-in set.
         transfer: other data: five images a class of it then say how good the features are, as in the paper's ablations.
-        budget: which networks and how long: "laptop", "h200" or "cluster".
-        runs: seeds of every arm, at least two.
-        time: of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
-        out: the folder; runs/study-NAME if left out. What was begun there goes on.
+        budget: the networks and the length: "laptop", "h200" or "cluster".
+        runs: the number of seeds of every arm, at least two.
+        time: the time of the whole study, such as 40m; the budget "laptop" takes less than an hour if left out.
+        out: the folder; runs/study-NAME if left out. What began there continues.
         plan: print what would be done and what it costs, here and on a GPU, and stop.
         json: print JSON for programs.
     """

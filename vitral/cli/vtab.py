@@ -30,11 +30,11 @@ def vtab(
         data: the folder with the datasets as TFDS prepared them, vtab-1k's folders, the files of the datasets' authors, or
             wds_vtab-* shards.
         protocol: "light", a linear probe, minutes on a CPU; "paper", fine-tuning at 384 pixels.
-        tasks: some of the 19, with commas between them; all if left out.
-        test_images: of the light protocol, images of each task that are scored, or "all".
-        runs: seeds of the paper's protocol.
-        out: the folder; runs/vtab-CLASSIFIER-PROTOCOL if left out. What was begun there goes on.
-        time: begin no task that would not be done by then, such as 30m.
+        tasks: the names of some tasks, with commas between them; all 19 if left out.
+        test_images: the most test images of each task in the light protocol, or "all".
+        runs: the number of seeds of the paper's protocol.
+        out: the folder; runs/vtab-CLASSIFIER-PROTOCOL if left out. What began there continues.
+        time: the budget, such as 30m; no task begins that is expected to end after it.
         json: print JSON for programs.
     """
     with ConsoleListener() as listener:
