@@ -43,6 +43,6 @@ def in_turn(folder: Path) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         while not stack.enter_context(claimed(folder)):
             if time.monotonic() > until:
-                stack.enter_context(locked(folder))  # whose error names the holder
+                stack.enter_context(locked(folder))  # its error names the holder
             time.sleep(TURN_SECONDS)
         yield

@@ -10,7 +10,7 @@ from vitral.events import Listener
 from vitral.tasks.task import Figure
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]*")  # of an arm, after which folders are named
-OWN_SEED = (None,)  # for an arm of one run, whose work brings its seed
+OWN_SEED = (None,)  # for an arm of one run with a seed of its own
 
 
 @dataclass(frozen=True)

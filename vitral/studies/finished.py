@@ -20,7 +20,7 @@ from vitral.training.records.run_folder import STUDY_FILE, holds_run
 from vitral.training.settings.recipe import Recipe, load_recipe, may_change
 
 SCORES_FILE = "evaluation.json"
-LENGTH = {"steps", "schedule.bends"}  # may change when a run goes on, and make it another
+LENGTH = {"steps", "schedule.bends"}  # may change when a run continues, and make it another
 SPLITS = ("test", "validation", "train")  # one of which a run scores itself on
 
 
@@ -111,8 +111,8 @@ def read_finished(folder: Path) -> FinishedRun:
 
 
 def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: dict[str, Any]) -> FinishedRun:
-    figure, kept = described_task(described).headline, described["provenance"]["scores"]
-    split = next(split for split in SPLITS if f"{split}/{figure.name}" in kept)
+    figure, known = described_task(described).headline, described["provenance"]["scores"]
+    split = next(split for split in SPLITS if f"{split}/{figure.name}" in known)
     recipe = load_recipe(folder / RECIPE_FILE)
     source = described["provenance"]["source"]
     start = "" if source.startswith(RANDOM) else str(run.get("from") or source)
@@ -129,7 +129,7 @@ def _read(folder: Path, run: dict[str, Any], scores: dict[str, Any], described: 
         seed=recipe.seed,
         recipe=recipe,
         figure=figure,
-        score=float(kept[f"{split}/{figure.name}"]),
+        score=float(known[f"{split}/{figure.name}"]),
         remark=str(scores.get("choice", {}).get("sentence", "")),
     )
 

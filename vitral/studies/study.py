@@ -178,13 +178,13 @@ class _Next:
 
 
 class _Worker:
-    """One process that works on a study; under torchrun, one job of several, whose main process decides."""
+    """One process that works on a study; under torchrun, one job, in which the main process decides."""
 
     def __init__(self, design: Design, folder: Path, cost: StudyCost, until: float | None, listener: Listener) -> None:
         self.design, self.folder, self.listener, self.until = design, folder, listener, until
         self.cells = design.cells(folder)
         self.seconds = {arm.name: arm.seconds or 0.0 for arm in cost.arms}
-        self.before = read_rows(self.cells)  # whose failures are tried again
+        self.before = read_rows(self.cells)  # failures among them are tried again
         self.waits = False
 
     def work(self) -> None:

@@ -2,7 +2,6 @@
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vitral.advice import argument
@@ -96,46 +95,36 @@ def _start_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
     return {origin: text if texts.count(text) == 1 else origin for origin, text in typed.items()}
 
 
-@dataclass(frozen=True)
-class _Repeated:
-    """Runs that differ in the seed alone."""
-
-    runs: tuple[FinishedRun, ...]
-
-    @property
-    def first(self) -> FinishedRun:
-        return self.runs[0]
-
-    def score(self) -> Score:
-        values = [run.score for run in self.runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return Score(statistics.fmean(values), deviation, len(values), self.first.figure.is_share)
-
-
-def _repeated(runs: Sequence[FinishedRun]) -> list[_Repeated]:
+def _repeated(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
+    """Return the runs in groups that differ in the seed alone."""
     groups: dict[tuple[str, ...], list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(run.question(), []).append(run)
-    return [_Repeated(tuple(group)) for group in groups.values()]
+    return list(groups.values())
+
+
+def _score(runs: Sequence[FinishedRun]) -> Score:
+    values = [run.score for run in runs]
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Score(statistics.fmean(values), deviation, len(values), runs[0].figure.is_share)
 
 
 def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
     heading = f"from {start}" if start else FROM_SCRATCH
-    data = [group.first.identity() for group in groups]
-    if len(set(data)) == len(data):
-        scores = {names[group.first.identity()]: group.score() for group in groups}
-        return [Column(runs[0].model, heading, scores)]
+    scores = [(names[group[0].identity()], _score(group)) for group in groups]
+    if len(dict(scores)) == len(scores):
+        return [Column(runs[0].model, heading, dict(scores))]
     return [
-        Column(runs[0].model, f"{heading}, {settings}", {names[group.first.identity()]: group.score()})
-        for group, settings in zip(groups, _headings(groups), strict=True)
+        Column(runs[0].model, f"{heading}, {settings}", {name: score})
+        for (name, score), settings in zip(scores, _headings(groups), strict=True)
     ]
 
 
-def _headings(groups: Sequence[_Repeated]) -> list[str]:
-    """Return what tells the recipes of several groups apart: the settings in which they differ."""
-    settings = [group.first.settings() for group in groups]
+def _headings(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
+    """Return the settings in which the recipes of several groups differ."""
+    settings = [group[0].settings() for group in groups]
     apart = [key for key in settings[0] if any(each.get(key) != settings[0][key] for each in settings)]
     ranked = sorted((key for key in apart if key != "name"), key=lambda key: "." in key)  # such as "steps" first
     named = ranked[:MOST_DIFFERENCES] or apart
@@ -160,7 +149,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
         f"Our figures: {' and '.join(figures)}, mean ± standard deviation (n - 1) over runs that differ in the seed alone.",
         *(_runs_of(group, names) for group in groups),
     ]
-    if any(len(group.runs) == 1 for group in groups):
+    if any(len(group) == 1 for group in groups):
         notes.append(f"One run has no standard deviation; repeat it with another {argument('seed')} to have one.")
     published = any(_published(model, names) for model in _by_model(runs))
     if published:
@@ -174,7 +163,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
     return [*notes, *(f"{run.folder}: {run.remark}" for run in runs if run.remark)]
 
 
-def _runs_of(group: _Repeated, names: dict[str, str]) -> str:
-    run, seeds = group.first, [str(run.seed) for run in group.runs]
+def _runs_of(group: Sequence[FinishedRun], names: dict[str, str]) -> str:
+    run, seeds = group[0], [str(run.seed) for run in group]
     count = f"{len(seeds)} runs, seeds {', '.join(seeds)}" if len(seeds) > 1 else f"1 run, seed {seeds[0]}"
     return f"{run.model} on {names[run.identity()]}: {count}; {run.images:,} {run.split} images."

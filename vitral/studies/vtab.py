@@ -172,7 +172,7 @@ class SharedNetwork:
         loaded = load(self.name, tuned=False, listener=ignore).to(training_device())
         whole = loaded.preprocessing.whole()
         made = Classifier(loaded.model, whole, loaded.class_names, provenance=loaded.provenance, task=loaded.task)
-        made.folder = loaded.folder  # in whose run it is logged that test splits are opened
+        made.folder = loaded.folder  # its run logs that test splits are opened
         return made
 
     @property
