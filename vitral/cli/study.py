@@ -7,9 +7,9 @@ from vitral.cli.command_line import COMMANDS
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
 from vitral.errors import StudyError
 from vitral.report.study import table_rows
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.pages import PAGE
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.registry import EXPERIMENTS
 from vitral.studies.paper.run import RUNS_EACH
 from vitral.studies.paper.run import study as carry_out
 from vitral.torchrun import is_main

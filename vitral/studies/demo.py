@@ -25,8 +25,8 @@ from vitral.studies.claims import in_turn
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.rows import read_rows
 from vitral.studies.run_report import run_report, training_images
+from vitral.studies.run_study import run_study
 from vitral.studies.speech import PYTHON, Speech
-from vitral.studies.study import run_study
 from vitral.studies.trainings import Training, carry_out
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.planning.request import Asked

@@ -21,7 +21,7 @@ from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.report.study import Study
 from vitral.studies.design import Arm, Design
-from vitral.studies.study import by_main, run_study
+from vitral.studies.run_study import by_main, run_study
 from vitral.studies.trainings import Training, looked
 from vitral.training.planning.plan import Run
 from vitral.training.planning.prepare import prepare

@@ -15,7 +15,7 @@ from vitral.data.subset import Joined, Subset
 from vitral.errors import TrainingInterrupted
 from vitral.events import Listener, Message, ignore
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
-from vitral.studies.study import reopen, run_study
+from vitral.studies.run_study import reopen, run_study
 from vitral.tasks.task import Figure
 from vitral.training.finetune import finetune as finetune_once
 from vitral.training.planning.plan import Session

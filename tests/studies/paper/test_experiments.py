@@ -22,10 +22,10 @@ from vitral.studies.paper.experiment import (
     ranked,
     selected,
 )
+from vitral.studies.paper.experiments import EXPERIMENTS, experiment_named
 from vitral.studies.paper.layout import ExperimentPlan, StudyRecord
 from vitral.studies.paper.position import POSITION
-from vitral.studies.paper.published import published, published_names
-from vitral.studies.paper.registry import EXPERIMENTS, experiment_named
+from vitral.studies.paper.reported import published, published_names
 from vitral.studies.paper.scale import LAPTOP, SCALES, Scale, scale_named
 from vitral.studies.paper.scaling import SCALING
 from vitral.studies.paper.shapes import SHAPES

@@ -21,7 +21,7 @@ from vitral.data import assemble
 from vitral.errors import ImageError, StudyError
 from vitral.events import ignore
 from vitral.studies.paper import layout, scale
-from vitral.studies.paper.registry import EXPERIMENTS
+from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.run import study
 from vitral.studies.paper.scaling import SCALING
 

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from vitral.report.chart import Axis, Chart, Point, Published, Series, plain_number
 from vitral.report.study import Study
-from vitral.studies.cost import StudyCost
 from vitral.studies.paper.experiment import TrialResult
 from vitral.studies.paper.layout import ExperimentPlan
-from vitral.studies.paper.published import published
+from vitral.studies.paper.reported import published
 from vitral.studies.paper.work import VALIDATION
+from vitral.studies.study_cost import StudyCost
 from vitral.training.planning.durations import HOUR, rounded
 from vitral.training.planning.operations import H200
 

@@ -26,14 +26,14 @@ from vitral.layout import RUNS
 from vitral.outputs import check_folder
 from vitral.progress import show
 from vitral.studies.claims import in_turn
+from vitral.studies.paper.experiments import experiment_named
 from vitral.studies.paper.layout import ExperimentPlan, StudyRecord, by_operations, paced
 from vitral.studies.paper.pages import write_pages
 from vitral.studies.paper.paper_study import PaperStudy
-from vitral.studies.paper.registry import experiment_named
 from vitral.studies.paper.scale import scale_named
 from vitral.studies.paper.work import SHOTS
+from vitral.studies.run_study import by_main, plan_study, run_study
 from vitral.studies.speech import PYTHON, Speech
-from vitral.studies.study import by_main, plan_study, run_study
 from vitral.tasks.single_label import SINGLE_LABEL
 from vitral.training.planning.durations import HOUR
 from vitral.training.planning.durations import seconds as read_seconds

@@ -31,7 +31,7 @@ from vitral.report.study import Study
 from vitral.report.vtab import JSON_FILE, TABLE_FILE, VtabTable, unscored
 from vitral.report.written import write_result
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
-from vitral.studies.study import run_study
+from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.optimization.precision import autocast, training_device

@@ -22,7 +22,7 @@ from vitral.events import Event, Message
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.report.vtab import PUBLISHED, TaskScore, VtabTable, unscored
-from vitral.studies.vtab import SharedNetwork, paper_work
+from vitral.studies.vtab_study import SharedNetwork, paper_work
 from vitral.training.planning.request import Asked
 from vitral.training.settings.recipe import load_recipe
 

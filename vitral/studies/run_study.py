@@ -23,9 +23,9 @@ from vitral.reading import text_of
 from vitral.report.study import Failure, Study, StudyArm
 from vitral.report.study_page import write_study
 from vitral.studies.claims import claimed, in_turn
-from vitral.studies.cost import StudyCost, cost_of
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
+from vitral.studies.study_cost import StudyCost, cost_of
 from vitral.training.planning.durations import rounded
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
 

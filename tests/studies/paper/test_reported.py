@@ -8,7 +8,7 @@ import pytest
 
 import vitral.evaluation
 from vitral.report.chart import Series
-from vitral.studies.paper.published import published, published_names
+from vitral.studies.paper.reported import published, published_names
 
 STUDIES = {
     "data-size",
