@@ -120,32 +120,19 @@ def _spoken(value: Any) -> Any:  # noqa: ANN401  # any JSON value
 
 
 def print_table(
-    columns: list[str],
-    rows: list[list[str]],
-    *,
-    title: str | None = None,
-    texts: Collection[str] = (),
-    least_width: int = 0,
+    columns: list[str], rows: list[list[str]], *, texts: Collection[str] = (), least_width: int = 0
 ) -> None:
     """Print a table; columns after the first are right-aligned.
 
     Args:
         columns: The headers.
         rows: The cells.
-        title: The line above the table.
         texts: The further columns that are left-aligned.
         least_width: The least characters in a line, also for a narrower terminal or none; columns are then closer.
     """
     if not is_main():
         return
-    table = Grid(
-        title=title,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        collapse_padding=least_width > 0,
-        header_style="bold",
-    )
+    table = Grid(box=None, pad_edge=False, collapse_padding=least_width > 0, header_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index and column not in texts else "left", overflow="fold")
     for row in rows:
