@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from vitral.studies.distill import distill as distill
     from vitral.studies.finetune import finetune as finetune
     from vitral.studies.paper.run import study as study
-    from vitral.studies.table import table as table
-    from vitral.studies.vtab import vtab as vtab
+    from vitral.studies.paper_table import table as table
+    from vitral.studies.vtab_study import vtab as vtab
     from vitral.training.pretrain import pretrain as pretrain
     from vitral.training.preview import plan as plan
 
@@ -84,8 +84,8 @@ _HOMES = {
     "robustness": "vitral.evaluation.corruptions",
     "starts": "vitral.studies.compare_starts:starts",
     "study": "vitral.studies.paper.run",
-    "table": "vitral.studies.table",
-    "vtab": "vitral.studies.vtab",
+    "table": "vitral.studies.paper_table:table",
+    "vtab": "vitral.studies.vtab_study:vtab",
 }
 
 __all__ = [

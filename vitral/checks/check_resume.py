@@ -1,7 +1,7 @@
 """The proof, on the user's own machine and data, that a killed run ends as one that was not: in the same bits.
 
 `python -m vitral.checks.check_resume OPTIONS` is one of its runs, a process of its own, which may be killed. The options are
-those of `vitral.training.finetune.finetune`, as JSON.
+the fields of a `Request`, as JSON.
 """
 
 import hashlib
@@ -172,10 +172,11 @@ def _tensors(checkpoint: Path) -> str:
 
 def main(options: str) -> int:
     """Train as JSON options say, and return the process's exit status; an error of the user's is one line and status 1."""
-    from vitral.training.finetune import finetune  # seconds of start-up for a check of data
+    from vitral.training.request import Request  # seconds of start-up for a check of data
+    from vitral.training.run import run_request
 
     try:
-        finetune(**json.loads(options), listener=ignore)
+        run_request(Request("fine-tune", **json.loads(options)), listener=ignore)
     except VitralError as error:
         sys.stderr.write(f"{' '.join(str(error).split())}\n")
         return 1

@@ -31,18 +31,18 @@ def check(
     classifier: str | None = None,
     classes: Reading | None = None,
     report: Path | None = None,
-    strict: Annotated[bool, Parameter(negative="")] = False,
-    overwrite: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: bool = False,
+    overwrite: bool = False,
+    json: bool = False,
 ) -> None:
     """Check every image of a dataset, or prove that a killed run resumes to the same bits.
 
     Args:
         what: the data, as --data of 'finetune'; or the word "resume" (a folder of that name is ./resume).
-        data: with "resume", what to train on.
-        source: with "resume", the model or weights to start from.
-        classifier: to find doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
-        classes: in nested folders, whether the innermost, the outermost or the whole path names the class.
+        data: the data to train on, with "resume".
+        source: the model or weights to start from, with "resume".
+        classifier: the classifier that finds doubtful labels: a classifier or run folder, a weights file or name, a Hub id.
+        classes: the part of the path that names the class in nested folders: the innermost, the outermost or the whole path.
         report: write the findings to this HTML page.
         strict: exit with status 1 if there is something to fix.
         overwrite: let --report replace a file that is not such a page.
@@ -52,12 +52,8 @@ def check(
         _resume(data, source, json=json)
         return
     if report is not None:
-        check_file(
-            report,
-            inputs=[path_in(what), *([classifier] if classifier else [])],
-            mark=mark("check"),
-            overwrite=overwrite,
-        )
+        inputs = [path_in(what), *([classifier] if classifier else [])]
+        check_file(report, inputs=inputs, mark=mark("check"), overwrite=overwrite)
     with ConsoleListener() as listener:
         found = check_data(what, classes=classes, classifier=classifier, listener=listener)
     if report is not None:

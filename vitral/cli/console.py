@@ -19,11 +19,11 @@ from vitral.tasks.shown import THIN_SPACE, Table
 from vitral.torchrun import is_main
 
 
-class Shown(Protocol):
-    """What a command finds out: sentences and tables for people, and everything as JSON values for programs."""
+class CommandResult(Protocol):
+    """The result of a command: sentences and tables for people, and everything as JSON values for programs."""
 
     def lines(self) -> Iterable[str]:
-        """Return what stands above the tables."""
+        """Return the lines above the tables."""
         ...
 
     def tables(self) -> Iterable[Table]:
@@ -103,7 +103,7 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
     """Print a value as JSON for programs.
 
     Raises:
-        ValueError: a number in it is not finite.
+        ValueError: A number in it is not finite.
     """
     if not is_main():
         return
@@ -111,32 +111,19 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # any JSON value
 
 
 def print_table(
-    columns: list[str],
-    rows: list[list[str]],
-    *,
-    title: str | None = None,
-    texts: Collection[str] = (),
-    least_width: int = 0,
+    columns: list[str], rows: list[list[str]], *, texts: Collection[str] = (), least_width: int = 0
 ) -> None:
     """Print a table; columns after the first are right-aligned.
 
     Args:
-        columns: headers.
-        rows: cells.
-        title: a line above the table.
-        texts: further columns that are left-aligned.
-        least_width: characters in a line, also of a narrower terminal or where there is none; columns are then closer.
+        columns: The headers.
+        rows: The cells.
+        texts: The further columns that are left-aligned.
+        least_width: The least characters in a line, also for a narrower terminal or none; columns are then closer.
     """
     if not is_main():
         return
-    table = Grid(
-        title=title,
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        collapse_padding=least_width > 0,
-        header_style="bold",
-    )
+    table = Grid(box=None, pad_edge=False, collapse_padding=least_width > 0, header_style="bold")
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index and column not in texts else "left", overflow="fold")
     for row in rows:
@@ -152,13 +139,13 @@ def print_line(text: str) -> None:
         print(printable(text))
 
 
-def print_result(result: Shown, *, json: bool, below: Iterable[str] = ()) -> None:
-    """Print what a command found out.
+def print_result(result: CommandResult, *, json: bool, below: Iterable[str] = ()) -> None:
+    """Print the result of a command.
 
     Args:
-        result: that.
-        json: whether to print JSON for programs instead.
-        below: lines after the tables, for people.
+        result: The result.
+        json: Whether to print JSON for programs instead.
+        below: Lines below the tables, for people.
     """
     if json:
         print_json(result.to_json())

@@ -86,7 +86,7 @@ def _refuse_empty(tokens: Sequence[str]) -> None:
     """Refuse an empty argument, which would be taken for the current folder; usually a variable that is not set.
 
     Raises:
-        CycloptsError: there is one.
+        CycloptsError: There is one.
     """
     for previous, token in zip(["vitral", *tokens], tokens, strict=False):
         flag, sign, value = token.partition("=")
@@ -99,27 +99,23 @@ def _load_plugins(tokens: Sequence[str]) -> list[str]:
     """Load the files that --plugin names, whatever the command, and return the other tokens.
 
     Raises:
-        PluginError: one cannot be loaded.
-        CycloptsError: no file is named.
+        PluginError: One cannot be loaded.
+        CycloptsError: No file is named.
     """
-    left, files = [], []
-    rest = iter(tokens)
+    others, rest = [], iter(tokens)
     for token in rest:
         flag, sign, value = token.partition("=")
         if token == "--":
-            left += [token, *rest]
+            others += [token, *rest]
         elif flag != PLUGIN:
-            left.append(token)
+            others.append(token)
         elif file := value if sign else next(rest, ""):
-            files.append(file)
+            from vitral.plugins import load_plugin  # imports torch, which takes a while
+
+            load_plugin(file)
         else:
             raise CycloptsError(msg=f"{PLUGIN} needs a file.")
-    if files:
-        from vitral.plugins import load_plugin  # what a plugin imports, torch above all, is for those who have one
-
-        for file in files:
-            load_plugin(file)
-    return left
+    return others
 
 
 @contextlib.contextmanager
@@ -127,7 +123,7 @@ def _job(tokens: Sequence[str]) -> Iterator[None]:
     """Join the processes of the job if torchrun started this one.
 
     Raises:
-        VitralError: the command does not share its work out.
+        VitralError: The command does not share its work out.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield

@@ -5,7 +5,7 @@ from typing import Literal
 from vitral.cli.console import print_json, print_line, print_table
 from vitral.printable import printable
 from vitral.report.score_table import FORMATS
-from vitral.studies.table import table as tabulate
+from vitral.studies.paper_table import table as tabulate
 
 
 def table(

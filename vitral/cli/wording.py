@@ -5,66 +5,14 @@ import shlex
 
 from vitral.advice import Words
 
-FLAGS = {
-    "source": "--from",
-    "overrides": "--set",
-    "baselines": "--no-baselines",
-}  # not named like their argument
-ARGUMENTS = (
-    *(
-        "baselines",
-        "budget",
-        "classes",
-        "classifier",
-        "data",
-        "data_changed",
-        "head",
-        "image_size",
-        "label",
-        "layer",
-        "method",
-        "model",
-        "engine",
-        "offline",
-        "out",
-        "overrides",
-        "overwrite",
-    ),
-    *(
-        "precision",
-        "loss",
-        "quick",
-        "recipe",
-        "resume",
-        "seed",
-        "skip_bad_images",
-        "source",
-        "split",
-        "starts",
-        "runs",
-        "sweep",
-        "teacher",
-        "time",
-        "transfer",
-        "write",
-    ),
-)
-COMMANDS = {
-    "calibrate": "calibrate",
-    "check": "check",
-    "compare": "compare",
-    "distill": "distill",
-    "evaluate": "evaluate",
-    "explain": "explain",
-    "finetune": "finetune",
-    "list_models": "models",
-    "list_recipes": "recipes",
-    "predict": "predict",
-    "pretrain": "pretrain",
-    "quantize": "quantize",
-    "study": "study",
-    "tune": "tune",
-}
+FLAGS = {"source": "--from", "overrides": "--set", "baselines": "--no-baselines"}  # not named like their argument
+_NAMED = """
+baselines budget classes classifier data data_changed engine head image_size label layer loss method model offline out overrides
+overwrite precision quick recipe resume runs seed skip_bad_images source split starts sweep teacher time transfer write
+"""
+ARGUMENTS = frozenset(_NAMED.split())
+_ALIKE = "calibrate check compare distill evaluate explain finetune predict pretrain quantize study tune"
+COMMANDS = {name: name for name in _ALIKE.split()} | {"list_models": "models", "list_recipes": "recipes"}
 
 
 def flag(name: str) -> str:

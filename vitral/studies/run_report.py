@@ -25,20 +25,22 @@ from vitral.training.records.environment import environment
 from vitral.training.result import RunResult
 from vitral.training.scoring.diagnosis import Diagnosis, merged
 
-MISTAKES, EXAMPLES = 8, 8
+MISTAKES = 8
+EXAMPLES = 8
 SEARCHED = 64  # images among which examples classified right are looked for
-DISTANCE_IMAGES, FEW = 64, 8  # the paper averaged over 128; with a time budget
+DISTANCE_IMAGES = 64  # the paper averaged over 128
+FEW = 8  # with a time budget
 DRAWING_SECONDS = 1.5  # what is left of a time budget when the last image is chosen: plots and page take it
 
 
 def run_report(result: RunResult, *, speech: Speech = PYTHON) -> RunReport:
-    """Return everything that one run's page shows, in the words of Python or of another front end."""
+    """Return everything that a run's page shows, in the words of Python or of another front end."""
     run = result.run
     split = result.split
     source = run.data.splits[split]
     model, predictor = result.classifier.model, result.classifier.predictor
     evaluation = result.evaluation
-    meaningful = not evaluation.at_chance  # else where it looked says nothing
+    meaningful = not evaluation.at_chance  # otherwise the place where it looked means nothing
     attentive = predictor.has_attention and meaningful
     noun = "Fine-tuned" if run.kind == "fine-tune" else "Pre-trained"
     return RunReport(
@@ -71,7 +73,7 @@ def _verdict(found: Diagnosis, speech: Speech) -> Verdict:
 
 
 def run_facts(result: RunResult) -> tuple[tuple[str, str], ...]:
-    """Return what was trained, on what and how, as pairs of name and value."""
+    """Return the facts of a run as pairs of name and value."""
     run, training = result.run, result.training
     model = result.classifier.model
     counts = ", ".join(
@@ -100,24 +102,18 @@ def _length(training: TrainingResult) -> str:
 
 
 def training_images(folder: Path, data: str) -> CaptionedImage:
-    """Return the contact sheet of what the network of a run saw.
-
-    Args:
-        folder: the run's.
-        data: the dataset's name.
-    """
-    return CaptionedImage(
-        (folder / "images" / "training.png").read_bytes(), f"Training images of {data} as the network saw them"
-    )
+    """Return the contact sheet of the training images of the run in a folder."""
+    sheet = (folder / "images" / "training.png").read_bytes()
+    return CaptionedImage(sheet, f"Training images of {data} as the network saw them")
 
 
 def mistakes(
     classifier: Classifier, source: Source, evaluation: Result, left: Callable[[], float]
 ) -> tuple[AttentionImage, ...]:
     """Return the surest mistakes, each with where the network looked unless it is at chance, as long as there is time left."""
-    shown = _plain if evaluation.at_chance else _explained
+    draw = _plain if evaluation.at_chance else _explained
     chosen = takewhile(lambda mistake: left() > DRAWING_SECONDS, evaluation.mistakes[:MISTAKES])
-    return tuple(shown(classifier, source.image(mistake.index), mistake) for mistake in chosen)
+    return tuple(draw(classifier, source.image(mistake.index), mistake) for mistake in chosen)
 
 
 def _explained(classifier: Classifier, image: Pixels, mistake: Mistake) -> AttentionImage:
@@ -136,10 +132,7 @@ def example_images(source: Source, evaluation: Result) -> dict[int, Pixels]:
 
 
 def examples(classifier: Classifier, source: Source, left: Callable[[], float]) -> tuple[AttentionImage, ...]:
-    """Return some images that are classified right, spread over the split, each with where the network looked.
-
-    There are as many as are found while there are seconds left.
-    """
+    """Return images classified right, spread over the split, as far as there is time, each with where the network looked."""
     return tuple(islice(_right(classifier, source, left), EXAMPLES))
 
 

@@ -1,4 +1,4 @@
-"""In whose words a report speaks: Python's, unless a front end gives its own."""
+"""The words of a report: Python's, unless a front end gives its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ class Speech:
     """The words for what a user could do.
 
     Attributes:
-        ask: what one would type to ask for a run.
-        again: what one would type to ask for a run that is finished, and to run its recipe again.
+        ask: Returns the call or command that makes a run.
+        again: Returns the call or command that made a finished run, and the one that runs its recipe again.
     """
 
     ask: Callable[[Request], str]

@@ -83,9 +83,8 @@ def _table(result: PaperStudy, rows: Mapping[str, RunRow]) -> list[dict[str, Cel
             "recipe": asked.recipe,
             "changes": " ".join(asked.overrides),
         }
-        table.append(
-            values | plan.facts(trial).to_json() | {"seconds": row.seconds, "error": row.error or None} | row.figures
-        )
+        values |= {**plan.facts(trial).to_json(), "seconds": row.seconds, "error": row.error or None, **row.figures}
+        table.append(values)
     return table
 
 

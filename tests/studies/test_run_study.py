@@ -22,7 +22,7 @@ from vitral.report.experiment_page import write_study
 from vitral.report.study_result import Failure, Study, StudyArm, markdown_table
 from vitral.seeds import generator
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
-from vitral.studies.study import plan_study, run_study
+from vitral.studies.run_study import plan_study, run_study
 from vitral.studies.trainings import Training
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.request import Request

@@ -24,11 +24,6 @@ def published(name: str) -> Published:
     return Published(report["source"], report["note"], _chart(report["chart"]) if "chart" in report else None)
 
 
-def published_names() -> tuple[str, ...]:
-    """Return the names of the studies that the paper reports on."""
-    return tuple(_content())
-
-
 def _chart(chart: Mapping[str, Any]) -> Chart:
     y = Axis(**chart["y"])
     return Chart(chart["title"], Axis(**chart["x"]), y, tuple(_series(series, y) for series in chart["series"]))

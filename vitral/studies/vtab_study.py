@@ -30,8 +30,8 @@ from vitral.progress import show
 from vitral.report.study_result import Study
 from vitral.report.vtab_table import JSON_FILE, TABLE_FILE, VtabTable, unscored
 from vitral.report.written import write_result
-from vitral.studies.design import OWN_SEED, Arm, Cell, Design, Work
-from vitral.studies.study import run_study
+from vitral.studies.design import OWN_SEED, Arm, Cell, Design
+from vitral.studies.run_study import run_study
 from vitral.studies.trainings import Training, named
 from vitral.tasks.single_label import SingleLabel
 from vitral.training.durations import seconds as read_seconds
@@ -44,7 +44,8 @@ RECIPE = "finetune-vtab"
 TEST_IMAGES = 2_000  # of the light protocol: the uncertainty is then at most 2.2 points
 TRAINED_ON = 1_000
 TIMED = 8  # images that tell how long the others take
-ACCURACY, IMAGES = SingleLabel.headline.name, "images"
+ACCURACY = SingleLabel.headline.name
+IMAGES = "images"
 
 
 def vtab(
@@ -62,25 +63,25 @@ def vtab(
 ) -> VtabTable:
     """Score a network on VTAB-1k's tasks, those whose images are there; the others are named.
 
-    The same call goes on with what was interrupted, and several processes may share its folder.
+    The same call continues what was interrupted, and several processes may share its folder.
 
     Args:
-        classifier: a name, folder or file, as `load` takes it; only its features count.
-        data: the folder with the datasets: as TFDS prepared them, the vtab-1k folders with their lists, or wds_vtab-* shards.
+        classifier: The name, folder or file, as `load` takes it; only its features count.
+        data: The folder with the datasets: as TFDS prepared them, the vtab-1k folders with their lists, or wds_vtab-* shards.
         protocol: "light" fits a linear probe on frozen features at the network's own size, minutes on a CPU; "paper" fine-tunes
             all weights for 2,500 steps of 512 images at 384 pixels (paper, appendix B.1.1), for a GPU.
-        tasks: some of the 19, in a list or with commas between them; None for all.
-        test_images: of the light protocol, at most so many of each task, evenly spaced; None for all. The paper's scores all.
-        runs: seeds of the paper's protocol; the light one has no random choice.
-        out: the folder; None for one in runs/ that the classifier names.
-        time: a budget: no task is begun that would not be done within it.
-        started: `time.monotonic()` when the time began; None for now.
-        listener: hears of plan, progress and problems.
+        tasks: The names of some tasks, in a list or with commas between them; None for all 19.
+        test_images: The most test images of each task in the light protocol, evenly spaced; None for all, as in the paper's.
+        runs: The number of seeds of the paper's protocol; the light one has no random choice.
+        out: The folder; None for one in runs/ named after the classifier.
+        time: The budget; no task begins that is expected to end after it.
+        started: The `time.monotonic()` at which the budget began; None for now.
+        listener: Receives the plan, progress and problems.
 
     Raises:
-        StudyError: an unknown task, the folder holds another study, or every task failed.
-        DataError: there is no folder of that name, or a task is not VTAB's.
-        StorageError: something cannot be written.
+        StudyError: A task is unknown, the folder holds another study, or every task failed.
+        DataError: There is no folder of that name, or a task is not VTAB's.
+        StorageError: Something cannot be written.
     """
     root = Path(data)
     specs = {name: Spec(root, task_named(name), both=True) for name in _wanted(tasks)}
@@ -92,7 +93,7 @@ def vtab(
     ours = (folder / STUDY_CELLS).is_dir() or (folder / STUDY_FILE).is_file()
     check_folder(folder, own=_own(folder), replace=ours)
     missing = _missing(root, specs, listener)
-    network, seeds = Network(str(classifier)), tuple(range(runs)) if protocol == "paper" else OWN_SEED
+    network, seeds = SharedNetwork(str(classifier)), tuple(range(runs)) if protocol == "paper" else OWN_SEED
     if network.is_random:
         listener(
             Message(
@@ -101,7 +102,7 @@ def vtab(
             )
         )
     arms = tuple(
-        Arm(name, _work(network, spec, protocol, test_images), seeds)
+        Arm(name, Probe(network, spec, test_images) if protocol == "light" else paper_work(network, spec), seeds)
         for name, spec in specs.items()
         if name not in missing
     )
@@ -121,10 +122,10 @@ def _wanted(tasks: Sequence[str] | str | None) -> list[str]:
 
 
 def _missing(root: Path, specs: Mapping[str, Spec], listener: Listener) -> list[str]:
-    """Return the tasks whose images are not there, and say so.
+    """Return the tasks without images, and warn of them.
 
     Raises:
-        StudyError: there are those of none.
+        StudyError: No task has images.
     """
     if not root.is_dir():
         raise StudyError(f"There is no folder '{root}'; name the one with VTAB's datasets by {argument('data')}.")
@@ -156,11 +157,11 @@ def _short(classifier: str | Path) -> str:
 
 
 @dataclass
-class Network:
+class SharedNetwork:
     """The network of all tasks, loaded once.
 
     Attributes:
-        name: as it was asked for.
+        name: The name that the user gave.
     """
 
     name: str
@@ -171,18 +172,18 @@ class Network:
         loaded = load(self.name, tuned=False, listener=ignore).to(training_device())
         whole = loaded.preprocessing.whole()
         made = Classifier(loaded.model, whole, loaded.class_names, provenance=loaded.provenance, task=loaded.task)
-        made.folder = loaded.folder  # in whose run it is logged that test splits are opened
+        made.folder = loaded.folder  # its run logs that test splits are opened
         return made
 
     @property
     def is_random(self) -> bool:
-        """Whether its weights have learned nothing."""
+        """Whether its weights are random."""
         provenance = self.classifier.provenance
         return provenance.source.startswith(RANDOM) and not provenance.training
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of its weights and of what prepares its images: other weights under the same name are another network."""
+        """A hash of its weights and its preprocessing: other weights under the same name are another network."""
         hashed = hashlib.sha256(repr(self.classifier.preprocessing).encode())
         for name, tensor in sorted(self.classifier.model.state_dict().items()):
             hashed.update(name.encode())
@@ -196,9 +197,9 @@ class Network:
         images = torch.zeros(TIMED, 3, height, width)
         with _context():
             self.classifier.predictor.features(images)
-            begun = clock.perf_counter()
+            began = clock.perf_counter()
             self.classifier.predictor.features(images)
-        return (clock.perf_counter() - begun) / TIMED
+        return (clock.perf_counter() - began) / TIMED
 
 
 def _context() -> AbstractContextManager[object]:
@@ -210,12 +211,12 @@ class Probe:
     """The light protocol on one task.
 
     Attributes:
-        network: of all tasks.
-        spec: the task and where its images are.
-        most: test images; None for all.
+        network: The network of all tasks.
+        spec: The task and the place of its images.
+        most: The most test images; None for all.
     """
 
-    network: Network
+    network: SharedNetwork
     spec: Spec
     most: int | None
 
@@ -230,7 +231,7 @@ class Probe:
         }
 
     def seconds(self) -> float | None:
-        """Return what the features are expected to take; None where all test images are scored, whose number is not known."""
+        """Return the expected seconds of the features; None if all test images are scored, whose number is unknown."""
         return None if self.most is None else (TRAINED_ON + self.most) * self.network.image_seconds
 
     def run(self, cell: Cell, listener: Listener) -> Mapping[str, float]:
@@ -242,14 +243,8 @@ class Probe:
             describe(classifier, data.splits[split], context=_context, listener=named(listener, cell.name))
             for split in ("train", "test")
         )
-        assert train.features is not None, "the network's features were asked for"
-        assert test.features is not None, "likewise"
-        probe = fit_probe(train.features, train.labels, classes=len(data.class_names))
-        return {ACCURACY: probe.accuracy(test.features, test.labels), IMAGES: float(len(test.labels))}
-
-
-def _work(network: Network, spec: Spec, protocol: Protocol, most: int | None) -> Work:
-    return Probe(network, spec, most) if protocol == "light" else paper_work(network, spec)
+        probe = fit_probe(train.values[0], train.labels, classes=len(data.class_names))
+        return {ACCURACY: probe.accuracy(test.values[0], test.labels), IMAGES: float(len(test.labels))}
 
 
 @dataclass(frozen=True)
@@ -257,20 +252,20 @@ class PaperTraining(Training):
     """The paper's protocol on one task.
 
     Attributes:
-        network: of all tasks.
+        network: The network of all tasks.
     """
 
-    network: Network
+    network: SharedNetwork
 
     def question(self) -> Mapping[str, Any]:
-        """Return what is asked, and of which weights."""
+        """Return the request and the identity of the weights."""
         return {**super().question(), "weights": self.network.fingerprint}
 
 
-def paper_work(network: Network, spec: Spec) -> PaperTraining:
-    """Return the paper's protocol on one task: its recipe, without the changes of images that would change their class."""
-    kept = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
-    changes = tuple(f"augmentation.{name}={value}" for name, allowed, value in kept if not allowed)
+def paper_work(network: SharedNetwork, spec: Spec) -> PaperTraining:
+    """Return the paper's protocol on one task, without augmentations that would change the class of its images."""
+    harmless = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
+    changes = tuple(f"augmentation.{name}={off}" for name, allowed, off in harmless if not allowed)
     asked = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
     return PaperTraining(asked, network)
 
@@ -303,6 +298,6 @@ def _table(
 
 
 def _problem(study: Study, task: str) -> str:
-    """Return why a task has no accuracy; empty where it has not been tried yet."""
+    """Return why a task has no accuracy; empty if it has not been tried yet."""
     failed = (failure for failure in study.failures if task in (failure.run, failure.run.rpartition("-")[0]))
     return next((failure.error for failure in failed), "")

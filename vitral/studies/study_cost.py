@@ -1,4 +1,4 @@
-"""What is left of a study and what it will take, told before anything begins."""
+"""What is left of a study and how long it will take."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ class ArmCost:
     """An arm's share of what is left.
 
     Attributes:
-        name: the arm's.
-        runs: in all.
-        left: of them not finished.
-        seconds: that one of them takes: as those that are finished took, or else as expected; None where nobody knows.
+        name: The name of the arm.
+        runs: The number of all its runs.
+        left: The number of runs that are not finished.
+        seconds: The seconds of a run: the mean of the finished ones, or the expected seconds; None if unknown.
     """
 
     name: str
@@ -28,10 +28,10 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class StudyCost:
-    """What is left of a study and what it will take on this machine, if no other helps.
+    """What is left of a study and how long it will take on this machine alone.
 
     Attributes:
-        arms: in order.
+        arms: The costs of the arms, in order.
     """
 
     arms: tuple[ArmCost, ...]
@@ -43,12 +43,12 @@ class StudyCost:
 
     @property
     def seconds(self) -> float | None:
-        """Of all that is left; None where part of it is not known."""
+        """The seconds of all that is left; None if part of it is unknown."""
         parts = [0.0 if not arm.left else None if arm.seconds is None else arm.left * arm.seconds for arm in self.arms]
         return None if None in parts else sum(part for part in parts if part is not None)
 
     def fitting(self, budget_seconds: float) -> int:
-        """Return how many of the runs left fit into a budget, begun in order; one of unknown length counts as fitting."""
+        """Return how many of the runs left fit into a budget, in order; a run of unknown length counts as fitting."""
         fits, free = 0, budget_seconds
         for arm in self.arms:
             for _ in range(arm.left):
@@ -71,14 +71,14 @@ def _line(arm: ArmCost) -> str:
 
 
 def cost_of(design: Design, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> StudyCost:
-    """Return what is left of a study; what takes how long is asked only of arms with something left.
+    """Return what is left of a study; only arms with something left are measured.
 
     Args:
-        design: the study.
-        cells: its runs.
-        rows: what came of those that have ended, by their names.
+        design: The study.
+        cells: The runs of the study.
+        rows: The rows of those that have ended, by name.
     """
-    return StudyCost(tuple(_arm_cost(design, name, cells, rows) for name in (arm.name for arm in design.arms)))
+    return StudyCost(tuple(_arm_cost(design, arm.name, cells, rows) for arm in design.arms))
 
 
 def _arm_cost(design: Design, name: str, cells: Sequence[Cell], rows: Mapping[str, RunRow]) -> ArmCost:

@@ -1,8 +1,7 @@
-"""The paper's Table 2 of one's own runs: mean ± standard deviation over the seeds, the published figures beside them."""
+"""The paper's Table 2 of the user's runs: mean ± standard deviation over the seeds, the published figures beside them."""
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vitral.advice import argument
@@ -19,14 +18,14 @@ FROM_SCRATCH = "from scratch"
 def table(*runs: str | Path) -> ScoreTable:
     """Return the scores of finished runs in the form of the paper's Table 2.
 
-    Runs of one recipe that differ in the seed alone are one score, mean ± standard deviation. Where a model and a dataset are
-    the paper's, what it reports stands to the right.
+    Runs of one recipe that differ in the seed alone are one score, mean ± standard deviation. If a model and a dataset are the
+    paper's, its figures stand to the right.
 
     Args:
-        runs: run folders, or folders of several runs such as a fine-tuning with several seeds makes.
+        runs: The run folders, or folders of several runs such as a fine-tuning with several seeds makes.
 
     Raises:
-        StudyError: no such folder, no run in it, one without a score, or datasets that no name tells apart.
+        StudyError: There is no such folder, no run in it, a run without a score, or two datasets of one name.
     """
     if not runs:
         raise StudyError("Which runs? Name run folders, or a folder of several seeds of one.")
@@ -40,21 +39,21 @@ def table(*runs: str | Path) -> ScoreTable:
 
 
 def _distinct(runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[str]]:
-    """Return the runs without those that were named twice or repeat a seed, and what was left out, one line each."""
-    kept: dict[tuple[tuple[str, ...], int], FinishedRun] = {}
+    """Return the runs without those named twice or with a seed repeated, and what was left out, one line each."""
+    distinct: dict[tuple[tuple[str, ...], int], FinishedRun] = {}
     notes, seen = [], set()
     for run in runs:
         if run.folder.resolve() in seen:
             continue
         seen.add(run.folder.resolve())
-        first = kept.setdefault((run.question(), run.seed), run)
+        first = distinct.setdefault((run.question(), run.seed), run)
         if first is not run:
             notes.append(f"{run.folder} repeats seed {run.seed} of {first.folder}, and is not counted.")
-    return list(kept.values()), notes
+    return list(distinct.values()), notes
 
 
 def _dataset_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return for each dataset the name of its row: the paper's, or its own, with what tells two of one name apart."""
+    """Return the name of each dataset's row: the paper's or its own, with a part of the fingerprint if two share it."""
     titles: dict[str, str] = {}
     for run in runs:
         known = paper_dataset(run.data, run.classes)
@@ -88,7 +87,7 @@ def _beside(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
 
 
 def _start_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
-    """Return what each start is called: as it was first typed, or where it lies if another was typed in the same way."""
+    """Return the name of each start: as first given, or its path if another was given by the same name."""
     typed: dict[str, str] = {}
     for run in runs:
         typed.setdefault(run.origin(), run.start)
@@ -96,50 +95,40 @@ def _start_names(runs: Sequence[FinishedRun]) -> dict[str, str]:
     return {origin: text if texts.count(text) == 1 else origin for origin, text in typed.items()}
 
 
-@dataclass(frozen=True)
-class _Repeated:
-    """Runs that differ in the seed alone."""
-
-    runs: tuple[FinishedRun, ...]
-
-    @property
-    def first(self) -> FinishedRun:
-        return self.runs[0]
-
-    def score(self) -> Score:
-        values = [run.score for run in self.runs]
-        deviation = statistics.stdev(values) if len(values) > 1 else None
-        return Score(statistics.fmean(values), deviation, len(values), self.first.figure.is_share)
-
-
-def _repeated(runs: Sequence[FinishedRun]) -> list[_Repeated]:
+def _repeated(runs: Sequence[FinishedRun]) -> list[list[FinishedRun]]:
+    """Return the runs in groups that differ in the seed alone."""
     groups: dict[tuple[str, ...], list[FinishedRun]] = {}
     for run in runs:
         groups.setdefault(run.question(), []).append(run)
-    return [_Repeated(tuple(group)) for group in groups.values()]
+    return list(groups.values())
+
+
+def _score(runs: Sequence[FinishedRun]) -> Score:
+    values = [run.score for run in runs]
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return Score(statistics.fmean(values), deviation, len(values), runs[0].figure.is_share)
 
 
 def _columns(runs: Sequence[FinishedRun], start: str, names: dict[str, str]) -> list[Column]:
     """Return the columns of one model and start: one, or one for each recipe where a dataset has scores of several."""
     groups = _repeated(runs)
     heading = f"from {start}" if start else FROM_SCRATCH
-    data = [group.first.identity() for group in groups]
-    if len(set(data)) == len(data):
-        scores = {names[group.first.identity()]: group.score() for group in groups}
-        return [Column(runs[0].model, heading, scores)]
+    scores = [(names[group[0].identity()], _score(group)) for group in groups]
+    if len(dict(scores)) == len(scores):
+        return [Column(runs[0].model, heading, dict(scores))]
     return [
-        Column(runs[0].model, f"{heading}, {settings}", {names[group.first.identity()]: group.score()})
-        for group, settings in zip(groups, _headings(groups), strict=True)
+        Column(runs[0].model, f"{heading}, {settings}", {name: score})
+        for (name, score), settings in zip(scores, _headings(groups), strict=True)
     ]
 
 
-def _headings(groups: Sequence[_Repeated]) -> list[str]:
-    """Return what tells the recipes of several groups apart: the settings in which they differ."""
-    settings = [group.first.settings() for group in groups]
+def _headings(groups: Sequence[Sequence[FinishedRun]]) -> list[str]:
+    """Return the settings in which the recipes of several groups differ."""
+    settings = [group[0].settings() for group in groups]
     apart = [key for key in settings[0] if any(each.get(key) != settings[0][key] for each in settings)]
     ranked = sorted((key for key in apart if key != "name"), key=lambda key: "." in key)  # such as "steps" first
-    shown = ranked[:MOST_DIFFERENCES] or apart
-    return [", ".join(f"{key}={each.get(key)}" for key in shown) for each in settings]
+    named = ranked[:MOST_DIFFERENCES] or apart
+    return [", ".join(f"{key}={each.get(key)}" for key in named) for each in settings]
 
 
 def _published(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[Column]:
@@ -160,7 +149,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
         f"Our figures: {' and '.join(figures)}, mean ± standard deviation (n - 1) over runs that differ in the seed alone.",
         *(_runs_of(group, names) for group in groups),
     ]
-    if any(len(group.runs) == 1 for group in groups):
+    if any(len(group) == 1 for group in groups):
         notes.append(f"One run has no standard deviation; repeat it with another {argument('seed')} to have one.")
     published = any(_published(model, names) for model in _by_model(runs))
     if published:
@@ -174,7 +163,7 @@ def _notes(runs: Sequence[FinishedRun], names: dict[str, str]) -> list[str]:
     return [*notes, *(f"{run.folder}: {run.remark}" for run in runs if run.remark)]
 
 
-def _runs_of(group: _Repeated, names: dict[str, str]) -> str:
-    run, seeds = group.first, [str(run.seed) for run in group.runs]
+def _runs_of(group: Sequence[FinishedRun], names: dict[str, str]) -> str:
+    run, seeds = group[0], [str(run.seed) for run in group]
     count = f"{len(seeds)} runs, seeds {', '.join(seeds)}" if len(seeds) > 1 else f"1 run, seed {seeds[0]}"
     return f"{run.model} on {names[run.identity()]}: {count}; {run.images:,} {run.split} images."

@@ -12,7 +12,7 @@ from vitral.errors import StudyError
 from vitral.evaluation.paper_scores import paper_dataset, paper_results
 from vitral.models.catalog import variant
 from vitral.models.codec import config_to_json
-from vitral.studies.table import table
+from vitral.studies.paper_table import table
 from vitral.training.settings.recipe import load_recipe
 
 TEN = tuple(str(digit) for digit in range(10))

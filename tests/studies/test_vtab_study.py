@@ -22,7 +22,7 @@ from vitral.events import Event, Message
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.report.vtab_table import PUBLISHED, TaskScore, VtabTable, unscored
-from vitral.studies.vtab import Network, paper_work
+from vitral.studies.vtab_study import SharedNetwork, paper_work
 from vitral.training.request import Request
 from vitral.training.settings.recipe import load_recipe
 
@@ -185,8 +185,8 @@ def test_a_mean_is_given_only_of_all_of_a_groups_tasks() -> None:
 def test_the_papers_protocol_is_its_recipe_on_all_thousand_images(
     root: Path, task: str, changes: tuple[str, ...]
 ) -> None:
-    work = paper_work(Network(NETWORK), Spec(root, task_named(task), both=True))
-    assert work.asked == Request(
+    work = paper_work(SharedNetwork(NETWORK), Spec(root, task_named(task), both=True))
+    assert work.request == Request(
         "fine-tune",
         f"vtab:{root}:{task}:train800val200",
         NETWORK,

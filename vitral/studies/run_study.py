@@ -1,7 +1,7 @@
 """Carry out a study: many runs, one question, by as many processes and machines as share its folder.
 
-Every process does the same: it takes the first run that is ready and that nobody works on, carries it out, writes its row,
-and looks again, until nothing is left. Whoever dies loses its claim, and another, or a restart, goes on with its run.
+Every process takes the first run that is ready and that nobody works on, carries it out, writes its row, and looks again, until
+nothing is left. A process that dies loses its claim, and another, or a restart, continues its run.
 """
 
 import contextlib
@@ -23,19 +23,19 @@ from vitral.reading import text_of
 from vitral.report.experiment_page import write_study
 from vitral.report.study_result import Failure, Study, StudyArm
 from vitral.studies.claims import claimed, in_turn
-from vitral.studies.cost import StudyCost, cost_of
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
+from vitral.studies.study_cost import StudyCost, cost_of
 from vitral.training.durations import rounded
 from vitral.training.records.run_folder import STUDY_CELLS, STUDY_FILE, STUDY_PAGE, STUDY_TABLE
 
-POLL_SECONDS = 1.0  # between two looks whether a process that works on the last runs has died
+POLL_SECONDS = 1.0  # between two checks whether a process that works on the last runs has died
 
 Value = TypeVar("Value")
 
 
 def plan_study(design: Design, folder: str | Path) -> StudyCost:
-    """Return what is left of a study and what it will take; nothing is begun or written."""
+    """Return what is left of a study and how long it will take; nothing is written."""
     cells = design.cells(Path(folder))
     rows = by_main(lambda: read_rows(cells))  # the same in every process, since they measure together
     return distributed.broadcast(cost_of(design, cells, rows))
@@ -49,25 +49,25 @@ def run_study(
     started: float | None = None,
     listener: Listener = show,
 ) -> Study:
-    """Carry out what is left of a study, and draw the table and the figure of what it found.
+    """Carry out what is left of a study, and write its table and page.
 
-    Runs that failed before are tried once more; those that fail now are said and do not stop the others.
+    Runs that failed before are tried once more; those that fail now are reported and do not stop the others.
 
     Args:
-        design: what is to be done.
-        folder: where; a study that began there goes on. Several processes may name the same.
-        budget_seconds: no run is begun that would not be done within it, as far as is known; what is left stays for
-            another time. None for as long as it takes.
-        started: `time.monotonic()` when the budget began; None for now.
-        listener: hears the plan first, then the runs.
+        design: The study.
+        folder: The folder; a study that began there continues. Several processes may share it.
+        budget_seconds: The budget; no run begins that is expected to end after it, and the rest stays for another time. None
+            for no limit.
+        started: The `time.monotonic()` at which the budget began; None for now.
+        listener: Receives the plan, then the runs.
 
     Returns:
         What was found; `complete` tells whether that is all.
 
     Raises:
-        StudyError: the folder holds another study, not one run fits the budget, or every run failed.
-        StorageError: something cannot be written.
-        TrainingInterrupted: the user stops; the same call goes on.
+        StudyError: The folder holds another study, not one run fits the budget, or every run failed.
+        StorageError: Something cannot be written.
+        TrainingInterrupted: The user stops; the same call continues.
     """
     until = None if budget_seconds is None else (time.monotonic() if started is None else started) + budget_seconds
     path = Path(folder)
@@ -107,18 +107,18 @@ def collect(design: Design, folder: Path) -> Study:
 
 
 def reopen(folder: Path) -> None:
-    """Forget what a study found, but not its runs: each is gone on with where it ended, by the same question or another."""
+    """Forget what a study found, but keep its runs: each continues where it ended, with the same settings or others."""
     for row in (folder / STUDY_CELLS).glob("*/row.json"):
         row.unlink(missing_ok=True)
     (folder / STUDY_FILE).unlink(missing_ok=True)
 
 
 def _begin(design: Design, folder: Path) -> None:
-    """Write down what the arms are, or check it against what they were when the study began; arms and seeds may be added."""
+    """Write the settings of the arms, or check them against those of the beginning; arms and seeds may be added."""
     check_location(folder)
     with in_turn(folder / STUDY_CELLS):
         now = {arm.name: json.loads(json.dumps(arm.work.question())) for arm in design.arms}
-        before = _begun(folder)
+        before = _kept_arms(folder)
         for name in before.keys() & now.keys():
             if before[name] != now[name]:
                 raise StudyError(
@@ -129,7 +129,7 @@ def _begin(design: Design, folder: Path) -> None:
             write_file(folder / STUDY_FILE, json.dumps({"title": design.title, "arms": before | now}, indent=2))
 
 
-def _begun(folder: Path) -> dict[str, Any]:
+def _kept_arms(folder: Path) -> dict[str, Any]:
     try:
         arms = json.loads(text_of(folder / STUDY_FILE))["arms"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -145,10 +145,10 @@ def _difference(before: object, now: object) -> str:
 
 
 def _announce(design: Design, cost: StudyCost, free: float | None, listener: Listener) -> None:
-    """Say what is to be done and what it takes, and that a budget is too short for it.
+    """Announce the runs and their cost, and warn if the budget is too short for all.
 
     Raises:
-        StudyError: it is too short for any run.
+        StudyError: It is too short for any run.
     """
     for line in cost.lines():
         listener(Message(line))
@@ -171,20 +171,20 @@ def _announce(design: Design, cost: StudyCost, free: float | None, listener: Lis
 
 @dataclass(frozen=True)
 class _Next:
-    """What a process does next: a cell, by its name, or waiting; else nothing is left for it."""
+    """The next step of a process: a cell by its name, or waiting; otherwise nothing is left for it."""
 
     cell: str = ""
     wait: bool = False
 
 
 class _Worker:
-    """One process that works on a study; under torchrun, one job of several, whose main process decides."""
+    """One process that works on a study; under torchrun, one job, in which the main process decides."""
 
     def __init__(self, design: Design, folder: Path, cost: StudyCost, until: float | None, listener: Listener) -> None:
         self.design, self.folder, self.listener, self.until = design, folder, listener, until
         self.cells = design.cells(folder)
         self.seconds = {arm.name: arm.seconds or 0.0 for arm in cost.arms}
-        self.before = read_rows(self.cells)  # whose failures are tried again
+        self.before = read_rows(self.cells)  # failures among them are tried again
         self.waits = False
 
     def work(self) -> None:
@@ -197,7 +197,7 @@ class _Worker:
                 elif not following.wait:
                     return
             if following.wait:
-                self._say_waiting()
+                self._report_waiting()
                 time.sleep(POLL_SECONDS)
 
     def _take(self, claim: contextlib.ExitStack) -> _Next:
@@ -215,11 +215,11 @@ class _Worker:
         return _Next(wait=wait)
 
     def _settled(self, cell: Cell, row: RunRow | None) -> bool:
-        """Tell whether there is nothing to do for a cell: it is done, or has failed since this process began."""
+        """Tell whether a cell is done, or has failed since this process began."""
         return row is not None and (row.done or row != self.before.get(cell.name))
 
     def _ready(self, cell: Cell, rows: dict[str, RunRow]) -> bool:
-        """Tell whether what the cell starts from is there."""
+        """Tell whether the run that the cell starts from is done."""
         return cell.source is None or _done(rows.get(cell.source.name))
 
     def _fits(self, cell: Cell) -> bool:
@@ -240,7 +240,7 @@ class _Worker:
             ) from stop
         except VitralError as failure:
             error = " ".join(str(failure).split())
-        except Exception as failure:  # a night's other runs are not lost by it
+        except Exception as failure:  # it must not cost the other runs of a night
             if distributed.world() > 1:
                 raise  # the other processes of the job do not know of it
             error, trace = f"{type(failure).__name__}: {' '.join(str(failure).split())}", traceback.format_exc()
@@ -257,7 +257,7 @@ class _Worker:
         write_row(cell, row)
         write_table(self.folder, self.cells)
 
-    def _say_waiting(self) -> None:
+    def _report_waiting(self) -> None:
         if not self.waits:
             self.listener(Message("Other processes work on what is left; waiting for them, or for one that dies."))
         self.waits = True
@@ -268,7 +268,7 @@ def _done(row: RunRow | None) -> bool:
 
 
 def by_main(decide: Callable[[], Value]) -> Value:
-    """Return in every process what the main one decides, or raise what it raises."""
+    """Return the main process's value in every process, or raise its error."""
     outcome: tuple[Any, VitralError | None] = (None, None)
     if torchrun.is_main():
         try:
