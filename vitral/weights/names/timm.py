@@ -13,7 +13,7 @@ from vitral.models.model import ModelConfig
 from vitral.models.naming import variant_name
 from vitral.models.stem import StemConfig
 from vitral.models.vit_config import ViTConfig
-from vitral.weights.dialect import Stored, cannot_hold
+from vitral.weights.dialect import Stored
 
 # timm's default for its Vision Transformers, and DeiT's own evaluation (deit/main.py).
 CROP_BICUBIC = Preprocessing(
@@ -95,8 +95,7 @@ def describe(config: ModelConfig, path: Path) -> tuple[str, tuple[str, ...]]:
     elif isinstance(config, ViTConfig) and config.mlp == "swiglu":
         arguments |= {"mlp_layer": "timm.layers.SwiGLUPacked", "act_layer": "'silu'"}
     arguments = {"num_classes": repr(config.num_classes), **arguments, "checkpoint_path": repr(str(path))}
-    if name is None:
-        raise cannot_hold("timm", f"a {variant_name(config) or 'model of this shape'}, for timm has no such model")
+    assert name is not None, "the proof has refused it"
     listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
     stem = config.stem if isinstance(config, ViTConfig) else None
     exact = not isinstance(stem, StemConfig) or stem.weight_eps_inside
