@@ -1,12 +1,16 @@
 """Checkpoint dialects: one library's names for one family's tensors, and its preprocessing of images."""
 
 import dataclasses
+import functools
 import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
+
+from torch import Tensor
 
 from vitral.errors import VitralError, WeightsError
 from vitral.images.preprocessing import Preprocessing
@@ -151,7 +155,13 @@ def reading(
 
 def our_names(config: ModelConfig) -> list[str]:
     """Return the names of a model's tensors, without batch norms' counters."""
-    return [name for name in build(config, seed=None).state_dict() if not name.endswith(COUNTER)]
+    return [name for name in meta_state(config) if not name.endswith(COUNTER)]
+
+
+@functools.lru_cache(maxsize=16)
+def meta_state(config: ModelConfig) -> Mapping[str, Tensor]:
+    """Return the tensors of a model on the meta device, where they have shapes but no values."""
+    return MappingProxyType(build(config, seed=None).state_dict())
 
 
 def image_size(value: object) -> tuple[int, int] | None:

@@ -4,14 +4,14 @@ Nothing of it needs weights: names and shapes come from the meta device.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from vitral.errors import VitralError, WeightsError
-from vitral.models.families import FAMILIES, build, family
+from vitral.models.families import FAMILIES, family
 from vitral.models.model import ModelConfig
-from vitral.weights.dialect import BROKEN, Dialect, Reading, Stored, cannot_hold, our_names
+from vitral.weights.dialect import BROKEN, Dialect, Reading, Stored, cannot_hold, meta_state, our_names
 from vitral.weights.layouts import Rule, written
 from vitral.weights.names import timm
 from vitral.weights.recognize import DIALECTS
@@ -21,6 +21,7 @@ TRAINING = (
     *("head_bias", "dropout", "attention_dropout", "stochastic_depth", "even_depth", "initialization"),
     "position_resize",
 )
+NAMED = 3  # fields in a message where no single field is at fault
 EPSILONS = ("norm_eps", "weight_eps")  # external fields that libraries do not let their users set
 # How a message names what a format cannot hold, by the config's field; the first that applies is named. Others are named by
 # field and value.
@@ -65,6 +66,19 @@ class Proof:
     epsilons: dict[str, tuple[float, float]]
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """What a dialect cannot hold.
+
+    Attributes:
+        fields: How many of the config's fields.
+        sentence: Finds the words for the first of them.
+    """
+
+    fields: int
+    sentence: Callable[[], str]
+
+
 def formats_of(config: ModelConfig) -> list[str]:
     """Return the formats that networks of a config's family can be written in."""
     return sorted({dialect.name for dialect in DIALECTS if dialect.family == family(config)})
@@ -86,11 +100,11 @@ def prove(config: ModelConfig, format_name: str) -> Proof:
         return found
     others = [name for name in known if name != format_name and isinstance(_first(config, name), Proof)]
     instead = f"; take '{others[0]}'" if others else ""
-    raise cannot_hold(format_name, f"{found}{instead}")
+    raise cannot_hold(format_name, f"{found.sentence()}{instead}")
 
 
-def _first(config: ModelConfig, format_name: str) -> Proof | str:
-    """Return the proof of the first dialect that holds a config, or what the nearest one cannot hold."""
+def _first(config: ModelConfig, format_name: str) -> Proof | Refusal:
+    """Return the proof of the first dialect that holds a config, or the refusal of the nearest one."""
     refusals = []
     for dialect in DIALECTS:
         if (dialect.family, dialect.name) == (family(config), format_name):
@@ -98,25 +112,26 @@ def _first(config: ModelConfig, format_name: str) -> Proof | str:
             if isinstance(found, Proof):
                 return found
             refusals.append(found)
-    return min(refusals, key=lambda refusal: refusal[0])[1]
+    return min(refusals, key=lambda refusal: refusal.fields)
 
 
-def _proof(dialect: Dialect, config: ModelConfig) -> Proof | tuple[int, str]:
-    """Return the proof, or how many fields the dialect cannot hold and the sentence about the first."""
+def _proof(dialect: Dialect, config: ModelConfig) -> Proof | Refusal:
+    unreadable = Refusal(len(dataclasses.fields(config)), lambda: _unreadable(dialect, config))
     try:
         rules = dialect.rules(config)
         described = dialect.describe(config) if dialect.describe else {}
     except WeightsError as error:
-        return 1, str(error).partition(" cannot hold ")[2].rstrip(".")
+        what = str(error).partition(" cannot hold ")[2].rstrip(".")
+        return Refusal(1, lambda: what)
     except BROKEN:
-        return len(dataclasses.fields(config)), _unreadable(dialect, config)
+        return unreadable
     read = _read_back(dialect, config, rules, described)
     if read is None:
-        return len(dataclasses.fields(config)), _unreadable(dialect, config)
+        return unreadable
     if lost := _lost(dialect, config, read.config):
-        return len(lost), _sentence(config, lost)
+        return Refusal(len(lost), lambda: _sentence(config, lost))
     if dialect.name == "timm" and timm.model_of(config)[0] is None:
-        return 1, f"this {FAMILIES[family(config)].title}, because timm has no such model"
+        return Refusal(1, lambda: f"this {FAMILIES[family(config)].title}, because timm has no such model")
     folded = {name: getattr(read.config, name) for name in dialect.folded if name != "num_classes"}
     ours, theirs = _fields(config), _fields(read.config)
     epsilons = {
@@ -131,7 +146,7 @@ def _read_back(
     dialect: Dialect, config: ModelConfig, rules: Sequence[Rule], described: dict[str, Any]
 ) -> Reading | None:
     """Return what is read from the names and shapes that would be written; None where they are no whole model's."""
-    ours = build(config, seed=None).state_dict()
+    ours = meta_state(config)
     try:
         present = [rule for rule in rules if ours.keys() >= set(rule.ours)]
         shapes = {name: tuple(tensor.shape) for name, tensor in written(present, ours).items()}
@@ -185,7 +200,8 @@ def _unreadable(dialect: Dialect, config: ModelConfig) -> str:
     default = type(config)()
     names = [field.name for field in dataclasses.fields(config)]
     changed = [name for name in names if getattr(config, name) != getattr(default, name) and name not in TRAINING]
-    for name in sorted(changed, key=lambda name: name not in SENTENCES):
+    changed.sort(key=lambda name: name not in SENTENCES)
+    for name in changed:
         try:
             nearer = dataclasses.replace(config, **{name: getattr(default, name)})
             readable = _read_back(
@@ -195,5 +211,5 @@ def _unreadable(dialect: Dialect, config: ModelConfig) -> str:
             continue
         if readable is not None:
             return _sentence(config, [name])
-    shown = [_sentence(config, [name]) for name in SENTENCES if name in changed]
-    return f"a {FAMILIES[family(config)].title} with {', '.join(shown)}" if shown else "this network"
+    shown = [_sentence(config, [name]) for name in changed if name not in ("image_size", "num_classes")]
+    return f"{FAMILIES[family(config)].title} with {', '.join(shown[:NAMED])}" if shown else "this network"
