@@ -80,25 +80,29 @@ def load(
                 f"'{file}' is fixed as it was written; change the classifier that it was made from, and export it again."
             )
         return exported.read(file, engine=engine, precision=precision, listener=listener)
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
+    size = _pair(image_size)
     classifier = _load(source, architecture or {}, size, listener)
     if classifier.setting is not None:
         if size is None and engine is None and precision is None and merge is None:
             return _by_setting(classifier, classifier.setting, listener) if tuned else classifier
         listener(Message(f"Left aside, since another setting is asked for: {classifier.setting.sentence()}"))
         classifier.setting = None
-    _resized(classifier, size, listener)
+    resized(classifier, size, listener)
     classifier.predictor = predictor_of(
         classifier.model, engine, precision or "fp32", listener, classifier.quantization, merge or 0
     )
     return classifier
 
 
-def _resized(classifier: Classifier, size: tuple[int, int] | None, listener: Listener) -> Classifier:
-    """Return a classifier at another size, without what was found at the sizes that are not its own; in place."""
-    own, model = classifier.preprocessing.image_size, classifier.model
-    if size is not None:
-        model.resize(size)
+def _pair(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
+    return (size, size) if isinstance(size, int) else size
+
+
+def resized(classifier: Classifier, size: int | tuple[int, int] | None, listener: Listener) -> Classifier:
+    """Return a classifier at another size, without what was found at other sizes than its new one; in place."""
+    own, model, pair = classifier.preprocessing.image_size, classifier.model, _pair(size)
+    if pair is not None:
+        model.resize(pair)
         classifier.preprocessing = classifier.preprocessing.with_size(model.image_size)
     calibration = classifier.calibration
     if calibration is not None and (calibration.image_size or own) != model.image_size:
@@ -116,7 +120,7 @@ def _by_setting(classifier: Classifier, setting: Setting, listener: Listener) ->
         WeightsError: its network cannot be computed so; the message names the folder.
     """
     try:
-        _resized(classifier, setting.image_size, listener)
+        resized(classifier, setting.image_size, listener)
         if setting.machine == processor_name() and can_compute(setting.way, classifier.quantization):
             classifier.predictor = predictor_in(classifier.model, setting.way, classifier.quantization)
             listener(Message(setting.sentence()))

@@ -11,6 +11,7 @@ import torch
 from vitral.advice import argument
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.folder import is_classifier, save
 from vitral.classifier.load import load
 from vitral.data.classes import Reading
 from vitral.data.frequent import is_frequent
@@ -25,6 +26,7 @@ from vitral.evaluation.candidates import milliseconds
 from vitral.evaluation.evaluate import predict_probabilities
 from vitral.evaluation.opening import match_classes
 from vitral.events import Listener, Message
+from vitral.layout import RUNS
 from vitral.machine import processor_name
 from vitral.models.catalog import list_models
 from vitral.models.cost import count_macs, count_parameters
@@ -44,7 +46,9 @@ from vitral.weights.dialect import NO_HEAD
 STUDENT = "vit-ti16"
 RECIPE = "distill"
 ALONE = ("method.answers=0", "method.answers=0.0")  # the features without the answers
-MEGA, GIGA = 1e6, 1e9
+DIGEST = 12  # hexadecimal digits in the name of a saved teacher's folder
+MEGA = 1e6
+GIGA = 1e9
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ class Distilled:
 
 
 def distill(
-    teacher: str | Path,
+    teacher: Classifier | str | Path,
     data: str | Path | None = None,
     *,
     student: str | None = None,
@@ -171,7 +175,8 @@ def distill(
     are scored by them; where they have others or none, the student is scored by how often it says what the teacher says.
 
     Args:
-        teacher: a classifier or run folder, a weights file, published weights by name.
+        teacher: The classifier, or a classifier or run folder, a weights file or published weights by name. One that is given
+            as itself is saved beside the run, as "teacher-DIGEST", because the run reads it again whenever it is resumed.
         data: images: what `finetune` takes, or a folder of images in whatever sub-folders.
         student: a model's name, for random weights, or trained weights; "vit-ti16" if None.
         out: the run folder; runs/NAME if None.
@@ -194,6 +199,8 @@ def distill(
     """
     asked = None if out is None or not resume else kept(Path(out))
     features_alone = any(change.replace(" ", "") in ALONE for change in overrides)
+    if isinstance(teacher, Classifier):
+        teacher = _saved(teacher, RUNS if out is None else Path(out).parent)
     known, headless = _known(str(teacher), features_alone=features_alone, listener=listener)
     spec = str(data) if data is not None else None if asked is None else asked.data
     if spec is None:
@@ -221,6 +228,12 @@ def distill(
         **begun,
     )
     return _beside(known, result, labelled=labelled, listener=listener)
+
+
+def _saved(teacher: Classifier, place: Path) -> Path:
+    """Return the folder of a teacher that was given as itself; the digest in its name tells it from others."""
+    folder = place / f"teacher-{fingerprint(teacher)[:DIGEST]}"
+    return folder if is_classifier(folder) else save(teacher, folder)
 
 
 def _known(teacher: str, *, features_alone: bool, listener: Listener) -> tuple[Classifier, bool]:

@@ -18,6 +18,7 @@ from vitral.classifier.bulk.parts import IMAGES, Job, Parts
 from vitral.classifier.bulk.rows import Row, check_suffix, columns, error_row, row_of, write_rows
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
+from vitral.classifier.load import as_classifier
 from vitral.data.image_files import Unlabelled
 from vitral.data.unlabelled import check_named, stream_unlabelled
 from vitral.errors import ImageError, ModelError
@@ -87,7 +88,7 @@ class _Clock:
 
 
 def predict_to_file(
-    classifier: Classifier,
+    classifier: Classifier | str | Path,
     images: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
@@ -103,7 +104,7 @@ def predict_to_file(
     there; after an interruption the same call goes on from them. The processes of a job share the images out.
 
     Args:
-        classifier: what predicts, in the precision that it was loaded for.
+        classifier: The classifier, which predicts in the precision that it was loaded for, or whatever `load` takes.
         images: what `Classifier.predict` takes by name, one or several.
         out: the file, which ends in .parquet, .csv or .jsonl.
         top: how many classes to name.
@@ -115,6 +116,7 @@ def predict_to_file(
     Raises:
         StorageError: the file or its parts cannot be written, are of something else, or another job is writing them.
         ImageError: there are no images, or none of them can be read; a name is neither a file nor a folder nor data.
+        WeightsError: there is no such classifier, or it cannot be read.
         DataError: an archive, a table or a dataset cannot be read.
         ModelError: the network gives no number, as damaged weights do, or learned without labels; `top` or `batch_size` is
             below 1.
@@ -123,8 +125,9 @@ def predict_to_file(
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     if min(top, batch_size) < 1:
         raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
-    check_knows_classes(classifier.task)
     check_out(out, names, overwrite=overwrite)
+    classifier = as_classifier(classifier, listener)
+    check_knows_classes(classifier.task)
     keep_freed_memory()
     top = min(top, len(classifier.class_names))
     parts = Parts(out)
