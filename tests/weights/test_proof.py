@@ -3,9 +3,11 @@
 import copy
 import dataclasses
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -17,6 +19,9 @@ from vitral.models.experts import ExpertsConfig
 from vitral.models.families import build, family
 from vitral.models.model import Model, ModelConfig
 from vitral.models.stem import StemConfig
+from vitral.weights import proof, recognize
+from vitral.weights.dialect import Dialect, Reading, Stored, our_names, reading
+from vitral.weights.layouts import Rule, renamed
 from vitral.weights.proof import formats_of
 from vitral.weights.save import write_weights
 
@@ -177,3 +182,72 @@ def test_a_network_is_refused_or_gives_the_same_logits(tmp_path: Path) -> None:
     assert not faults, "\n".join([f"{len(faults)} faults", *faults[:10]])
     assert {format_name for _, format_name in held} == {"original", "big_vision", "timm", "transformers"}
     assert {name for name, _ in held} >= {"vit", "bit", "t2t", "cvt", "resnet"}
+
+
+EXACT = dataclasses.replace(VIT, gelu="exact", norm_eps=1e-12)
+OBLONG = dataclasses.replace(VIT, image_size=(32, 64))
+# What a format must hold, so that refusing everything is no way out.
+HELD: list[tuple[ModelConfig, str]] = [
+    *((OBLONG, name) for name in ("original", "big_vision", "timm", "transformers")),
+    *(
+        (dataclasses.replace(EXACT, **changes), "transformers")
+        for changes in ({}, {"gelu": "quick"}, {"distilled": True})
+    ),
+    *((EXACT, name) for name in ("original", "timm")),
+    (dataclasses.replace(VIT, norm_eps=1e-12), "original"),
+    (dataclasses.replace(VIT, class_position=False), "big_vision"),
+    (dataclasses.replace(VIT, position="sincos-2d", pooling="gap", image_size=(48, 32)), "big_vision"),
+    (dataclasses.replace(VIT, gelu="quick", qkv_bias=False), "timm"),
+    (dataclasses.replace(CONFIGS["bit"], weight_eps=1e-2), "transformers"),  # type: ignore[call-arg]
+    (dataclasses.replace(CONFIGS["bit"], weight_eps=1e-2), "original"),  # type: ignore[call-arg]
+    (CONFIGS["dinov2-registers"], "transformers"),
+    (dataclasses.replace(CONFIGS["dinov2"], image_size=(48, 32)), "original"),
+]
+
+
+def test_what_a_format_can_say_is_not_refused(tmp_path: Path) -> None:
+    found = [
+        faults_of(config, format_name, random.Random(number), tmp_path / str(number))
+        for number, (config, format_name) in enumerate(HELD)
+    ]
+    assert [case for case, wrong in zip(HELD, found, strict=True) if "" not in wrong or set(wrong) - {"", None}] == []
+
+
+def test_another_programs_comment_is_not_ours(tmp_path: Path) -> None:
+    path = write_weights(build(VIT), PHOTOS.with_size(32), NAMES, tmp_path / "a.npz", "original").path
+    path.with_name("a.npz.vitral.json").unlink()
+    for comment in (b"written by hand", b"vitral", b""):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = comment
+        assert vitral.load(path).model.num_classes == 3
+    for comment in (b"vitral []", b"vitral {}", b'vitral {"architecture": 3}', b"vitral \xff"):
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.comment = comment
+        with pytest.raises(WeightsError, match=r"a\.npz") as refused:
+            vitral.load(path)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_format_is_one_dialect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(stored: Stored) -> Reading:
+        size, _ = stored.image(stored.shapes["toy.position.embedding"][1] - 1, (8, 8), token=False)
+        depth, classes = stored.count(r"toy[.]encoder[.](\d+)[.]"), stored.shapes["toy.head.bias"][0]
+        config = dataclasses.replace(VIT, image_size=size, depth=depth, num_classes=classes)
+        return reading(config, rules(config), PHOTOS, head=True)
+
+    def rules(config: ModelConfig) -> list[Rule]:
+        return renamed(our_names(config), [("^", "toy.")])
+
+    toy = Dialect("toy", "vit", lambda stored: "toy.head.bias" in stored.shapes, read, rules, ("num_heads",))
+    for room in (recognize, proof):
+        monkeypatch.setattr(room, "DIALECTS", (toy, *recognize.DIALECTS))
+    held = [{}, {"depth": 3}, {"num_classes": 5}, {"image_size": (16, 64)}, {"num_heads": 4}]
+    for number, changes in enumerate(held):
+        model = network(dataclasses.replace(VIT, **changes), random.Random(number))  # type: ignore[arg-type]
+        names = [str(index) for index in range(model.num_classes)]
+        write_weights(model, PHOTOS.with_size(model.image_size), names, tmp_path / f"{number}.pth", "toy")
+        (tmp_path / f"{number}.pth.vitral.json").unlink()
+        assert torch.equal(logits(vitral.load(tmp_path / f"{number}.pth"), images(model)), logits(model, images(model)))
+    for changes, message in (({"registers": 1}, "cannot hold registers"), ({"dim": 64}, "cannot hold dim 64")):
+        with pytest.raises(WeightsError, match=message):
+            proof.prove(dataclasses.replace(VIT, **changes), "toy")  # type: ignore[arg-type]

@@ -87,10 +87,11 @@ def write_weights(
         return _write_transformers(model, preprocessing, class_names, path, proof, task=task)
     numpy = dialect.numpy
     _check_target(path, numpy=numpy)
-    result = Written(path, f"vitral.load({str(path)!r})", _epsilons(proof))
+    result = Written(path, f"vitral.load({str(path)!r})", _epsilons(proof.epsilons))
     if format_name == "timm":
-        how, notes = timm.describe(model.config, path)
-        result = Written(path, how, (*notes, timm.describe_preprocessing(preprocessing)))
+        how, notes = timm.describe(model.config, path, proof.epsilons)
+        fixed = _epsilons({name: values for name, values in proof.epsilons.items() if name == "weight_eps"})
+        result = Written(path, how, (*fixed, *notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, proof.rules, counters=not numpy)
     description = self_description(proof.config, preprocessing, class_names, task=task, calibration=calibration)
     with new_file(path) as partial:
@@ -163,12 +164,12 @@ def _write_transformers(
     kind = described["architectures"][0]
     opener = "AutoModelForImageClassification" if "ForImageClassification" in kind else kind
     how = f"transformers.{opener}.from_pretrained({str(path)!r})"
-    return Written(path, how, (*_epsilons(proof), *(() if note is None else (note,))))
+    return Written(path, how, (*_epsilons(proof.epsilons), *(() if note is None else (note,))))
 
 
-def _epsilons(proof: Proof) -> tuple[str, ...]:
+def _epsilons(epsilons: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     """Return a note where the library computes with other epsilons than the network."""
-    differing = [f"{name} {theirs:g} instead of {ours:g}" for name, (theirs, ours) in proof.epsilons.items()]
+    differing = [f"{name} {theirs:g} instead of {ours:g}" for name, (theirs, ours) in epsilons.items()]
     return (
         (f"The format's library computes with {' and '.join(differing)}: slightly other logits.",) if differing else ()
     )
