@@ -17,9 +17,10 @@ from vitral.outputs import check_file, check_folder
 from vitral.overrides import override
 from vitral.progress import show
 from vitral.weights.beside import MARK, description_path
-from vitral.weights.save import TRANSFORMERS_FILES, Written, write_weights
+from vitral.weights.save import TRANSFORMERS_FILES, WrittenWeights, write_weights
 
-VITRAL, TRANSFORMERS = "vitral", "transformers"
+VITRAL = "vitral"
+TRANSFORMERS = "transformers"
 FOLDERS = {
     VITRAL: CLASSIFIER_FILES,
     TRANSFORMERS: TRANSFORMERS_FILES,
@@ -36,7 +37,7 @@ def convert(
     architecture: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     listener: Listener = show,
-) -> Written:
+) -> WrittenWeights:
     """Write a classifier in another format; what belongs to it is kept, or a note says what is not.
 
     Preprocessing, class names and calibration go into the format where it has a place for them, and else into a small file
@@ -48,8 +49,8 @@ def convert(
         target: a folder for "vitral" and "transformers", a file for the others.
         format: "vitral" (a classifier folder), "original" (the official code's own: .npz of vision_transformer, V-MoE and
             BiT; state_dicts of DeiT, T2T-ViT, CvT and torchvision), "big_vision", "timm" or "transformers".
-        image_size: pixels; the position embedding is resized to it. None: as it was.
-        architecture: for a weights file, fields of the network's config that it cannot say.
+        image_size: Size of images, pixels, to which the position embedding is resized. None: as it was.
+        architecture: Fields of the network's config that a weights file cannot say.
         overwrite: replace what stands at `target`, at once; never the source, nor a folder that holds anything else.
         listener: receives what is fetched, if the source is; it is written to the screen if left out.
 
@@ -69,7 +70,7 @@ def convert(
     classifier = _loaded(source, image_size, architecture, listener)
     if format == VITRAL:
         path = folder.save(classifier, target)
-        return Written(path, f"vitral.load({str(path)!r})")
+        return WrittenWeights(path, f"vitral.load({str(path)!r})")
     calibration = classifier.calibration
     written = write_weights(
         classifier.model,

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.fingerprint import fingerprint
-from vitral.classifier.needs import needs
+from vitral.classifier.metadata import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_metadata
 from vitral.classifier.provenance import Provenance
-from vitral.classifier.told import CALIBRATION, CLASSES, PREPROCESSING, PROVENANCE, naming_damage, read_told
+from vitral.classifier.required_plugins import required_plugins
 from vitral.errors import WeightsError
 from vitral.events import Listener, Message
 from vitral.images.decode import Pixels
@@ -70,7 +70,7 @@ def described(classifier: Classifier) -> dict[str, str]:
         "merge": merge,
         "fingerprint": fingerprint(classifier),
         "license": licence_of(classifier.provenance.source) or "not known",
-        **needs(family(model.config), classifier.task.name),
+        **required_plugins(family(model.config), classifier.task.name),
         PROVENANCE: dataclasses.asdict(classifier.provenance),
     }
     if calibration is not None:
@@ -97,7 +97,7 @@ def read(
     Args:
         path: the file.
         engine: its runtime, "auto" or None.
-        precision: in which that computes; None and "auto" for fp32, or int8 where the file's layers are of integers.
+        precision: Its precision; None and "auto" for fp32, or int8 where the file's layers are of integers.
         listener: receives what was guessed.
 
     Raises:
@@ -108,7 +108,7 @@ def read(
     graph = open_graph(path, engine, precision)
     if not graph.is_ours:
         return _foreign(graph, listener)
-    told = read_told(graph)
+    metadata = read_metadata(graph)
     with naming_damage(graph):
         preprocessing = Preprocessing.from_json(json.loads(graph.metadata[PREPROCESSING]))
         task = described_task(graph.metadata)
@@ -116,16 +116,16 @@ def read(
             graph,
             name=graph.metadata["network"],
             image_size=preprocessing.image_size,
-            num_classes=task.outputs(len(told.class_names)),
+            num_classes=task.outputs(len(metadata.class_names)),
             num_parameters=_count(graph.metadata["parameters"]),
             macs=_count(graph.metadata["macs"]),
         )
         return Classifier(
             predictor,
             InFile(**vars(preprocessing), predictor=predictor, settings=preprocessing),
-            told.class_names,
-            provenance=told.provenance,
-            calibration=told.calibration,
+            metadata.class_names,
+            provenance=metadata.provenance,
+            calibration=metadata.calibration,
             task=task,
         )
 

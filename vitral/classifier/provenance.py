@@ -12,7 +12,8 @@ from vitral.tasks.chance import Standing, significantly_below
 RANDOM = "random weights"  # prefix of an untrained network's source
 BASELINE = "/baseline_"  # between a split and a simple classifier's name, in the name of its accuracy among the scores
 # After a split, the names of how many images its accuracy and those of the simple classifiers are of: whole numbers.
-IMAGES, BASELINE_IMAGES = "/images", "/images_of_baselines"
+IMAGES = "/images"
+BASELINE_IMAGES = "/images_of_baselines"
 BASELINES = {
     "knn": "nearest-neighbour vote",
     "pixel_neighbour": "nearest neighbour on bare pixels",

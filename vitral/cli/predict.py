@@ -9,8 +9,8 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
+from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.interrupts import importing
 from vitral.errors import VitralError
@@ -109,7 +109,7 @@ def _alone(
     listed = all_plain(images)
     if listed is None or (file := exported_file(classifier, engine, precision)) is None:
         return None
-    listener.note(file.told.provenance)
+    listener.note(file.metadata.provenance)
     return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
 
 

@@ -10,7 +10,7 @@ from vitral.events import Listener, Message
 from vitral.training.planning.published_start import is_free
 from vitral.weights.named.fetch import kept
 from vitral.weights.named.reach import SWITCHED_OFF, answering, host, may_fetch
-from vitral.weights.named.row import Row, rows
+from vitral.weights.named.row import PublishedWeights, rows
 
 AUTO = "auto"
 LARGEST_MEGABYTES = 100  # of a file that is fetched without being named
@@ -64,7 +64,7 @@ def _automatic() -> tuple[list[str], str]:
     return automatic_names(near, cached), "" if reached else NO_NETWORK if may_fetch() else SWITCHED_OFF
 
 
-def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]:
+def automatic_names(listed: Iterable[PublishedWeights], cached: Collection[str]) -> list[str]:
     """Return which starts to compare where none is named: those that are here, and those that are worth a download.
 
     None that is not for products is among them. The latter are small, and free as what a run begins with unasked, and of each
@@ -77,16 +77,16 @@ def automatic_names(listed: Iterable[Row], cached: Collection[str]) -> list[str]
     """
     every = list(listed)
     here = [row.name for row in every if row.name in cached and row.products != "no"]
-    best: dict[str, Row] = {}
+    best: dict[str, PublishedWeights] = {}
     for row in every:
         if _worth_fetching(row) and (row.metric not in best or _score(row) > _score(best[row.metric])):
             best[row.metric] = row
     return list(dict.fromkeys([*here, *(row.name for row in best.values())]))
 
 
-def _worth_fetching(row: Row) -> bool:
+def _worth_fetching(row: PublishedWeights) -> bool:
     return is_free(row) and row.megabytes <= LARGEST_MEGABYTES and row.image_size <= LARGEST_SIZE
 
 
-def _score(row: Row) -> int:
+def _score(row: PublishedWeights) -> int:
     return round(row.score or 0.0)

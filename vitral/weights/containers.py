@@ -46,15 +46,16 @@ PACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, NotImplementedError, 
 DAMAGED_ARCHIVE = (*PACKING, SyntaxError, tokenize.TokenError)  # NumPy's headers are Python literals
 DAMAGED_FILE = (OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, MemoryError, ArithmeticError)
 CHUNK = 1 << 20  # bytes unpacked at once
-INFLATION, ALLOWANCE = 3, 64 << 20  # a file may declare this many times its size, plus so many bytes
+INFLATION = 3  # a file may declare this many times its size,
+ALLOWANCE = 64 << 20  # and so many bytes more
 
 
 class Container(ABC):
     """An open weights file.
 
     Attributes:
-        path: where it is.
-        shapes: of every tensor, by name.
+        path: The file's path.
+        shapes: The shape of every tensor, by name.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
         metadata: text stored with the tensors: that of safetensors files, and an archive's comment where it is ours.
     """
@@ -248,8 +249,8 @@ def check_total(path: Path, declared: int, *, held: int | None = None) -> None:
 
     Args:
         path: the file.
-        declared: bytes of its tensors.
-        held: bytes that it has, if not only in itself.
+        declared: The number of bytes of its tensors.
+        held: The number of bytes on disk, if not in this file alone.
 
     Raises:
         WeightsError: it would.

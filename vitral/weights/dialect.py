@@ -29,16 +29,16 @@ Shapes = Mapping[str, Shape]
 
 @dataclass(frozen=True)
 class Stored:
-    """What is known of a file before any tensor is read.
+    """A file before any tensor is read.
 
     Attributes:
-        source: its name in messages.
-        file_name: its name, in which some publishers put the model's.
-        shapes: of every tensor, without prefix.
+        source: The file's name in messages.
+        file_name: The file's name alone, in which some publishers put the model's.
+        shapes: The shape of every tensor, by its name without prefix.
         config: the "config.json" next to it that its library wrote; empty if there is none.
         preprocessor: transformers' "preprocessor_config.json"; empty if there is none.
         wrapper: the entry of a torch file that contains the tensors, such as "model"; empty for none.
-        image_size: height and width of its images, pixels, where its own description says them.
+        image_size: Height and width of the network's images, pixels, where our own description says them.
     """
 
     source: str
@@ -81,14 +81,14 @@ class Reading:
 
     Attributes:
         config: the architecture.
-        rules: from its tensors to ours.
-        preprocessing: of the source.
-        class_names: in order, where the source has them.
-        absent: our tensors that it lacks, which become zeros: a head that was never released.
-        image_size: height and width, pixels, at which its source takes images, where its positions are of another size.
+        rules: The rules that make our tensors from its own.
+        preprocessing: The source's preprocessing of images.
+        class_names: The class names in order, where the source has them.
+        absent: Our tensors that the file lacks, which become zeros: those of a head that was never released.
+        image_size: Height and width of the images that its source takes, pixels, where its positions are of another size.
         notes: what a user should know, one line each.
         task: what a label is.
-        calibration: of the classifier that was written there, as JSON values; None where there is none.
+        calibration: The calibration of the classifier that was written, as JSON values; None where there is none.
     """
 
     config: ModelConfig
@@ -112,7 +112,7 @@ class Dialect:
         matches: whether a file's names are this dialect's.
         read: reads a file whose names match; any KeyError, ValueError, IndexError or VitralError means that it is
             broken or incomplete.
-        rules: for writing a model of a config. Raises WeightsError where the library cannot compute what the names can say.
+        rules: Gives the rules for writing a config's model. Raises WeightsError where the library cannot compute the model.
         external: fields of the config that neither its names nor its config.json say, because the library's user gives them;
             a dotted one is a field of a part, such as "stem.norm_eps". Our description says them.
         folded: fields that are written exactly as another value of theirs: a class token's position as part of the token.

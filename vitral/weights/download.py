@@ -35,7 +35,8 @@ PAUSE_SECONDS = 1.0  # before the second try, then twice as long each time
 TOLD_SECONDS = 1.0  # between two reports at most: whoever listens may find a download too slow
 WAITING_SECONDS = 0.5  # between two looks at whether another process has finished
 MEGABYTE = 10**6  # bytes
-PARTIAL, ABOUT = f"{OUR_PREFIX}download-", ".json"
+PARTIAL = f"{OUR_PREFIX}download-"
+ABOUT = ".json"
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # answers that another try may change
 HASH_SHOWN = 12  # digits
 
@@ -45,12 +46,12 @@ class Order:
     """What to download.
 
     Attributes:
-        name: what messages call it.
-        address: where it is.
-        target: where it goes.
-        workplace: the folder in which it is put together, on the same disk.
-        megabytes: about its size, if the server does not tell.
-        headers: of the request, such as a token.
+        name: The name in messages.
+        address: The file's address.
+        target: The path where the file goes.
+        workplace: The folder in which it is put together, on the same disk.
+        megabytes: The approximate size, 10^6 bytes, for a server that does not say it.
+        headers: The headers of the request, such as a token.
         sha256: its hash or the beginning of it, in hexadecimal digits; empty if none is published.
         fixed: whether what is at the address never changes.
     """

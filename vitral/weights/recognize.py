@@ -70,13 +70,14 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-CONFIG, PREPROCESSOR = "config.json", "preprocessor_config.json"
+CONFIG = "config.json"
+PREPROCESSOR = "preprocessor_config.json"
 FOREIGN_CONFIGS = ("architectures", "model_type", "architecture", "pretrained_cfg")  # keys of other libraries' configs
 CONFIG_LIMIT = 32 << 20  # bytes: no config is larger
 
 
 @dataclass(frozen=True)
-class Location:
+class TensorLocation:
     """Where a tensor is: its name in the file, and its index along the depth where all blocks are stored as one."""
 
     name: str
@@ -97,7 +98,7 @@ class Recognized:
     dialect: Dialect
     stored: Stored
     reading: Reading
-    locations: Mapping[str, Location]
+    locations: Mapping[str, TensorLocation]
 
 
 def weights_in(folder: Path) -> Path | None:
@@ -183,12 +184,12 @@ def _described_size(text: str) -> tuple[int, int] | None:
     return image_size(json.loads(text)[ARCHITECTURE].get("image_size"))
 
 
-def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict[str, Shape]]:
+def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, TensorLocation], dict[str, Shape]]:
     prefix = ""
     prefixes = PREFIXES[:-1] if "model.layer.0.norm1.weight" in stored else PREFIXES  # a part of DINOv3's own names
     while more := next((more for more in prefixes if any(name.startswith(prefix + more) for name in stored)), ""):
         prefix += more
-    locations: dict[str, Location] = {}
+    locations: dict[str, TensorLocation] = {}
     shapes: dict[str, Shape] = {}
     for name, shape in stored.items():
         plain = NUMBERED.sub(r"\1", name.removeprefix(prefix))
@@ -197,10 +198,10 @@ def _plain_names(stored: Mapping[str, Shape]) -> tuple[dict[str, Location], dict
         if plain.startswith(SCANNED) and shape:
             part = plain.removeprefix(SCANNED)
             for index in range(shape[0]):
-                locations[f"Transformer/encoderblock_{index}/{part}"] = Location(name, index)
+                locations[f"Transformer/encoderblock_{index}/{part}"] = TensorLocation(name, index)
                 shapes[f"Transformer/encoderblock_{index}/{part}"] = shape[1:]
         else:
-            locations[plain], shapes[plain] = Location(name), shape
+            locations[plain], shapes[plain] = TensorLocation(name), shape
     return locations, shapes
 
 

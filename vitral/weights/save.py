@@ -33,7 +33,7 @@ TRANSFORMERS_FILES = (WEIGHT_FILES[0], CONFIG, PREPROCESSOR)
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenWeights:
     """What was written.
 
     Attributes:
@@ -57,20 +57,20 @@ def write_weights(
     task: Task = SINGLE_LABEL,
     calibration: Mapping[str, Any] | None = None,
     overwrite: bool = False,
-) -> Written:
+) -> WrittenWeights:
     """Write a model for another library; an interrupted write leaves what was there before.
 
     Args:
-        model: the model.
-        preprocessing: stored in transformers' folder, or in the metadata of a .safetensors file, which other libraries
-            ignore. The other files cannot hold it: it goes into a file next to them, which Vitral reads and a note
-            names.
-        class_names: in order; stored in the same way.
+        model: The model.
+        preprocessing: The preprocessing of images: stored in transformers' folder, or in the metadata of a .safetensors file,
+            which other libraries ignore. For the other files it goes into a file next to them, which Vitral reads and a
+            note names.
+        class_names: The class names in order, which are stored in the same way.
         target: a folder for "transformers", a file for the others: .npz for the original's and big_vision's formats,
             .safetensors or .pth for those of torch.
         format_name: "original", "big_vision", "timm" or "transformers".
-        task: what a label is; like the preprocessing.
-        calibration: as JSON values; like the preprocessing, but that transformers' folder has no entry for it.
+        task: The task, which says what a label is; stored in the same way.
+        calibration: The calibration as JSON values, stored in the same way; transformers' folder has no entry for it.
         overwrite: replace a folder that holds nothing but files of these names; a file is always replaced.
 
     Raises:
@@ -87,11 +87,11 @@ def write_weights(
         return _write_transformers(model, preprocessing, class_names, path, proof, task=task)
     numpy = dialect.numpy
     _check_target(path, numpy=numpy)
-    result = Written(path, f"vitral.load({str(path)!r})", _epsilons(proof.epsilons))
+    result = WrittenWeights(path, f"vitral.load({str(path)!r})", _epsilons(proof.epsilons))
     if format_name == "timm":
         how, notes = timm.describe(model.config, path, proof.epsilons)
         fixed = _epsilons({name: values for name, values in proof.epsilons.items() if name == "weight_eps"})
-        result = Written(path, how, (*fixed, *notes, timm.describe_preprocessing(preprocessing)))
+        result = WrittenWeights(path, how, (*fixed, *notes, timm.describe_preprocessing(preprocessing)))
     tensors = _theirs(model, proof.rules, counters=not numpy)
     description = self_description(proof.config, preprocessing, class_names, task=task, calibration=calibration)
     with new_file(path) as partial:
@@ -109,7 +109,7 @@ def write_weights(
     return _with_description(result, description, calibrated=calibration is not None)
 
 
-def _with_description(written: Written, description: str, *, calibrated: bool) -> Written:
+def _with_description(written: WrittenWeights, description: str, *, calibrated: bool) -> WrittenWeights:
     """Write what a file cannot hold next to it, and say so in a note."""
     path = write_description(written.path, description)
     held = "class names, preprocessing and calibration" if calibrated else "class names and preprocessing"
@@ -143,7 +143,7 @@ def _write_transformers(
     proof: Proof,
     *,
     task: Task,
-) -> Written:
+) -> WrittenWeights:
     assert proof.dialect.describe is not None
     described = proof.dialect.describe(model.config)
     config = {
@@ -164,7 +164,7 @@ def _write_transformers(
     kind = described["architectures"][0]
     opener = "AutoModelForImageClassification" if "ForImageClassification" in kind else kind
     how = f"transformers.{opener}.from_pretrained({str(path)!r})"
-    return Written(path, how, (*_epsilons(proof.epsilons), *(() if note is None else (note,))))
+    return WrittenWeights(path, how, (*_epsilons(proof.epsilons), *(() if note is None else (note,))))
 
 
 def _epsilons(epsilons: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ STARTS = (b"\x82", b"\x83")  # of an index, which is a map of two or three entri
 CHUNKS = "__msgpack_array_chunk_a87ca2__"  # the entry by which a shard is known
 SHARDS_LIMIT = 100_000  # as many as their names can number
 # Codes of the library's types (vmoe/checkpoints/serialization.py, _MsgpackExtType).
-ARRAY, SLICES, INFO = 1, 6, 8
+ARRAY = 1
+SLICES = 6
+INFO = 8
 FLOATS = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 Slices = tuple[tuple[int, int], ...]

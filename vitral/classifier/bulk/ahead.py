@@ -1,4 +1,4 @@
-"""Images prepared by threads while the network computes, in order; what cannot be read is told, not raised."""
+"""Images prepared by threads while the network computes, in order; an image that cannot be read is reported, not raised."""
 
 import time
 from collections import deque
@@ -22,7 +22,7 @@ class Ready:
 
     Attributes:
         index: its position among all images.
-        name: for people.
+        name: The image's name in messages.
         pixels: the network's input; None where it cannot be read.
         error: why it cannot; empty otherwise.
         reading: seconds in which its bytes were read.
@@ -43,7 +43,7 @@ def prepare_ahead(
     """Give images prepared, in their order.
 
     Args:
-        images: with their positions; taken as they are needed.
+        images: The images with their positions, which are taken as they are needed.
         preprocessing: the network's.
         workers: threads; decoders leave Python to itself while they work.
         ahead: images that are prepared or being prepared at most.

@@ -35,7 +35,7 @@ AHEAD = 4  # batches that are prepared or being prepared at most
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPredictions:
     """What was written, and where the time went.
 
     Attributes:
@@ -45,8 +45,8 @@ class Written:
         computed_by: the runtime and the precision.
         before: images whose predictions an earlier, interrupted job had left.
         seconds: that this job took.
-        images_per_second: of the images of this job; None where there were none.
-        shares: of that time: "reading" and "decoding", as far as the network waited for it, "computing", and the "rest".
+        images_per_second: The pace over the images of this job; None where there were none.
+        shares: Shares of that time: "reading" and "decoding", as far as the network waited for it, "computing", the "rest".
     """
 
     out: str
@@ -97,7 +97,7 @@ def predict_to_file(
     workers: int | None = None,
     overwrite: bool = False,
     listener: Listener = show,
-) -> Written:
+) -> WrittenPredictions:
     """Write a row for each image: source, label, probability, label_2, ..., and error where it cannot be read.
 
     Any number of images: only some are in memory at a time. Parts of the file are kept in a folder beside it until all are
@@ -147,7 +147,7 @@ def _write(
     overwrite: bool,
     begun: float,
     listener: Listener,
-) -> Written:
+) -> WrittenPredictions:
     """Compute the parts that are not there yet, and put all of them together."""
     if torchrun.is_main():
         parts.begin(job, anew=overwrite)
@@ -168,7 +168,9 @@ def _write(
         errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
     seconds, count = time.perf_counter() - begun, job.images - before
     pace = count / seconds if count else None
-    return Written(str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds))
+    return WrittenPredictions(
+        str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds)
+    )
 
 
 def check_out(out: Path, images: Iterable[str], *, overwrite: bool) -> None:

@@ -17,7 +17,9 @@ from vitral.weights.names.timm import timm_classes, timm_preprocessing
 
 EPS = 1e-5
 LAYER_SCALE = 1e-5
-HEAD_DIM, WIDE, WIDE_HEAD_DIM = 64, 4096, 128  # channels of a head; the largest network's are wider
+HEAD_DIM = 64  # channels of a head
+WIDE = 4096  # channels of the largest network's tokens, whose heads are wider
+WIDE_HEAD_DIM = 128
 OWN_IMAGES = Preprocessing(image_size=(256, 256), antialias=True, mean=IMAGENET_MEAN, std=IMAGENET_STD)
 DEFAULT_SIZE = 224  # pixels, for a file without positions and without a config
 UNUSED = ("mask_token", "rope_embed.", "local_cls_norm.", "projectors.", "embeddings.mask_token")
