@@ -141,7 +141,7 @@ def test_a_slow_server_is_waited_for(server: HubServer, row: PublishedWeights, w
 def test_who_listens_can_give_up_a_download_of_less_than_a_megabyte_a_second(
     server: HubServer, row: PublishedWeights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(download, "TOLD_SECONDS", 0.0)
+    monkeypatch.setattr(download, "REPORT_SECONDS", 0.0)
     server.faults = ["slow"]
     heard = []
 

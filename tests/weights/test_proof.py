@@ -74,7 +74,7 @@ PLAIN = 6  # times as often as another network: a plain one, of which each forma
 BASES: list[ModelConfig] = [
     *(config for config in CONFIGS.values() if family(config) in VALUES),
     *[VIT] * PLAIN,
-    dataclasses.replace(CONFIGS["efficientnet"], width=1.0, depth=1.0),
+    dataclasses.replace(CONFIGS["efficientnet"], width=1.0, depth=1.0),  # type: ignore[call-arg]
 ]
 NETWORKS = 60
 

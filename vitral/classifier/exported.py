@@ -29,7 +29,7 @@ from vitral.tasks.registry import described_task
 from vitral.weights.named.find import licence_of
 
 VERSION = "1"
-LONGEST = 1 << 20  # characters of all that is said, beyond which what is known of the training is left out
+LONGEST = 1 << 20  # characters of the metadata, beyond which those of the training are left out
 LONGEST_NUMBER = 18  # digits
 LARGEST_SIDE = 4096  # pixels of prepared images
 
@@ -91,8 +91,8 @@ def read(
     """Return the classifier in an exported file, which its own runtime computes, preprocessing included.
 
     A file that another program wrote is taken if its one input is prepared images of a fixed size, float32 in the order batch,
-    channels, height, width, and its first output a row of values for each. What it does not say is guessed, which the listener
-    is told.
+    channels, height, width, and its first output a row of values for each. The listener hears what the
+    file does not say and is guessed.
 
     Args:
         path: the file.

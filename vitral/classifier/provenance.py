@@ -51,7 +51,7 @@ class Provenance:
         """Return in one sentence which simple classifier did best, if it beat the network; empty if none is known to.
 
         It did if the network is significantly below it, for the images that each was scored on. Folders of earlier versions do
-        not tell their numbers: of those nothing is said, for any difference may be one of few images.
+        not tell their numbers: such a folder gets no sentence, because any difference may be one of few images.
         """
         rivals = [name for name in self.scores if BASELINE in name and self._is_below(name)]
         if not rivals:

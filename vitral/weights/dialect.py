@@ -149,8 +149,8 @@ def reading(
     if head:
         return Reading(config, rules, preprocessing, class_names, (), notes)
     absent = tuple(name for name in our_names(config) if name.startswith(HEADS))
-    kept = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
-    return Reading(config, kept, preprocessing, class_names, absent, (*notes, NO_HEAD))
+    backbone = [rule for rule in rules if not "".join(rule.ours[:1]).startswith(HEADS)]
+    return Reading(config, backbone, preprocessing, class_names, absent, (*notes, NO_HEAD))
 
 
 def our_names(config: ModelConfig) -> list[str]:

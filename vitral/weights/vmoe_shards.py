@@ -131,7 +131,7 @@ def _typed(code: int, data: bytes) -> Any:  # noqa: ANN401
         (shape, dtype, *_), slices, shards = (
             _packed(part) if isinstance(part, bytes) else part for part in _packed(data)
         )
-        pairs = zip((_slices(_packed(one)) for one in slices), shards, strict=True)
+        pairs = zip((_slices(_packed(entry)) for entry in slices), shards, strict=True)
         return _Info(tuple(shape), dtype.decode(), dict(pairs))
     return None
 
@@ -191,4 +191,4 @@ def _pieces(part: Path) -> Iterator[tuple[int, Slices, Tensor]]:
     for array, pieces in content.items():
         for values, slices in pieces if array != CHUNKS else ():
             shape = [stop - start for start, stop in slices]
-            yield int(array), slices, torch.cat([one.flatten() for one in values]).reshape(shape)
+            yield int(array), slices, torch.cat([value.flatten() for value in values]).reshape(shape)

@@ -52,23 +52,23 @@ def prepare_ahead(
     # the process that begin later have, which is put back.
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(workers, initializer=partial(torch.set_num_threads, 1)) as pool:
-        begun: deque[Future[Ready]] = deque()
+        pending: deque[Future[Ready]] = deque()
         try:
             for index, image in images:
-                begun.append(pool.submit(_prepare, index, image, preprocessing))
-                if len(begun) >= ahead:
-                    yield begun.popleft().result()
-            while begun:
-                yield begun.popleft().result()
+                pending.append(pool.submit(_prepare, index, image, preprocessing))
+                if len(pending) >= ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in begun:
+            for future in pending:
                 future.cancel()
             pool.shutdown()
             torch.set_num_threads(threads)
 
 
 def _prepare(index: int, image: Unlabelled, preprocessing: Preprocessing) -> Ready:
-    begun = fetched = time.perf_counter()
+    started = fetched = time.perf_counter()
     pixels, error = None, ""
     try:
         decode = image.read if image.fetch is None else image.fetch()
@@ -76,4 +76,4 @@ def _prepare(index: int, image: Unlabelled, preprocessing: Preprocessing) -> Rea
         pixels = preprocessing(decode())
     except ImageError as reason:
         error = str(reason)
-    return Ready(index, image.name, pixels, error, fetched - begun, time.perf_counter() - fetched)
+    return Ready(index, image.name, pixels, error, fetched - started, time.perf_counter() - fetched)

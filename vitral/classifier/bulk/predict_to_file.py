@@ -121,7 +121,7 @@ def predict_to_file(
         ModelError: the network gives no number, as damaged weights do, or learned without labels; `top` or `batch_size` is
             below 1.
     """
-    begun, out = time.perf_counter(), Path(out)
+    started, out = time.perf_counter(), Path(out)
     names = [str(name) for name in ([images] if isinstance(images, str | Path) else images)]
     if min(top, batch_size) < 1:
         raise ModelError("At least one class is named and one image computed; set top and batch_size to 1 or more.")
@@ -134,7 +134,7 @@ def predict_to_file(
     with parts.owned() if torchrun.is_main() else contextlib.nullcontext():
         check_out(out, names, overwrite=overwrite)  # a job that has ended since may have written it
         job = _job(classifier, names, top, listener)
-        return _write(classifier, names, parts, job, batch_size, workers, overwrite, begun, listener)
+        return _write(classifier, names, parts, job, batch_size, workers, overwrite, started, listener)
 
 
 def _write(
@@ -145,7 +145,7 @@ def _write(
     batch_size: int,
     workers: int | None,
     overwrite: bool,
-    begun: float,
+    started: float,
     listener: Listener,
 ) -> WrittenPredictions:
     """Compute the parts that are not there yet, and put all of them together."""
@@ -166,7 +166,7 @@ def _write(
     errors = 0
     if torchrun.is_main():
         errors = _assemble(parts, classifier, job, lambda: check_out(parts.out, names, overwrite=overwrite))
-    seconds, count = time.perf_counter() - begun, job.images - before
+    seconds, count = time.perf_counter() - started, job.images - before
     pace = count / seconds if count else None
     return WrittenPredictions(
         str(parts.out), job.images, errors, job.computed_by, before, seconds, pace, clock.shares(seconds)
@@ -225,9 +225,9 @@ def _pending(names: list[str], done: set[int], listener: Listener) -> Iterator[t
 
 def _timed(images: Iterator[Ready], clock: _Clock) -> Iterator[Ready]:
     while True:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         image = next(images, None)
-        clock.waiting += time.perf_counter() - begun
+        clock.waiting += time.perf_counter() - started
         if image is None:
             return
         clock.reading += image.reading
@@ -246,7 +246,7 @@ def _compute(
     listener: Listener,
 ) -> None:
     """Compute and write the parts one after another."""
-    begun, count = time.perf_counter(), 0
+    started, count = time.perf_counter(), 0
     for number, of_part in itertools.groupby(images, key=lambda image: image.index // IMAGES):
         rows: dict[int, Row] = {}
         while batch := list(itertools.islice(of_part, batch_size)):
@@ -255,7 +255,7 @@ def _compute(
             rows |= _predicted(classifier, batch, job.top)
             clock.computing += time.perf_counter() - start
             count += len(batch)
-            pace = {"images_per_second": count / (time.perf_counter() - begun)}
+            pace = {"images_per_second": count / (time.perf_counter() - started)}
             listener(Progress("predict", min(before + count * distributed.world(), job.images), job.images, pace))
         parts.write(number, [rows[index] for index in sorted(rows)])
 

@@ -122,12 +122,12 @@ class PublishedWeights:
 
     def caution(self) -> str:
         """Return in one sentence what keeps the weights out of products; empty for a free licence."""
-        said = {
+        sentence = {
             "no": f"does not allow use in products; see {LICENCES[self.licence].link}",
             "with terms": f"has terms of its own, which what is trained from them inherits; see {LICENCES[self.licence].link}",
             "unclear": f"is not clear about products; see {self.link}",
         }.get(self.products)
-        return f"The licence of {self.name} ({self.licence}) {said}." if said else ""
+        return f"The licence of {self.name} ({self.licence}) {sentence}." if sentence else ""
 
 
 FIELDS = {entry.name for entry in fields(PublishedWeights)}

@@ -56,8 +56,8 @@ def read(stored: Stored) -> Reading:
         num_classes=shapes["head.weight"][0] if head else 1000,
     )
     # The fixed table may be left out; the model computes it.
-    kept = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
-    return reading(config, kept, IMAGES, head=head)
+    present = [rule for rule in rules(config) if rule.ours[0] != "position" or "pos_embed" in shapes]
+    return reading(config, present, IMAGES, head=head)
 
 
 DIALECTS = (
