@@ -13,6 +13,7 @@ import vitral
 from tests.inference.test_merging import learned
 from tests.models.test_contract import make
 from vitral import machine
+from vitral.classifier.folder import save
 from vitral.deployment import bench as speed
 from vitral.errors import ModelError
 from vitral.events import Event, Message, ignore
@@ -171,6 +172,12 @@ def test_what_cannot_compute_is_said_and_left_out(
     assert found.missing == {"vitral packed fp32": "no kernel", "vitral packed bf16": "no kernel"}
     assert any(isinstance(event, Message) and "no kernel" in event.text for event in said)
     assert found.speeds
+
+
+def test_a_network_may_be_named(classifier: vitral.Classifier, tmp_path: Path) -> None:
+    folder = save(classifier, tmp_path / "mine")
+    found = [vitral.bench(named, batch_sizes=(1,), rounds=1, listener=ignore) for named in (folder, str(folder))]
+    assert {bench.network for bench in found} == {classifier.predictor.describe()}
 
 
 def test_impossible_sizes_are_refused(classifier: vitral.Classifier) -> None:

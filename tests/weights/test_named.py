@@ -26,7 +26,7 @@ from vitral.models.cost import count_parameters
 from vitral.models.create import configure
 from vitral.models.families import build
 from vitral.weights.named.find import find, offer
-from vitral.weights.named.row import LICENCES, MEGABYTE, TABLES, Row, read_table, rows
+from vitral.weights.named.row import LICENCES, MEGABYTE, TABLES, PublishedWeights, read_table, rows
 from vitral.weights.save import write_weights
 
 # A row of the table without a published hash, so that a mirror may have small weights of our own in its place.
@@ -38,7 +38,7 @@ IN21K_CLASSES = 21_843
 
 
 @pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
-def test_a_row_is_whole(row: Row) -> None:
+def test_a_row_is_whole(row: PublishedWeights) -> None:
     assert row.model in list_models()
     assert row.licence in LICENCES
     assert row.source
@@ -55,7 +55,7 @@ def test_a_row_is_whole(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
-def test_a_file_is_about_as_large_as_its_network(row: Row) -> None:
+def test_a_file_is_about_as_large_as_its_network(row: PublishedWeights) -> None:
     classes = IN21K_CLASSES if row.dataset == "ImageNet-21k" else 1000
     settings = {
         "num_classes": classes,
@@ -132,8 +132,8 @@ def test_the_list_fits_a_hundred_columns_and_json_says_everything(capsys: pytest
 
 
 def test_a_licence_that_is_not_free_is_named_with_what_it_forbids() -> None:
-    def row(licence: str) -> Row:
-        return Row("vit-b16@x", "x", licence, "original", "x.npz", 1, "x", address="https://x/")
+    def row(licence: str) -> PublishedWeights:
+        return PublishedWeights("vit-b16@x", "x", licence, "original", "x.npz", 1, "x", address="https://x/")
 
     assert row("Apache-2.0").caution() == ""
     assert "does not allow use in products" in row("CC-BY-NC-4.0").caution()

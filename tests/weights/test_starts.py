@@ -199,10 +199,10 @@ def test_clips_projection_is_a_head_and_said_to_be_none_of_classes(tmp_path: Pat
         ("rotary", "timm", "cannot hold biases of DINOv3's keys"),
         ("rotary", "big_vision", "cannot hold"),
         ("clip", "big_vision", "cannot hold"),
-        ("pooled-norm", "original", "cannot hold registers"),
+        ("pooled-norm", "original", "cannot hold rotary positions of the kind 'eva02'; take 'timm'"),
         ("pooled-norm", "timm", "cannot hold biases of EVA-02's keys"),
         ("pooled-norm", "transformers", "cannot hold"),
-        ("dinov2-classifier", "timm", "cannot hold class token and mean together"),
+        ("dinov2-classifier", "timm", "cannot hold pooling 'token-gap'; take 'transformers'"),
     ],
 )
 def test_what_a_format_cannot_hold_is_refused_in_a_line(

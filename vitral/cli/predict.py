@@ -5,8 +5,8 @@ What imports torch is imported where it is needed: an exported file answers by i
 
 from pathlib import Path
 
-from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.prediction import Prediction
+from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.console import ConsoleListener, print_json, print_line
 from vitral.cli.interrupts import importing
 from vitral.cli.options import Count, Positive
@@ -106,7 +106,7 @@ def _alone(
     listed = all_plain(images)
     if listed is None or (file := exported_file(classifier, engine, precision)) is None:
         return None
-    listener.note(file.told.provenance)
+    listener.note(file.metadata.provenance)
     return file.predict(listed, top=top, skip_bad_images=skip_bad_images, listener=listener)
 
 

@@ -14,7 +14,7 @@ from vitral.advice import argument, function
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import folder_that_keeps, read, update_provenance
 from vitral.classifier.load import as_classifier
-from vitral.classifier.setting import Setting
+from vitral.classifier.tuning import Tuning
 from vitral.data.classes import Reading
 from vitral.data.source import DataSet, Source
 from vitral.data.subset import spread_over
@@ -74,7 +74,7 @@ class Tuned(Presentable):
         remarks: What was left out, and what to do next.
     """
 
-    setting: Setting | None
+    setting: Tuning | None
     tried: tuple[Tried, ...]
     limit: float
     network: str
@@ -271,7 +271,7 @@ def _made(own: Classifier, candidate: Candidate) -> tuple[Predictor, Preprocessi
 
 def _chosen(
     own: Classifier, tried: list[Tried], limit: float, judge: Judge, data: str
-) -> tuple[Setting | None, list[Tried]]:
+) -> tuple[Tuning | None, list[Tried]]:
     """Return the best within the limit, timed once more, and all with what that found; of equal ones the fastest."""
     ranked = sorted(tried, key=lambda each: (-each.score, each.candidate.milliseconds))
     for best in ranked:
@@ -285,7 +285,7 @@ def _chosen(
         if again > limit:
             continue
         way = best.candidate.way
-        setting = Setting(
+        setting = Tuning(
             image_size=best.candidate.image_size,
             engine=way.engine,
             precision=way.precision,

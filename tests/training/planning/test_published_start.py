@@ -25,7 +25,7 @@ from vitral.training.result import RunResult
 from vitral.weights import download
 from vitral.weights.named import find
 from vitral.weights.named.fetch import kept
-from vitral.weights.named.row import Row
+from vitral.weights.named.row import PublishedWeights as Row
 
 SIZE = 32  # pixels
 PLAIN = ("workers=0", "precision=fp32")

@@ -90,5 +90,6 @@ DIALECTS = (
         ),
         read,
         rules,
+        ("image_size",),
     ),
 )

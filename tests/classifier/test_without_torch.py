@@ -15,11 +15,11 @@ from sklearn.datasets import load_sample_images
 import vitral
 from tests.models.test_contract import make
 from vitral.classifier import folder
-from vitral.classifier.alone import all_plain, exported_file
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.exported import described
 from vitral.classifier.prediction import Prediction
+from vitral.classifier.without_torch import all_plain, exported_file
 from vitral.cli.main import main
 from vitral.errors import ImageError, ModelError, PluginError, WeightsError
 from vitral.events import Event, Message, ignore
