@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 from vitral.advice import NAMED, argument, call, function, respelled
 from vitral.cli.commands import COMMANDS
 from vitral.cli.main import main
@@ -31,7 +32,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@every_case("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_nothing_below_the_command_line_names_a_flag_or_a_command(path: Path) -> None:
     for line, text in strings(path):
         flags = OWN_FLAGS & set(re.findall(r"--[a-z][a-z-]*", text))
@@ -71,7 +72,7 @@ def test_what_messages_name_is_known_to_the_command_line_and_to_python() -> None
     assert {name for kind, name in every if kind == "argument"} <= parameters | {"classifier"}
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("message", "said"),
     [
         (

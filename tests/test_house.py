@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 
 PACKAGE = Path(vitral.__file__).parent
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
@@ -35,7 +36,7 @@ def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
                 yield below if below in modules else node.module
 
 
-@pytest.mark.parametrize("file", FILES, ids=named)
+@every_case("file", FILES, ids=named)
 def test_files_and_functions_are_short(file: Path) -> None:
     text = file.read_text()
     assert text.count("\n") <= LONGEST_FILE

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.cases import every_case
 from vitral.classifier.provenance import BASELINE, Provenance
 
 TRAINED = {"steps": 3}
@@ -35,8 +36,8 @@ def test_every_split_is_looked_at_and_the_first_doubt_said() -> None:
     assert "its 81 validation images" in Provenance("x", training=TRAINED, scores=both).doubt()
 
 
-@pytest.mark.parametrize("name", ["top1", "top1_low", "chance"])
-@pytest.mark.parametrize("value", [math.nan, -0.1, 1.1])
+@every_case("name", ["top1", "top1_low", "chance"])
+@every_case("value", [math.nan, -0.1, 1.1])
 def test_figures_that_are_no_shares_say_nothing(name: str, value: float) -> None:
     damaged = scores("test", 0.4, 0.3, 0.5) | {f"test/{name}": value}
     assert Provenance("x", training=TRAINED, scores=damaged).doubt() == ""
@@ -72,8 +73,8 @@ def test_nothing_is_said_where_it_is_as_good_or_nothing_is_known() -> None:
         assert Provenance(scores={key: value for key, value in known.items() if key != name}).shortfall() == ""
 
 
-@pytest.mark.parametrize("name", ["top1", "images", "images_of_baselines", "baseline_knn"])
-@pytest.mark.parametrize("value", [math.nan, -1, 0.5e-9, 1e308])
+@every_case("name", ["top1", "images", "images_of_baselines", "baseline_knn"])
+@every_case("value", [math.nan, -1, 0.5e-9, 1e308])
 def test_damaged_figures_beside_a_simple_classifier_say_nothing(name: str, value: float) -> None:
     damaged = {**beside(0.1, 1000, {"knn": 0.2}, 1000).scores, f"test/{name}": value}
     said = Provenance(scores=damaged).shortfall()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import Refused
 from tests.weights.client import type_command
 from tests.weights.hub_server import hub
@@ -46,7 +47,7 @@ def test_json_screen_and_files_say_the_same(
     assert said["best"] == "good"
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("other", "flag"),
     [
         (("--from", "good"), "--from"),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cases import every_case
 from tests.data.written import EXPECTED, contents, encode, shard_bytes, write_folder, write_shards, write_tar, write_zip
 from vitral.data.open import open_data
 from vitral.errors import DataError, ImageError, VitralError
@@ -187,7 +188,7 @@ BAD: list[tuple[Callable[[Path], Path | str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("place", range(len(BAD)))
+@every_case("place", range(len(BAD)))
 def test_bad_sources_are_refused_in_one_line(tmp_path: Path, place: int, memory: fsspec.AbstractFileSystem) -> None:
     write, message = BAD[place]
     with pytest.raises(VitralError) as refused:

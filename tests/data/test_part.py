@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import write_images
 from tests.data.written import CLASSES, EXPECTED, WRITERS, contents, encode
 from vitral import plugins
@@ -177,7 +178,7 @@ def test_the_path_in_a_share_is_the_sources(tmp_path: Path) -> None:
     assert read_part("part:10%:~/photos").source == str(Path.home() / "photos")
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("spec", "message"),
     [
         ("part:", "'' in 'part:' is no share; write part:SHARE:SOURCE, such as part:10%:photos/"),

@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli.main import main
@@ -312,7 +313,7 @@ def test_a_latency_is_read(text: str | float, milliseconds: float) -> None:
     assert read_latency(text) == pytest.approx(milliseconds)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
+@every_case("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
 def test_what_is_no_latency_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="no time that an image may take"):
         read_latency(text)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from tests.forks import Fork
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError
@@ -46,14 +47,14 @@ def furthest(model: Model, engine: Engine, precision: engines.Precision) -> floa
     return float((answer - exact).abs().max() / exact.std())
 
 
-@pytest.mark.parametrize("engine", AT_ONCE)
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("engine", AT_ONCE)
+@every_case("name", CONFIGS)
 def test_fp32_is_the_network_to_its_rounding(name: str, engine: Engine) -> None:
     assert furthest(make(name), engine, "fp32") < 2e-5
 
 
 @in_bf16
-@pytest.mark.parametrize("name", CONFIGS)
+@every_case("name", CONFIGS)
 def test_bf16_is_near_and_not_the_same(name: str, engine: Engine) -> None:
     if "experts" in name:
         pytest.skip("a rounding may send a token to another expert")

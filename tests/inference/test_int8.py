@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, images, make
 from vitral.errors import ModelError, VitralError
 from vitral.events import Event, Message, ignore
@@ -132,7 +133,7 @@ def test_integers_end_where_the_range_ends() -> None:
 
 
 @needs_vnni
-@pytest.mark.parametrize("name", LAYERED)
+@every_case("name", LAYERED)
 def test_every_family_computes_in_int8_near_fp32(name: str) -> None:
     model = learned(name)
     batch = images(model, 3)
@@ -306,7 +307,7 @@ def changed(values: dict[str, Any], **to: object) -> dict[str, Any]:
     return {**values, "layers": {**values["layers"], first(values): {**values["layers"][first(values)], **to}}}
 
 
-@pytest.mark.parametrize("damage", DAMAGED)
+@every_case("damage", DAMAGED)
 def test_a_damaged_form_is_one_line(damage: str) -> None:
     model = make("deit")
     values = DAMAGED[damage](quantization_of(model).to_json())

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from tests.cases import every_case
 from vitral.tasks.chance import Standing, significantly_below
 from vitral.tasks.metrics import wilson_interval
 
@@ -13,7 +14,7 @@ def of(right: int, images: int, chance: float) -> Standing:
     return Standing(right / images, wilson_interval(right, images)[0], chance)
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("standing", "at_chance", "untold"),
     [
         (Standing(0.9, 0.8, 0.5), False, False),  # above chance, and surely so

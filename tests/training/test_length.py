@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.generated import open_generated
@@ -79,7 +80,7 @@ def rates(name: str, overrides: list[str], images: int) -> list[float]:
     return [recipe.schedule.rate(step, recipe.optimizer.lr, recipe.steps) for step in range(recipe.steps)]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "override", "images"),
     [
         ("deit-s16", "steps=500", IMAGENET),  # less than one of its epochs, which have a rate each

@@ -15,6 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.cases import every_case
 from tests.weights.client import type_command
 from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral.cli.main import main
@@ -37,7 +38,7 @@ SUFFIXES["transformers"] = (".safetensors", ".bin")
 IN21K_CLASSES = 21_843
 
 
-@pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
+@every_case("row", rows().values(), ids=list(rows()))
 def test_a_row_is_whole(row: Row) -> None:
     assert row.model in list_models()
     assert row.licence in LICENCES
@@ -54,7 +55,7 @@ def test_a_row_is_whole(row: Row) -> None:
         assert re.fullmatch(r"main|[0-9a-f]{40}", row.revision)
 
 
-@pytest.mark.parametrize("row", rows().values(), ids=list(rows()))
+@every_case("row", rows().values(), ids=list(rows()))
 def test_a_file_is_about_as_large_as_its_network(row: Row) -> None:
     classes = IN21K_CLASSES if row.dataset == "ImageNet-21k" else 1000
     settings = {

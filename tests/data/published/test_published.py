@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cases import every_case
 from tests.data.published.written import (
     CIFAR10,
     NUMBERED,
@@ -149,7 +150,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("files", FORMS.values(), ids=FORMS)
+@every_case("files", FORMS.values(), ids=FORMS)
 def test_imagenet_is_the_same_in_each_of_its_forms(tmp_path: Path, files: Files) -> None:
     data = open_data(f"imagenet:{write(tmp_path, files)}")
     assert data.class_names == synsets()

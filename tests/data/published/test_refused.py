@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from tests.data.published.written import (
     NUMBERED,
     cifar10_files,
@@ -201,7 +202,7 @@ BAD: dict[str, tuple[str, Files, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@every_case("name", BAD)
 def test_each_incomplete_set_is_one_line(tmp_path: Path, name: str) -> None:
     dataset, files, message = BAD[name]
     wanted = None if dataset in ("cifar10", "cifar100", "pets", "flowers102") else NUMBERED

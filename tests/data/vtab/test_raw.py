@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
+from tests.cases import every_case
 from tests.data.vtab.raw_written import NORB, SUN_LISTS, WRITERS, matrix, smallnorb, table, write
 from tests.data.vtab.written import example, png, write_records
 from vitral.data.assemble import Opening
@@ -28,7 +29,7 @@ def tfds_order(split: str, keys: list[str]) -> list[str]:
     return sorted(keys, key=lambda key: int(hashlib.md5(f"{split}{key}".encode()).hexdigest(), 16))
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@every_case("name", WRITERS)
 def test_raw_files_are_listed_in_tfds_order_with_the_labels_of_the_tasks(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     expected = WRITERS[name](folder)
@@ -213,7 +214,7 @@ def shorter(name: str, columns: int) -> Callable[[Path], None]:
     return lambda folder: matrix(folder / name, np.zeros((3, columns), "<i4"))
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "damage", "said"),
     [
         (

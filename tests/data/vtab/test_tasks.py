@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.cases import every_case
 from tests.data.vtab.written import Values, example, png, write_split
 from vitral.data.assemble import Opening
 from vitral.data.open import open_data
@@ -125,7 +126,7 @@ def made(task: str, number: int) -> bytes:
     return example({"image": [png(value, channels=1 if grey else 3)], **features(task, number)[0]})
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+@every_case("row", ROWS, ids=[row[0] for row in ROWS])
 def test_a_task_has_the_published_images_and_labels(tmp_path: Path, row: list[str]) -> None:
     expected = written(tmp_path, row)
     data = open_task(read_spec(f"vtab:{tmp_path}:{row[0]}"), HOW)

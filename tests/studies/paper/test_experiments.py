@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.cases import every_case
 from tests.studies.paper.opened import digits
 from vitral.data.open import open_data
 from vitral.errors import StudyError
@@ -40,8 +41,8 @@ def result(name: str, series: str, *values: float, **facts: object) -> Result:
     return Result(Trial(name, series, name, share=share), replace(FACTS, **facts), values)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
+@every_case("scale", SCALES.values(), ids=lambda scale: scale.name)
+@every_case("experiment", EXPERIMENTS.values(), ids=lambda experiment: experiment.name)
 def test_every_arm_of_every_budget_is_a_recipe_with_a_network(experiment: Experiment, scale: Scale) -> None:
     setting = Setting(experiment, scale, "digits", digits(), None, (0, 1))
     trials = setting.trials()
