@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import vitral
+from tests.cases import every_case
 from tests.cli.conftest import QUICK, Refused, write_images
 from vitral.cli.main import main
 from vitral.errors import RecipeError
@@ -115,7 +116,7 @@ def test_the_newest_run_is_taken(
     assert "red of a" in [row["label"] for row in prediction["top"]]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
@@ -139,7 +140,7 @@ def test_settings_that_cannot_be(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("--from", "vit-mu61"), "Did you mean 'vit-mu16'?"),
@@ -198,7 +199,7 @@ def test_pretraining_that_cannot_be(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("arguments", "said"),
     [
         (("predikt",), 'Did you mean "predict"?'),
@@ -273,14 +274,18 @@ def test_finetune_wants_data(refused: Refused) -> None:
     assert "Which data? Name a folder" in refused("finetune")
 
 
-def test_a_finished_run_goes_on_to_the_same_result(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("again", [("--data", "photos", *QUICK), ("--data", "photos")], ids=["all", "the data alone"])
+def test_a_finished_run_goes_on_to_the_same_result(
+    there: Path, capsys: pytest.CaptureFixture[str], again: tuple[str, ...]
+) -> None:
     before = contents(there / "runs" / "photos" / "classifier")
-    assert main(["finetune", "--data", "photos", "--out", "runs/photos", *QUICK, "--resume", "--json"]) == 0
+    assert main(["finetune", "--out", "runs/photos", *again, "--resume", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["folder"], result["steps"]) == ("runs/photos", 12)
     after = contents(there / "runs" / "photos" / "classifier")
     weights = there / "runs" / "photos" / "classifier" / "weights.safetensors"
     assert after[weights] == before[weights]
+    assert "--from vit-mu16" in (there / "runs" / "photos" / "report.html").read_text()
 
 
 def test_the_reading_of_nested_folders_is_kept_by_the_run(
