@@ -1,6 +1,7 @@
 """The shape of the house: how long its files and functions are, and that its modules depend on one another one way only."""
 
 import ast
+import functools
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,6 +15,11 @@ PACKAGE = Path(vitral.__file__).parent
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
 MOST_IN_TRAINING = 12  # modules outside of its rooms
 FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@functools.cache
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def named(file: Path) -> str:
@@ -38,9 +44,8 @@ def imported(tree: ast.AST, modules: set[str]) -> Iterator[str]:
 
 @every_case("file", FILES, ids=named)
 def test_files_and_functions_are_short(file: Path) -> None:
-    text = file.read_text()
-    assert text.count("\n") <= LONGEST_FILE
-    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    assert file.read_text().count("\n") <= LONGEST_FILE
+    functions = [node for node in ast.walk(tree(file)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = {node.name: (node.end_lineno or 0) - node.lineno + 1 - documented(node) for node in functions}
     assert not {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION}
 
@@ -54,7 +59,7 @@ def documented(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_no_module_needs_one_that_needs_it() -> None:
     modules = {module(file) for file in FILES}
-    needs = {module(file): set(imported(ast.parse(file.read_text()), modules)) - {module(file)} for file in FILES}
+    needs = {module(file): set(imported(tree(file), modules)) - {module(file)} for file in FILES}
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as error:
@@ -62,8 +67,7 @@ def test_no_module_needs_one_that_needs_it() -> None:
 
 
 def test_no_state_lives_in_a_module() -> None:
-    trees = {named(file): ast.parse(file.read_text()) for file in FILES}
-    assert not [name for name, tree in trees.items() if any(isinstance(node, ast.Global) for node in ast.walk(tree))]
+    assert not [named(file) for file in FILES if any(isinstance(node, ast.Global) for node in ast.walk(tree(file)))]
 
 
 def test_training_is_in_rooms() -> None:
