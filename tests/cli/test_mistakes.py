@@ -230,7 +230,8 @@ def test_a_run_is_never_written_over(refused: Refused, there: Path) -> None:
     assert "already holds a run; go on with it by --resume" in refused(*again, "--seed", "7")
     assert "began with another 'seed'" in refused(*again, "--resume", "--seed", "7")
     line = refused(*again[:5], *QUICK[2:], "--resume", "--from", "vit-nano16")
-    assert "began with --from vit-mu16; it cannot go on with --from vit-nano16" in line
+    assert "--from vit-mu16;" in line
+    assert "--from vit-nano16" in line
     assert "is of 'vitral finetune'" in refused("pretrain", "--resume", "--out", "runs/photos")
     pretrain = ("pretrain", "--data", "photos", "--model", "vit-mu16", "--out", "runs/photos")
     assert "already holds a run" in refused(*pretrain)
@@ -312,4 +313,5 @@ def test_what_works_in_one_process_refuses_several(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     assert main([command, "somewhere"]) == 1
-    assert f"process 1: '{command}' works in one process; run it without torchrun." in capsys.readouterr().err
+    line = capsys.readouterr().err
+    assert all(fact in line for fact in ("process 1:", f"'{command}'", "torchrun")), line

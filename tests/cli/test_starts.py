@@ -64,7 +64,9 @@ def test_json_screen_and_files_say_the_same(
 def test_what_is_about_training_cannot_go_with_it(
     among_starts: Path, refused: Refused, other: tuple[str, ...], flag: str
 ) -> None:
-    assert f"--starts compares and trains nothing, so {flag} cannot go with it." in refused(*COMPARE, "good", *other)
+    line = refused(*COMPARE, "good", *other)
+    assert "--starts" in line
+    assert f"{flag} cannot go with it" in line
 
 
 def test_the_table_is_printed_though_it_can_no_longer_be_written(
@@ -83,7 +85,7 @@ def test_the_table_is_printed_though_it_can_no_longer_be_written(
 
 def test_offline_is_said_with_its_flag(among_starts: Path, refused: Refused) -> None:
     said = refused(*COMPARE, "auto", "--offline")
-    assert "fetching is switched off (by --offline or HF_HUB_OFFLINE); name files or folders." in said
+    assert "switched off (by --offline or HF_HUB_OFFLINE)" in said
 
 
 def test_mistakes_are_one_line(among_starts: Path, refused: Refused) -> None:

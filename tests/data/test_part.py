@@ -181,7 +181,7 @@ def test_the_path_in_a_share_is_the_sources(tmp_path: Path) -> None:
 @every_case(
     ("spec", "message"),
     [
-        ("part:", "'' in 'part:' is no share; write part:SHARE:SOURCE, such as part:10%:photos/"),
+        ("part:", "'' in 'part:' is no share; .*part:10%:photos/"),
         ("part:digits", "'digits' in 'part:digits' is no share"),
         ("part:ten:digits", "'ten' .* is no share"),
         ("part:1e-1:digits", "'1e-1' .* is no share"),
@@ -227,7 +227,7 @@ def test_a_run_on_a_share_goes_on_with_that_share_alone(
     assert vitral.load("run").provenance.training["data_fingerprint"] == run["data_fingerprint"]
     capsys.readouterr()
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:20%:digits"]) == 1
-    assert "a share of 1/5 of the training images is learned from, was 1/10" in capsys.readouterr().err
+    assert "1/5 of the training images is learned from, was 1/10" in capsys.readouterr().err
     assert main(["finetune", "--out", "run", "--resume", "--data", "part:0.1:digits"]) == 0
     with pytest.raises(TrainingError, match="of the training images is learned from, was 1/10"):
         vitral.finetune("digits", out="run", resume=True, listener=ignore)

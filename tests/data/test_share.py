@@ -155,10 +155,10 @@ def test_a_check_names_what_it_finds(photos: Path) -> None:
             pixels[0, number] = 200
             Image.fromarray(pixels).save(photos / folder / f"like-{number}.png")
     ours = "; ".join(check_data(photos).problems())
-    assert "of images that look alike stands on several sides of the split that Vitral made" in ours
+    assert "look alike stands on several sides of the split" in ours
     assert "groups of images that look alike have different classes" in ours
     assert "equal images" not in ours
     for split in ("train", "test"):
         shutil.copytree(photos, photos.parent / "split" / split)
     theirs = "; ".join(check_data(photos.parent / "split").problems())
-    assert "groups of equal images stand in several splits: scores would be too good" in theirs
+    assert "groups of equal images stand in several splits" in theirs

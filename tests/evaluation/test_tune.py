@@ -195,7 +195,8 @@ def test_where_all_take_longer_the_curve_is_shown_and_nothing_written(
     before = (run / "classifier/classifier.json").read_text()
     assert main(["tune", str(run), "--latency", "0.001ms", "--data", "digits"]) == 1
     shown = capsys.readouterr()
-    assert "No setting computes an image within 0.001 ms here: the fastest" in shown.err
+    assert "No setting" in shown.err
+    assert "within 0.001 ms" in shown.err
     assert "No faster setting is as good" in shown.out
     assert (run / "classifier/classifier.json").read_text() == before
     assert not (run / "classifier/tuning.svg").exists()

@@ -291,9 +291,7 @@ def test_relatives_that_we_do_not_have_are_refused_by_what_they_are(tmp_path: Pa
     width = tensors["blocks.0.mlp.fc2.weight"].shape[1]
     plain = {name: tensor[:width].clone() if ".mlp.fc1." in name else tensor for name, tensor in tensors.items()}
     save_file(plain, path)
-    with pytest.raises(
-        WeightsError, match="its MLP is plain, without a gate: the first EVA's kind, of which EVA-02 is"
-    ):
+    with pytest.raises(WeightsError, match="MLP .*without a gate.*EVA-02"):
         vitral.load(path)
 
 

@@ -40,7 +40,7 @@ def test_the_lists_say_which_images_a_task_has(tmp_path: Path) -> None:
     assert data.counts() == {"train": "800", "validation": "200", "test": "5"}
     assert data.splits["train"].labels().tolist() == [number % 6 for number in range(800)]
     assert data.splits["test"].image(3)[0, 0, 0] == 3
-    assert data.notes[0] == "The images of dmlab in the lists of vtab-1k, which its authors took from TFDS."
+    assert all(fact in data.notes[0] for fact in ("dmlab", "lists of vtab-1k", "TFDS")), data.notes
 
 
 @every_case(

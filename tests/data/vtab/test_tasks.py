@@ -168,7 +168,7 @@ def test_a_task_is_opened_by_name_like_any_dataset(tmp_path: Path) -> None:
     assert data.name == "vtab-clevr-count"
     assert data.counts() == {"train": "800", "validation": "200", "test": "6"}
     assert (data.augmentation.flip, data.augmentation.crop) == (True, "none")
-    assert data.notes[0] == "VTAB-1k's official images of clevr-count, from TFDS clevr 3.1.0."
+    assert all(fact in data.notes[0] for fact in ("official", "clevr-count", "TFDS clevr 3.1.0")), data.notes
     assert data.class_names[0] == "3 objects"
     both = open_data(f"vtab:{tmp_path}:clevr-count:train800val200")
     assert both.splits["train"].labels().tolist() == expected["train"] + expected["validation"]
@@ -186,8 +186,8 @@ def test_another_version_is_taken_with_a_note(tmp_path: Path) -> None:
     row[1] = "oxford_iiit_pet/4.0.0"
     written(tmp_path, row)
     notes = " ".join(opened(tmp_path, "pets").notes)
-    assert "VTAB-1k's slices of images of pets, from TFDS oxford_iiit_pet 4.0.0." in notes
-    assert "VTAB is defined on version 3 of oxford_iiit_pet, whose images may be in another order." in notes
+    assert "TFDS oxford_iiit_pet 4.0.0" in notes
+    assert "version 3 of oxford_iiit_pet" in notes
     source = source_of(read_spec(f"vtab:{tmp_path}:pets"))
     assert source == "TFDS oxford_iiit_pet 4.0.0; VTAB is defined on version 3"
 

@@ -145,9 +145,7 @@ def test_images_are_decoded_beforehand_once_and_not_anew_for_every_run(
     assert len(rows(tmp_path / "out")) == 4
     assert len(checked) == 1
     (photos / "train/10/3.png").write_bytes(b"no image")
-    with pytest.raises(
-        ImageError, match="1 of 36 images cannot be read.*Fix or remove them: a study leaves no"
-    ) as refused:
+    with pytest.raises(ImageError, match="1 of 36 images.* a study leaves no") as refused:
         study("patches", str(photos), budget="small", runs=2, out=tmp_path / "other", listener=ignore)
     assert "skip_bad_images" not in str(refused.value)
 
