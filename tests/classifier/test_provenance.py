@@ -25,9 +25,8 @@ def test_random_weights_mean_nothing_until_they_are_trained(source: str) -> None
 
 def test_scores_that_chance_reaches_too_are_doubted() -> None:
     at_chance = scores("test", 0.4, 0.31, 0.33)
-    assert Provenance("x", training=TRAINED, scores=at_chance).doubt() == (
-        "No better than chance: 40.0% of its 101 test images right, where always naming one class gets 33.0%."
-    )
+    doubt = Provenance("x", training=TRAINED, scores=at_chance).doubt()
+    assert all(fact in doubt for fact in ("No better than chance", "40.0% of its 101 test images", "33.0%")), doubt
     assert Provenance("x", training=TRAINED, scores=scores("test", 0.4, 0.331, 0.33)).doubt() == ""
 
 
@@ -54,7 +53,7 @@ def beside(top1: float, images: int, rivals: dict[str, float], others: int) -> P
 def test_the_best_of_the_simple_classifiers_that_beat_it_is_named() -> None:
     rivals = {"knn": 0.62, "linear_probe": 0.75, "pixel_linear": 0.6}
     said = beside(0.61, 1000, rivals, 1000).shortfall()
-    assert said == "Doubtful: 61.0% of its test images right, where a simple linear probe got 75.0%."
+    assert all(fact in said for fact in ("Doubtful", "61.0% of its test images", "linear probe got 75.0%")), said
     with_neighbour = beside(0.61, 1000, {**rivals, "pixel_neighbour": 0.8}, 1000)
     assert "simple nearest neighbour on bare pixels got 80.0%" in with_neighbour.shortfall()
 

@@ -154,10 +154,9 @@ def test_a_run_that_fails_is_said_and_does_not_stop_the_others_and_the_next_time
     )
     heard: list[Event] = []
     study = run_study(failing, tmp_path / "study", listener=heard.append)
-    assert [event.text for event in heard if isinstance(event, Message) and event.warning] == [
-        "bad failed, and the study goes on without it: No number any more.",
-        "worse failed, and the study goes on without it: ZeroDivisionError: by zero",
-    ]
+    bad, worse = (event.text for event in heard if isinstance(event, Message) and event.warning)
+    assert re.search(r"^bad failed.*: No number any more\.$", bad)
+    assert re.search(r"^worse failed.*: ZeroDivisionError: by zero$", worse)
     assert not study.complete
     assert study.left == 1  # what waits for the failed one
     assert study.arm("good").values("score") == (3.0,)

@@ -85,7 +85,7 @@ def test_what_is_not_square_is_refused_with_its_number(tokens: int) -> None:
 
 def test_refusals_name_the_format_the_file_and_what_is_wrong() -> None:
     stored = Stored("some/file.npz", "file.npz", {})
-    assert str(cannot_hold("timm", "registers")) == "The format 'timm' cannot hold registers."
+    assert all(fact in str(cannot_hold("timm", "registers")) for fact in ("'timm'", "registers"))
     for error, what in ((KeyError("norm.weight"), "it lacks 'norm.weight'."), (ValueError("it is odd."), "it is odd.")):
         assert str(broken(stored, error)).startswith("'some/file.npz' ")
         assert str(broken(stored, error)).endswith(f": {what}")
