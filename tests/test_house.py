@@ -2,7 +2,8 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.cases import every_case
 PACKAGE = Path(vitral.__file__).parent
 LONGEST_FILE, LONGEST_FUNCTION = 450, 60  # lines
 MOST_IN_TRAINING = 12  # modules outside of its rooms
+MOST_OF_A_NAME = 2  # modules
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -73,3 +75,38 @@ def test_no_state_lives_in_a_module() -> None:
 def test_training_is_in_rooms() -> None:
     modules = [file.name for file in (PACKAGE / "training").glob("*.py") if file.name != "__init__.py"]
     assert len(modules) <= MOST_IN_TRAINING, modules
+
+
+def test_no_class_name_occurs_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in FILES:
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.ClassDef):
+                places[node.name].append(f"{named(file)}:{node.lineno}")
+    repeated = {name: lines for name, lines in places.items() if len(lines) > 1}
+    assert not repeated, listed(f"{name}: {', '.join(lines)}" for name, lines in repeated.items())
+
+
+def test_no_module_name_occurs_more_than_twice() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in FILES:
+        if file.name != "__init__.py":
+            places[file.name].append(f"{named(file)}:1")
+    repeated = {name: files for name, files in places.items() if len(files) > MOST_OF_A_NAME}
+    assert not repeated, listed(f"{name}: {', '.join(files)}" for name, files in repeated.items())
+
+
+def test_no_constants_are_packed_into_one_line() -> None:
+    packed = [
+        f"{named(file)}:{node.lineno}: {ast.unparse(node)}"
+        for file in FILES
+        for node in tree(file).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+        if any(isinstance(target, ast.Tuple) for target in node.targets)
+    ]
+    assert not packed, listed(packed)
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Return one line for each thing that is wrong."""
+    return "\n".join(["", *sorted(lines)])
