@@ -82,20 +82,20 @@ def explain(
         overwrite: Replace a file even if it is not such a drawing.
         json: Print JSON for programs, including the relevance map.
     """
-    places, request = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
+    places, asked = Places(classifier, data, out, overwrite, json), Asked(method, label, layer, head)
     if network == (images is not None):
         raise CycloptsError(msg="Name an image or a folder to explain, or the network by --network: one of the two.")
     if images is None:
-        _refuse("the network", method=request != Asked(), style=style != "side", worst_first=worst_first)
+        _refuse("the network", method=asked != Asked(), style=style != "side", worst_first=worst_first)
         _analyze(places)
         return
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first)
-        _draw(images, request, places, style)
+        _draw(images, asked, places, style)
     else:
         _refuse("a page of several images", style=style != "side")
-        _exhibit(images, listed, request, places, worst_first=worst_first)
+        _exhibit(images, listed, asked, places, worst_first=worst_first)
 
 
 def _refuse(what: str, **given: bool) -> None:
@@ -109,7 +109,7 @@ def _refuse(what: str, **given: bool) -> None:
         raise CycloptsError(msg=f"{flags} says nothing of {what}; leave it out.")
 
 
-def _draw(image: str, request: Asked, places: Places, style: Style) -> None:
+def _draw(image: str, asked: Asked, places: Places, style: Style) -> None:
     """Explain one image in a drawing."""
     if look_at(image) is None:
         raise ImageError(f"There is no image '{image}'.")
@@ -119,8 +119,8 @@ def _draw(image: str, request: Asked, places: Places, style: Style) -> None:
     with ConsoleListener() as listener:
         _, source = choose(places.classifier, listener)
         training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
-        request = dataclasses.replace(request, training=training)
-        explanation = explain_image(source, Path(image), **vars(request), score=True, listener=listener)
+        asked = dataclasses.replace(asked, training=training)
+        explanation = explain_image(source, Path(image), **vars(asked), score=True, listener=listener)
     if places.out is None:
         target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=places.overwrite)
@@ -143,7 +143,7 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[Unlabelled], request: Asked, places: Places, *, worst_first: bool) -> None:
+def _exhibit(folder: str, listed: list[Unlabelled], asked: Asked, places: Places, *, worst_first: bool) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):
@@ -152,8 +152,8 @@ def _exhibit(folder: str, listed: list[Unlabelled], request: Asked, places: Plac
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         if places.data is not None:
-            request = dataclasses.replace(request, training=TrainingImages.of(source, places.data, listener=listener))
-        gallery = explain_all(source, listed, request, worst_first=worst_first, listener=listener)
+            asked = dataclasses.replace(asked, training=TrainingImages.of(source, places.data, listener=listener))
+        gallery = explain_all(source, listed, asked, worst_first=worst_first, listener=listener)
     write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
     if places.json:
         print_json(

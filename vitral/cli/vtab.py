@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from vitral.cli import started
 from vitral.cli.console import ConsoleListener, print_json, print_line, print_table
-from vitral.report.vtab_table import COLUMNS
+from vitral.report.vtab import COLUMNS
 from vitral.studies.vtab import TEST_IMAGES, Protocol
 from vitral.studies.vtab import vtab as score
 

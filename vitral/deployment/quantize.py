@@ -78,9 +78,9 @@ class Quantized(Presentable):
 
     def tables(self) -> tuple[Table, ...]:
         """Return the layers whose answers int8 changes most."""
-        in_float = self.quantization.kept
+        kept = self.quantization.kept
         rows = (
-            (name, f"{error:.2%}", "fp32" if name in in_float else "int8")
+            (name, f"{error:.2%}", "fp32" if name in kept else "int8")
             for name, error in list(self.errors.items())[:SHOWN]
         )
         return (Table("Layers that int8 changes most", ("Layer", "Error", "Computes in"), tuple(rows)),)
@@ -195,11 +195,9 @@ def _that_holds(
             )
 
 
-def _quantization(
-    classifier: Classifier, found: Mapping[str, Found], in_float: tuple[str, ...], data: str
-) -> Quantization:
-    layers = {name: layer.inputs for name, layer in found.items() if name not in in_float}
-    in_order = tuple(name for name in found if name in in_float)
+def _quantization(classifier: Classifier, found: Mapping[str, Found], kept: tuple[str, ...], data: str) -> Quantization:
+    layers = {name: layer.inputs for name, layer in found.items() if name not in kept}
+    in_order = tuple(name for name in found if name in kept)
     return Quantization(layers, in_order, classifier.model.image_size, data, 0, 0.0, 0.0, 0.0)
 
 
