@@ -19,7 +19,7 @@ from tests.studies.shared_study import SCORE, SEEDS, Telling, design, take_part,
 from vitral.errors import StudyError, TrainingError, TrainingInterrupted
 from vitral.events import Event, Listener, Message, Progress, ignore
 from vitral.report.experiment_page import write_study
-from vitral.report.study_result import Failure, Study, StudyArm, markdown_table
+from vitral.report.study import Failure, Study, StudyArm, markdown_table
 from vitral.seeds import generator
 from vitral.studies.design import OWN_SEED, Arm, Cell, Design
 from vitral.studies.run_study import plan_study, run_study

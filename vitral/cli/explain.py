@@ -92,10 +92,10 @@ def explain(
     listed = list_unlabelled(images)
     if len(listed) == 1 and listed[0].name == images:
         _refuse("a single image", worst_first=worst_first)
-        _draw(images, request, places, style)
+        _draw(images, asked, places, style)
     else:
         _refuse("a page of several images", style=style != "side")
-        _exhibit(images, listed, request, places, worst_first=worst_first)
+        _exhibit(images, listed, asked, places, worst_first=worst_first)
 
 
 def _refuse(what: str, **given: bool) -> None:
@@ -119,17 +119,8 @@ def _draw(image: str, request: GallerySettings, places: Places, style: Style) ->
     with ConsoleListener() as listener:
         _, source = choose(places.classifier, listener)
         training = None if places.data is None else TrainingImages.of(source, places.data, listener=listener)
-        explanation = explain_image(
-            source,
-            Path(image),
-            method=request.method,
-            label=request.label,
-            layer=request.layer,
-            head=request.head,
-            score=True,
-            training=training,
-            listener=listener,
-        )
+        asked = dataclasses.replace(asked, training=training)
+        explanation = explain_image(source, Path(image), **vars(asked), score=True, listener=listener)
     if places.out is None:
         target = _own_name(target, explanation.mark)
     explanation.save(target, style=style, overwrite=places.overwrite)
@@ -161,11 +152,17 @@ def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, pla
     with ConsoleListener() as listener:
         name, source = choose(places.classifier, listener)
         if places.data is not None:
-            request = dataclasses.replace(request, training=TrainingImages.of(source, places.data, listener=listener))
-        gallery = explain_all(source, listed, request, worst_first=worst_first, listener=listener)
+            asked = dataclasses.replace(asked, training=TrainingImages.of(source, places.data, listener=listener))
+        gallery = explain_all(source, listed, asked, worst_first=worst_first, listener=listener)
     write_gallery(gallery, target, title=folder, classifier=name, overwrite=places.overwrite)
     if places.json:
-        print_json({"page": str(target), "num_images": gallery.num_images, "images": _listed(gallery)})
+        print_json(
+            {
+                "page": str(target),
+                "num_images": gallery.num_images,
+                "images": [entry.to_json() for entry in gallery.entries],
+            }
+        )
         return
     scores = gallery.faithfulness()
     faithful = "" if scores is None else f", mean deletion {scores[0]:.3f}, mean insertion {scores[1]:.3f},"
@@ -173,10 +170,6 @@ def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, pla
         faithful += f" of the {gallery.num_scored:,} maps of more than one value,"
     count = f"{len(gallery.entries):,} of {gallery.num_images:,} images"
     print_line(f"{folder}: {count}; {gallery.entries[0].explanation.described}{faithful} in {target}")
-
-
-def _listed(gallery: Gallery) -> list[dict[str, object]]:
-    return [entry.to_json() for entry in gallery.entries]
 
 
 def _analyze(places: Places) -> None:

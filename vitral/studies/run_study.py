@@ -21,7 +21,7 @@ from vitral.outputs import check_location
 from vitral.progress import show
 from vitral.reading import text_of
 from vitral.report.experiment_page import write_study
-from vitral.report.study_result import Failure, Study, StudyArm
+from vitral.report.study import Failure, Study, StudyArm
 from vitral.studies.claims import claimed, in_turn
 from vitral.studies.design import Cell, Design
 from vitral.studies.rows import RunRow, claim_folder, read_row, read_rows, write_row, write_table
