@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.calibration import Calibration
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.convert import FORMATS
@@ -54,8 +55,8 @@ def test_every_format_is_tried() -> None:
     assert {name for name, _ in TARGETS} == set(FORMATS)
 
 
-@pytest.mark.parametrize(("format_name", "target"), TARGETS)
-@pytest.mark.parametrize("multi_label", [False, True])
+@every_case(("format_name", "target"), TARGETS)
+@every_case("multi_label", [False, True])
 def test_the_answer_is_the_same_before_and_after(
     format_name: str, target: str, multi_label: bool, image: Path, tmp_path: Path
 ) -> None:

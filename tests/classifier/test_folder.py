@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitral
+from tests.cases import every_case
 from vitral import tasks
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.folder import is_classifier, read, save, update_provenance
@@ -152,7 +153,7 @@ def test_a_task_that_0_2_would_not_know_is_of_a_version_that_it_refuses(
     assert read(tmp_path / "fox").task == task
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "said"),
     [
         ({"format": "other"}, "does not describe a Vitral classifier"),

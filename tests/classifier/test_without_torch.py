@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import make
 from vitral.classifier import folder
 from vitral.classifier.calibration import Calibration
@@ -147,7 +148,7 @@ def test_notes_and_doubts_are_said(
     assert "90.0%" in said
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("entry", "value", "message"),
     [
         ("class_names", '["a"]', r"float32 \[1, 3\] where float32 \[1, 1\]"),

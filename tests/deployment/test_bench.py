@@ -188,7 +188,7 @@ def test_impossible_sizes_are_refused(classifier: vitral.Classifier) -> None:
 
 @pytest.mark.parametrize("size", [99_999_999_999, 10**30])
 def test_a_batch_that_memory_does_not_hold_is_refused_in_one_line(classifier: vitral.Classifier, size: int) -> None:
-    with pytest.raises(ModelError, match=r"^A batch of [\d,]+ images takes [\d,]+ GiB, which memory does not hold"):
+    with pytest.raises(ModelError, match=r"batch of [\d,]+ images .*[\d,]+ GiB.* memory"):
         vitral.bench(classifier, batch_sizes=(1, size), rounds=1, listener=ignore)
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 import vitral
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.classifier.load import load
 from vitral.cli.main import main
@@ -194,7 +195,8 @@ def test_where_all_take_longer_the_curve_is_shown_and_nothing_written(
     before = (run / "classifier/classifier.json").read_text()
     assert main(["tune", str(run), "--latency", "0.001ms", "--data", "digits"]) == 1
     shown = capsys.readouterr()
-    assert "No setting computes an image within 0.001 ms here: the fastest" in shown.err
+    assert "No setting" in shown.err
+    assert "within 0.001 ms" in shown.err
     assert "No faster setting is as good" in shown.out
     assert (run / "classifier/classifier.json").read_text() == before
     assert not (run / "classifier/tuning.svg").exists()
@@ -312,7 +314,7 @@ def test_a_latency_is_read(text: str | float, milliseconds: float) -> None:
     assert read_latency(text) == pytest.approx(milliseconds)
 
 
-@pytest.mark.parametrize("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
+@every_case("text", ["", "fast", "-3ms", "0ms", "3m", "nan", "inf", "1e3", "10ms10ms"])
 def test_what_is_no_latency_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="no time that an image may take"):
         read_latency(text)

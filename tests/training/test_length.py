@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from vitral.training.planning import estimate
 
+from tests.cases import every_case
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
 from vitral.data.generated import open_generated
@@ -76,7 +77,7 @@ def rates(name: str, overrides: list[str], images: int) -> list[float]:
     return [recipe.schedule.rate(step, recipe.optimizer.lr, recipe.steps) for step in range(recipe.steps)]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("name", "override", "images"),
     [
         ("deit-s16", "steps=500", IMAGENET),  # less than one of its epochs, which have a rate each

@@ -231,7 +231,8 @@ def test_a_store_that_refuses_is_one_line_about_the_hub_that_was_asked(
     assert "hf auth login" in said
     assert "huggingface.co" not in said
     monkeypatch.setenv("HF_TOKEN", "hf_right")
-    assert f"{server.address}/lab/vit: the token (HF_TOKEN, or of 'hf auth login') is refused" in refusal(ON_HUB)
+    said = refusal(ON_HUB)
+    assert all(fact in said for fact in (f"{server.address}/lab/vit", "HF_TOKEN", "hf auth login", "refused")), said
 
 
 def test_weights_whose_description_does_not_come_are_refused(
@@ -239,15 +240,13 @@ def test_weights_whose_description_does_not_come_are_refused(
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)  # the client's own tries
     server.busy.add("config.json")
-    with pytest.raises(
-        WeightsError, match="^The config.json of vit-mu16@hub cannot be fetched from .*/lab/vit .the server answers 503"
-    ) as refused:
+    with pytest.raises(WeightsError, match=r"config\.json of vit-mu16@hub .*/lab/vit .*503") as refused:
         fetch(ON_HUB, ignore)
     assert "\n" not in str(refused.value)
     path = kept(ON_HUB)
     assert path is not None
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(WeightsError, match="^The config.json of vit-mu16@hub is not on this machine, and fetching is"):
+    with pytest.raises(WeightsError, match=r"config\.json of vit-mu16@hub is not on this machine"):
         fetch(ON_HUB, ignore)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     server.busy.clear()

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import vitral
+from tests.cases import every_case
 from tests.models.test_contract import CONFIGS, VIT, images, make
 from vitral.errors import WeightsError
 from vitral.images.preprocessing import ORIGINAL, PHOTOS
@@ -68,7 +69,7 @@ def written(name: str, format_name: str, folder: Path) -> tuple[Model, Path]:
     return model, write_weights(model, preprocessing, NAMES, folder / numpy, format_name).path
 
 
-@pytest.mark.parametrize(("name", "format_name"), CONVERTED)
+@every_case(("name", "format_name"), CONVERTED)
 def test_what_is_written_is_read_as_it_was(name: str, format_name: str, tmp_path: Path) -> None:
     model, path = written(name, format_name, tmp_path)
     back = vitral.load(path, architecture=UNSAID.get((name, format_name), {}))
@@ -80,8 +81,8 @@ def test_what_is_written_is_read_as_it_was(name: str, format_name: str, tmp_path
         torch.testing.assert_close(back(batch), model(batch), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "format_name"), CONVERTED)
-@pytest.mark.parametrize("damage", ["missing", "extra", "misshaped"])
+@every_case(("name", "format_name"), CONVERTED)
+@every_case("damage", ["missing", "extra", "misshaped"])
 def test_a_tensor_that_does_not_belong_is_named(name: str, format_name: str, damage: str, tmp_path: Path) -> None:
     _, path = written(name, format_name, tmp_path)
     file = path / "model.safetensors" if path.is_dir() else path
@@ -136,7 +137,7 @@ def test_each_family_lists_its_formats() -> None:
     assert formats["cvt"] == ["original", "transformers"]
 
 
-@pytest.mark.parametrize(
+@every_case(
     ("changes", "format_name", "file", "message"),
     [
         ({"pooling": "map"}, "original", "a.npz", "attention pooling"),
