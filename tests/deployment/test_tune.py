@@ -23,7 +23,7 @@ from vitral.deployment.bench import Bench
 from vitral.deployment.tune import Tuned, read_latency, tune
 from vitral.errors import DataError, VitralError, WeightsError
 from vitral.evaluation import candidates as module
-from vitral.evaluation.candidates import Candidate, candidates, image_sizes, merge_counts
+from vitral.evaluation.candidates import TimedSetting, candidates, image_sizes, merge_counts
 from vitral.evaluation.looks import times_opened
 from vitral.events import Event, Message, ignore
 from vitral.inference.choice import Computation
@@ -295,7 +295,7 @@ def test_sizes_are_whole_patches_from_half_to_five_quarters() -> None:
 def test_the_frontier_has_no_setting_that_a_faster_one_is_as_good_as(tmp_path: Path) -> None:
     pairs = [(1.0, 0.2), (2.0, 0.5), (3.0, 0.4), (4.0, 0.5), (5.0, 0.9), (6.0, 0.1)]
     tried = tuple(
-        tuning.Tried(Candidate((28, 28), Computation("torch", "fp32", index), took), score, 1.0)
+        tuning.Tried(TimedSetting((28, 28), Computation("torch", "fp32", index), took), score, 1.0)
         for index, (took, score) in enumerate(pairs)
     )
     found = Tuned(None, tried, 10.0, "network", 0.9, "accuracy", "data", 100, "machine", 1, 0.5)

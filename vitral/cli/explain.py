@@ -143,7 +143,9 @@ def _show(explanation: Explanation, image: str, target: Path) -> None:
         print_line(f"{explanation.unscored[0].upper()}{explanation.unscored[1:]}.")
 
 
-def _exhibit(folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool) -> None:
+def _exhibit(
+    folder: str, listed: list[LazyImage], request: GallerySettings, places: Places, *, worst_first: bool
+) -> None:
     """Explain many images on a page."""
     target = places.out or Path(f"{Path(folder).resolve().stem[:LONGEST_STEM]}-explained.html")
     if target.suffix.lower() not in (".html", ".htm"):

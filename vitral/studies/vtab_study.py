@@ -266,8 +266,8 @@ def paper_work(network: SharedNetwork, spec: Spec) -> PaperTraining:
     """Return the paper's protocol on one task, without augmentations that would change the class of its images."""
     harmless = (("flip", spec.task.flip, "false"), ("crop", spec.task.crop, '"none"'))
     changes = tuple(f"augmentation.{name}={off}" for name, allowed, off in harmless if not allowed)
-    asked = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
-    return PaperTraining(asked, network)
+    request = Request("fine-tune", str(spec), network.name, recipe=RECIPE, overrides=changes, baselines=False)
+    return PaperTraining(request, network)
 
 
 def _table(

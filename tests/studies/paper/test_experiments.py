@@ -23,8 +23,8 @@ from vitral.studies.paper.experiment import (
     ranked,
     selected,
 )
+from vitral.studies.paper.experiment_plan import ExperimentPlan, StudyRecord
 from vitral.studies.paper.experiments import EXPERIMENTS, experiment_named
-from vitral.studies.paper.layout import ExperimentPlan, StudyRecord
 from vitral.studies.paper.operations import Operations
 from vitral.studies.paper.position import POSITION
 from vitral.studies.paper.reported import published
@@ -159,7 +159,7 @@ def test_no_crossing_is_said_to_be_none_and_who_is_ahead() -> None:
 def test_all_starts_of_self_supervision_end_in_the_same_fine_tuning() -> None:
     for scale in SCALES.values():
         plan = ExperimentPlan(EXPERIMENTS["self-supervision"], scale, "digits", digits(), None, (0, 1))
-        last = [plan.asked(trial) for trial in plan.trials() if trial.series]
+        last = [plan.request(trial) for trial in plan.trials() if trial.series]
         assert len(last) == 3
         assert len({(asked.data, asked.source, asked.recipe, asked.overrides) for asked in last}) == 1
 
@@ -174,7 +174,7 @@ def test_the_images_of_a_share_are_those_that_a_run_learns_from() -> None:
 def test_shorter_runs_warm_up_for_the_same_share() -> None:
     plan = ExperimentPlan(SCALING, SCALES["cluster"], "digits", digits(), None, (0, 1))
     trial = next(trial for trial in plan.trials() if trial.length == 0.25)
-    assert plan.asked(trial).overrides[-2:] == ("steps=25000", "schedule.warmup_steps=2500")
+    assert plan.request(trial).overrides[-2:] == ("steps=25000", "schedule.warmup_steps=2500")
 
 
 def test_what_weights_have_cost_includes_the_training_that_they_start_from() -> None:

@@ -16,7 +16,7 @@ from vitral.cli.main import main
 from vitral.data import assemble
 from vitral.errors import ImageError, StudyError
 from vitral.events import ignore
-from vitral.studies.paper import layout, scale
+from vitral.studies.paper import experiment_plan, scale
 from vitral.studies.paper.experiments import EXPERIMENTS
 from vitral.studies.paper.run import study
 from vitral.studies.paper.scaling import SCALING
@@ -151,17 +151,17 @@ def test_images_are_decoded_beforehand_once_and_not_anew_for_every_run(
 
 
 def test_a_time_too_short_says_which_would_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_timed", lambda plan, trial: layout.TrialSpeed(step=1.0, beside=2.0))
+    monkeypatch.setattr(experiment_plan, "_timed", lambda plan, trial: experiment_plan.TrialSpeed(step=1.0, beside=2.0))
     with pytest.raises(StudyError, match="60 s is too short for 10 arms of 2 runs"):
         study("position", "digits", runs=2, time="1m", out=tmp_path / "out", listener=ignore)
     assert not (tmp_path / "out").exists()
 
 
 def test_the_time_is_shared_out_over_all_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    speed = layout.TrialSpeed(step=0.01, beside=5.0)
-    monkeypatch.setattr(layout, "_timed", lambda plan, trial: speed)
-    plan = layout.ExperimentPlan(SCALING, scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
-    pace = layout.paced(plan, 3600.0, ignore).record
+    speed = experiment_plan.TrialSpeed(step=0.01, beside=5.0)
+    monkeypatch.setattr(experiment_plan, "_timed", lambda plan, trial: speed)
+    plan = experiment_plan.ExperimentPlan(SCALING, scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
+    pace = experiment_plan.paced(plan, 3600.0, ignore).record
     whole = 3 * sum(pace.seconds.values())
     assert 0.8 * 3600 < whole < 3600
     assert str(pace.steps).rstrip("0").isdigit()
@@ -172,10 +172,12 @@ def test_the_time_is_shared_out_over_all_runs(monkeypatch: pytest.MonkeyPatch) -
 def test_starts_take_equally_long_however_many_steps_that_is(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = {"visualatom-start": 0.01, "lejepa-start": 0.04, "mae-start": 0.005}
     monkeypatch.setattr(
-        layout, "_timed", lambda plan, trial: layout.TrialSpeed(step=costs.get(trial.name, 0.01), beside=5.0)
+        experiment_plan,
+        "_timed",
+        lambda plan, trial: experiment_plan.TrialSpeed(step=costs.get(trial.name, 0.01), beside=5.0),
     )
-    plan = layout.ExperimentPlan(EXPERIMENTS["starts"], scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
-    timed = layout.paced(plan, 7200.0, ignore)
+    plan = experiment_plan.ExperimentPlan(EXPERIMENTS["starts"], scale.LAPTOP, "digits", digits(), None, (0, 1, 2))
+    timed = experiment_plan.paced(plan, 7200.0, ignore)
     pace = timed.record
     assert pace.lengths == {
         **dict.fromkeys(("visualatom-start", "procedural-start", "masked-start"), 1.0),
@@ -190,9 +192,9 @@ def test_starts_take_equally_long_however_many_steps_that_is(monkeypatch: pytest
 
 def test_starts_learn_from_what_they_need_and_end_in_the_same_fine_tuning() -> None:
     for chosen in scale.SCALES.values():
-        record = layout.StudyRecord(steps=100)
-        plan = layout.ExperimentPlan(EXPERIMENTS["starts"], chosen, "digits", digits(), None, (0, 1), record)
-        asked = {trial.name: plan.asked(trial) for trial in plan.trials()}
+        record = experiment_plan.StudyRecord(steps=100)
+        plan = experiment_plan.ExperimentPlan(EXPERIMENTS["starts"], chosen, "digits", digits(), None, (0, 1), record)
+        asked = {trial.name: plan.request(trial) for trial in plan.trials()}
         assert asked["procedural-start"].data == "blank"
         assert asked["visualatom-start"].data == chosen.generated
         assert asked["mae-start"].data == "digits"
