@@ -15,14 +15,14 @@ from vitral.cli.command_line import commands_of
 from vitral.data.open import open_data
 from vitral.errors import TrainingError
 from vitral.events import Event, Message
-from vitral.studies.run_report import run_report
 from vitral.studies.finetune import finetune
-from vitral.training.request import Request
-from vitral.training.records.run_file import ask_again, begin, go_on, kept
+from vitral.studies.run_report import run_report
 from vitral.training.records.checkpoints import newest_state
 from vitral.training.records.data_record import data_changes, record_change, redrawn
-from vitral.training.resume import budget_left, has_unused_time
+from vitral.training.records.run_file import ask_again, begin, go_on, kept
+from vitral.training.request import Request
 from vitral.training.result import RunResult
+from vitral.training.resume import budget_left, has_unused_time
 from vitral.training.settings.recipe import load_recipe
 
 SETTINGS = ("steps=6", "batch_size=8", "workers=0", "checkpoint.every_steps=2", "precision=fp32")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
+from vitral.training.planning import estimate
 
 from vitral.classifier.classifier import Classifier
 from vitral.data.digits import open_digits
@@ -18,16 +19,12 @@ from vitral.images.preprocessing import PHOTOS
 from vitral.models.create import create_model
 from vitral.models.model import Model
 from vitral.tasks.task import Task
+from vitral.training.choose.layout import fit_machine, fit_memory, usable_bytes
+from vitral.training.choose.length import fit_length
+from vitral.training.durations import rounded
+from vitral.training.facts import MachineFacts, look_at_machine, measure
 from vitral.training.methods.method import Context, Method
 from vitral.training.methods.views import Part
-from vitral.training.planning import estimate
-from vitral.training.choose.layout import fit_machine
-from vitral.training.durations import rounded
-from vitral.training.facts import measure
-from vitral.training.facts import MachineFacts
-from vitral.training.choose.length import fit_length
-from vitral.training.facts import look_at_machine
-from vitral.training.choose.layout import fit_memory, usable_bytes
 from vitral.training.settings.methods import SupervisedSettings
 from vitral.training.settings.recipe import Recipe, load_recipe
 

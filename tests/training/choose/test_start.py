@@ -4,8 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from vitral.training.published_start import is_free, starts_of
-from vitral.training.request import ask, read_request
 from vitral.training.choose.start import (
     MOST_MEGABYTES,
     Situation,
@@ -20,6 +18,8 @@ from vitral.training.choose.start import (
     why_not,
     why_start,
 )
+from vitral.training.published_start import is_free, starts_of
+from vitral.training.request import ask, read_request
 from vitral.weights.named.row import rows
 
 SMALL = Start("small@a", "a", 79.0, "k-NN", 88, "MIT", "host", False, 22_000_000, 224, 6e9)

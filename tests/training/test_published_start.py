@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from PIL import Image
+from vitral.training.planning import published_start, starts
 
 import vitral
 from tests.weights.hub_server import COMMIT, HubServer, hub
 from vitral import distributed
 from vitral.errors import WeightsError
 from vitral.events import Event, Message, Progress, ignore
-from vitral.training.planning import published_start, starts
-from vitral.training.request import ask, read_request
 from vitral.training.choose.start import ChosenStart
 from vitral.training.records.run_file import begin, note_start
+from vitral.training.request import ask, read_request
 from vitral.training.result import RunResult
 from vitral.weights import download
 from vitral.weights.named import find

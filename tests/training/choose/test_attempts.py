@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from tests.training.planning.situations import DATA, FACTS, LAPTOP, SERVER, WEIGHTS
+
 from vitral.images.augment import Augmentation
 from vitral.models.catalog import variant
 from vitral.models.cost import count_parameters
@@ -26,12 +26,12 @@ from vitral.training.choose.attempts import (
     frozen_blocks,
     plan_attempts,
 )
-from vitral.training.choose.recipe import PATIENCE_SECONDS
-from vitral.training.choose.layout import Cost
-from vitral.training.facts import Facts, MachineFacts, Measured, WeightsFacts
-from vitral.training.session import Plan
-from vitral.training.request import ask, read_request
 from vitral.training.choose.decide import resolve
+from vitral.training.choose.layout import Cost
+from vitral.training.choose.recipe import PATIENCE_SECONDS
+from vitral.training.facts import Facts, MachineFacts, Measured, WeightsFacts
+from vitral.training.request import ask, read_request
+from vitral.training.session import Plan
 from vitral.training.settings.recipe import load_recipe
 
 RECIPE = load_recipe("finetune", ["steps=468", "batch_size=64"])

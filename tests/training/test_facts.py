@@ -8,8 +8,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from vitral.data.open import open_data
-from vitral.training.facts import DataFacts
-from vitral.training.facts import look
+from vitral.training.facts import DataFacts, look
 from vitral.training.request import Request, ask, read_request
 
 

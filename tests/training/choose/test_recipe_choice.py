@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.training.planning.situations import DATA, LAPTOP, MACHINE, SERVER, WEIGHTS
+
 from vitral.classifier.folder import save
 from vitral.classifier.load import load
 from vitral.events import Event, Message
@@ -14,10 +14,10 @@ from vitral.images.augment import Augmentation
 from vitral.models.create import create_model
 from vitral.models.families import build
 from vitral.studies.finetune import finetune
+from vitral.training.choose.decide import resolve
 from vitral.training.choose.recipe import Situation, choose_recipe, fitting_size, situation_of
 from vitral.training.facts import Facts, Measured
 from vitral.training.request import ask, read_request
-from vitral.training.choose.decide import resolve
 from vitral.training.settings.recipe import load_recipe
 
 

@@ -8,17 +8,17 @@ from typing import Any, Literal, NoReturn
 
 import pytest
 import torch
+from tests.training.planning.situations import DATA, FACTS, MACHINE, WEIGHTS
 
 import vitral
-from tests.training.planning.situations import DATA, FACTS, MACHINE, WEIGHTS
 from vitral.cli.main import main
 from vitral.errors import RecipeError
 from vitral.events import ignore
 from vitral.images.augment import Augmentation
 from vitral.tasks.multi_label import MULTI_LABEL
+from vitral.training.choose.decide import resolve
 from vitral.training.facts import DataFacts, Facts, MachineFacts, Measured
 from vitral.training.request import ask, read_request
-from vitral.training.choose.decide import resolve
 from vitral.training.settings.recipe import load_recipe
 
 SLOW = Measured(images_per_second=2.0, fixed_bytes=1 << 30, image_bytes=1 << 26)
